@@ -1,0 +1,66 @@
+# `make` alone lists the targets. Needs sh, Python 3.11 or newer, and apt-get or a Java 17.
+
+VENV ?= .venv
+SF ?= 0.1
+# Two Spark sessions with a few GiB each are what a small machine can carry.
+WORKERS ?= 2
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+PYTHON_IN_VENV = $(VENV)/bin/python
+SETUP = VENV=$(VENV) scripts/setup_env.sh
+JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME
+PYTEST = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+TYPED = gpujoin scripts tests $(wildcard benchmarks)
+SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint format bench gpu-check docs clean
+
+help: ## List these targets
+	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Run and check TPC-H joins at scale SF (default 0.1)
+	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --scale $(SF)
+
+test: ## Run the tests, without the long sweeps
+	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not spark40"
+
+test-all: ## Run all tests, long sweeps and PySpark 4.0 included
+	@$(SETUP) test
+	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40"
+	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow"
+
+lint: ## Check style, types, shell scripts, Dockerfiles and generated docs
+	@$(SETUP) dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/shellcheck $(SHELL_SCRIPTS)
+	$(VENV)/bin/hadolint docker/Dockerfile
+	@$(JAVA) && for page in scripts/gen_*.py; do $(PYTHON_IN_VENV) $$page --check || exit 1; done
+
+format: ## Let ruff format and mend what it can
+	@$(SETUP) dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+docs: ## Write the generated pages of docs/ anew
+	@$(SETUP) test
+	@$(JAVA) && for page in scripts/gen_*.py; do $(PYTHON_IN_VENV) $$page || exit 1; done
+
+bench: ## Run the benchmarks, which check their answers
+	@$(SETUP) bench test
+	@$(JAVA) && $(PYTHON_IN_VENV) -m benchmarks $(BENCH_ARGS)
+
+gpu-check: ## Run everything that needs a GPU and write benchmarks/results/gpu-check-report.md
+	@scripts/gpu_check.sh
+
+clean: ## Delete environments, caches and build results
+	rm -rf .venv .venv-* build dist gpu-check .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Write the examples of docs/guide.md from what really happens, or check that they are up to date.
+
+Usage: ``python scripts/gen_guide.py`` runs the examples on a local Spark and writes their output into the guide; with
+``--check`` the exit status is 1 when the file would change. Needs PySpark and Java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+from pyspark.sql import DataFrame, SparkSession
+
+from gpujoin import explain, gpu_join
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "guide.md"
+
+
+def tables(spark: SparkSession) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Orders, line items and nations, of sizes that Spark knows."""
+    orders = spark.range(1_500_000).selectExpr("id as orderkey", "id % 25 as nation", "id % 7 as priority")
+    items = spark.range(6_000_000).selectExpr("id % 1500000 as orderkey", "id % 11 as quantity")
+    nations = spark.range(25).selectExpr("id as nation", "concat('nation ', id) as name")
+    return orders, items, nations
+
+
+def broadcast(orders: DataFrame, items: DataFrame, nations: DataFrame) -> DataFrame:
+    """A small side, and a backend asked for."""
+    return gpu_join(orders, nations, on="nation", how="left", backend="cpu")
+
+
+def shuffled(orders: DataFrame, items: DataFrame, nations: DataFrame) -> DataFrame:
+    """Two large sides and a residual condition."""
+    on = (orders.orderkey == items.orderkey) & (orders.priority < items.quantity)
+    return gpu_join(orders, items, on, "full", strategy="shuffle")
+
+
+def left_to_spark(orders: DataFrame, items: DataFrame, nations: DataFrame) -> DataFrame:
+    """Nothing asked for, and nothing to be won."""
+    return gpu_join(orders, items, "orderkey")
+
+
+EXAMPLES: dict[str, Callable[[DataFrame, DataFrame, DataFrame], DataFrame]] = {
+    "broadcast": broadcast,
+    "shuffled": shuffled,
+    "left to Spark": left_to_spark,
+}
+
+
+def outputs() -> dict[str, str]:
+    """What ``explain`` says of each example, ids made the same on every run."""
+    logging.getLogger("gpujoin").setLevel(logging.ERROR)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.log.level", "ERROR").getOrCreate()
+    try:
+        found = {name: str(explain(example(*tables(spark)))) for name, example in EXAMPLES.items()}
+    finally:
+        spark.stop()
+    return {
+        name: re.sub(r"gpujoin_[0-9a-f]{12}", "gpujoin_1f2e3d4c5b6a", text) for name, text in found.items()
+    }
+
+
+def page(text: str) -> str:
+    """Fill in every block that a comment ``<!-- generated: NAME -->`` stands above."""
+    found = outputs()
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}\n```\n{found[match[2]]}\n```"
+
+    return re.sub(r"(<!-- generated: ([^>]+?) -->)\n```\n(?:(?!```).*\n)*```", fill, text)
+
+
+def main() -> int:
+    """Write or check the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail when the page is out of date"
+    )
+    check = parser.parse_args().check
+    before = TARGET.read_text(encoding="utf-8")
+    after = page(before)
+    if after == before:
+        return 0
+    if not check:
+        TARGET.write_text(after, encoding="utf-8")
+        return 0
+    sys.stdout.writelines(
+        difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), "docs/guide.md", "anew"
+        )
+    )
+    print("docs/guide.md is out of date: run python scripts/gen_guide.py")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

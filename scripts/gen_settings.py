@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Write docs/settings.md from gpujoin/config.py, or check that it is up to date.
+
+Usage: ``python scripts/gen_settings.py`` writes; with ``--check`` the exit status is 1 when the file would change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from enum import Enum
+from pathlib import Path
+
+from gpujoin.config import SETTINGS, Options, Setting
+from gpujoin.errors import ConfigurationError
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+
+HEAD = """\
+# Settings
+
+<!-- Generated from gpujoin/config.py by scripts/gen_settings.py; do not edit. -->
+
+Set them in the Spark configuration: `--conf spark.gpujoin.backend=cpu`, `spark-defaults.conf`, or
+`spark.conf.set("spark.gpujoin.backend", "cpu")` at run time. Where there is no Spark, pass the option of the same row
+as a keyword to `gpujoin.Options`. Sizes are bytes, or text such as `64m` and `1g`. An unknown name or an absurd value
+is an error that names the setting.
+
+| setting | option | default | meaning |
+|---|---|---|---|
+"""
+
+
+def shown(setting: Setting) -> str:
+    """A setting's default as one would write it in the Spark configuration."""
+    match setting.default:
+        case None:
+            return "unset"
+        case bool() as flag:
+            text = str(flag).lower()
+        case Enum() as member:
+            text = str(member.value)
+        case tuple() as names:
+            text = ",".join(names)
+        case int() as number:
+            text = _as_size(setting, number)
+        case other:
+            text = str(other)
+    return f"`{text}`"
+
+
+def _as_size(setting: Setting, number: int) -> str:
+    for unit, bits in (("g", 30), ("m", 20)):
+        text = f"{number >> bits}{unit}"
+        if number and number % (1 << bits) == 0 and _means(setting, text, number):
+            return text
+    return str(number)
+
+
+def _means(setting: Setting, text: str, number: int) -> bool:
+    try:
+        return bool(getattr(Options.from_conf({setting.key: text}), setting.name) == number)
+    except ConfigurationError:
+        return False
+
+
+def render() -> str:
+    """The whole page."""
+    rows = [
+        f"| `{s.key}` | `{s.name}` | {shown(s)} | {s.doc.replace('|', chr(92) + '|')} |\n" for s in SETTINGS
+    ]
+    return HEAD + "".join(rows)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the page, or with ``--check`` compare it with the file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if the page is out of date"
+    )
+    arguments = parser.parse_args(argv)
+    page = render()
+    current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
+    if not arguments.check:
+        TARGET.parent.mkdir(exist_ok=True)
+        TARGET.write_text(page, encoding="utf-8")
+        return 0
+    if page == current:
+        return 0
+    diff = difflib.unified_diff(
+        current.splitlines(), page.splitlines(), "docs/settings.md", "generated", lineterm=""
+    )
+    print("\n".join(diff))
+    print("docs/settings.md is out of date. Run: make docs", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Run everything that needs a GPU, within eight minutes, and write a report.
+
+Usage: ``python scripts/gpu_check.py [pytest arguments ...]``, from an environment with gpujoin's GPU and test extras;
+``make gpu-check`` makes one. Writes ``gpu-check-report.json`` and ``.md`` into ``$GPU_CHECK_OUT``, by default
+``benchmarks/results``. Exit status: 0 if all passed, 1 if anything failed, 2 if there is no GPU to check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BUDGET_SECONDS = 470.0
+_TAIL = 30
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What one part of the check found.
+
+    Attributes
+    ----------
+    name : str
+        Which part.
+    outcome : str
+        ``passed``, ``failed`` or ``skipped``.
+    seconds : float
+        How long it took.
+    summary : str
+        One line.
+    details : object
+        Anything JSON can say.
+    output : list of str
+        The last lines it printed, if it failed.
+    """
+
+    name: str
+    outcome: str
+    seconds: float
+    summary: str
+    details: Any = None
+    output: list[str] = field(default_factory=list)
+
+
+def run(command: list[str], limit: float) -> tuple[int | None, list[str]]:
+    """Run a command in the checkout; gives its exit status, or None if it took too long, and its lines."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as problem:
+            return 127, [str(problem)]
+        status: int | None = None
+        try:
+            status = child.wait(limit)
+        except subprocess.TimeoutExpired:
+            # The whole session of processes that the command started, Spark's workers included.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        output.seek(0)
+        return status, output.read().splitlines()
+
+
+def tests(limit: float, work: Path, arguments: list[str]) -> Phase:
+    """The tests marked ``gpu``, of every part that is installed here."""
+    command = [sys.executable, "scripts/gpu_report.py", "--output", str(work), *arguments]
+    status, lines = run(command, limit)
+    report = work / "report.json"
+    details = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
+    found = [test["outcome"] for test in details["tests"]] if details else []
+    told = ", ".join(f"{found.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
+    return judged("tests", status, lines, told if details else "no report was written", details)
+
+
+def faults(limit: float) -> Phase:
+    """Each allocation failing in turn."""
+    command = [sys.executable, "scripts/gpu_faults.py", "--seconds", str(int(limit * 0.7))]
+    status, lines = run(command, limit)
+    details = last_json(lines)
+    told = ", ".join(f"{n}: {d['faults']} of {d['allocations']}" for n, d in (details or {}).items())
+    return judged("memory faults", status, lines, told or "did not finish", details)
+
+
+def smoke(limit: float) -> Phase:
+    """Large joins, timed, answers compared."""
+    status, lines = run([sys.executable, "scripts/gpu_smoke.py"], limit)
+    details = last_json(lines)
+    return judged("smoke benchmark", status, lines, ratios(details) if details else "did not finish", details)
+
+
+def sanitizer(limit: float) -> Phase:
+    """Every operation under compute-sanitizer, where it is there and takes the device."""
+    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if tool is None:
+        return Phase("memcheck", "skipped", 0.0, "compute-sanitizer is not installed")
+    command = [
+        tool,
+        "--tool",
+        "memcheck",
+        "--error-exitcode",
+        "9",
+        sys.executable,
+        "scripts/gpu_faults.py",
+        "--memcheck",
+    ]
+    status, lines = run(command, limit)
+    if status and any("Device not supported" in line for line in lines):
+        return Phase("memcheck", "skipped", 0.0, "compute-sanitizer refuses this device")
+    summary = next((line.strip("= ") for line in reversed(lines) if "ERROR SUMMARY" in line), "no summary")
+    return judged("memcheck", status, lines, summary, None)
+
+
+def judged(name: str, status: int | None, lines: list[str], summary: str, details: Any) -> Phase:
+    """A finished part; without an exit status of zero it failed."""
+    if status == 0:
+        return Phase(name, "passed", 0.0, summary, details)
+    why = "took too long" if status is None else f"exit status {status}"
+    return Phase(name, "failed", 0.0, f"{why}; {summary}", details, lines[-_TAIL:])
+
+
+def last_json(lines: list[str]) -> Any:
+    """What the last line says in JSON, or None."""
+    try:
+        return json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+
+
+def ratios(results: list[dict[str, Any]]) -> str:
+    """How many times as fast as each other engine, as geometric means over the workloads both ran."""
+    seconds = {(r["workload"], r["engine"]): r["seconds"] for r in results}
+    told = []
+    for engine in ("cuDF", "CPU"):
+        product, count = 1.0, 0
+        for (workload, other), time_taken in seconds.items():
+            if other == engine:
+                product *= time_taken / seconds[workload, "gpujoin"]
+                count += 1
+        if count:
+            told.append(f"{product ** (1 / count):.2f}x {engine} over {count} workloads")
+    return "answers agree; " + ", ".join(told)
+
+
+def render(phases: list[Phase]) -> str:
+    """The report as Markdown."""
+    good = all(phase.outcome != "failed" for phase in phases)
+    lines = ["# GPU check", "", f"**{'Passed' if good else 'FAILED'}**", ""]
+    suite = next((p.details for p in phases if p.name == "tests" and p.details), None)
+    if suite:
+        lines += [*(f"- {line}" for line in suite["machine"]), ""]
+        lines += [
+            "| package | version |",
+            "|---|---|",
+            *(f"| {k} | {v} |" for k, v in suite["versions"].items()),
+            "",
+        ]
+    lines += ["| part | outcome | seconds | |", "|---|---|---|---|"]
+    lines += [f"| {p.name} | {p.outcome} | {p.seconds:.0f} | {p.summary} |" for p in phases]
+    timed: list[dict[str, Any]] = next(
+        (p.details for p in phases if p.name == "smoke benchmark" and p.details), []
+    )
+    if timed:
+        lines += ["", "| workload | engine | algorithm | output rows | ms |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {r['workload']} | {r['engine']} | {r['algorithm']} | {r['output_rows']} | {r['seconds'] * 1e3:.2f} |"
+            for r in timed
+        ]
+    if suite:
+        bad = [t for t in suite["tests"] if t["outcome"] == "failed"]
+        lines += ["", *(f"- `{t['name']}`: {t['message']}" for t in bad)]
+    for phase in phases:
+        if phase.output:
+            lines += ["", f"## {phase.name}", "", "```", *phase.output, "```"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def why_not() -> str | None:
+    """Why nothing can be checked here."""
+    sys.path.insert(0, str(ROOT))
+    from gpujoin.backends.cudf import unavailable
+
+    reason = unavailable()
+    return None if reason is None else str(reason)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the parts one after another, and write the report."""
+    reason = why_not()
+    if reason is not None:
+        print(f"gpu-check: nothing to check here: {reason}", file=sys.stderr)
+        return 2
+    out = Path(os.environ.get("GPU_CHECK_OUT") or ROOT / "benchmarks" / "results")
+    out.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    phases: list[Phase] = []
+    with tempfile.TemporaryDirectory() as work:
+        parts: tuple[tuple[Callable[[float], Phase], float], ...] = (
+            (lambda limit: tests(limit, Path(work), arguments), 230),
+            (smoke, 130),
+            (faults, 90),
+            (sanitizer, 90),
+        )
+        for part, most in parts:
+            began = time.monotonic()
+            left_over = BUDGET_SECONDS - (began - start)
+            found = part(max(5.0, min(most, left_over)))
+            phase = Phase(**{**vars(found), "seconds": time.monotonic() - began})
+            phases.append(phase)
+            print(
+                f"gpu-check: {phase.name}: {phase.outcome}, {phase.seconds:.0f} s: {phase.summary}",
+                flush=True,
+            )
+    good = all(phase.outcome != "failed" for phase in phases)
+    record = {
+        "passed": good,
+        "seconds": time.monotonic() - start,
+        "phases": [asdict(phase) for phase in phases],
+    }
+    (out / "gpu-check-report.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (out / "gpu-check-report.md").write_text(render(phases), encoding="utf-8")
+    print(f"gpu-check: wrote {out / 'gpu-check-report.md'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
