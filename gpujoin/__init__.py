@@ -1,0 +1,86 @@
+"""gpujoin: Spark's joins as columnar gather-map joins on GPUs, with a fast CPU fallback.
+
+The engine needs no Spark (:func:`join_tables`, :func:`gather_maps`, :class:`HashJoin`); :func:`gpu_join`,
+:func:`explain` and :func:`metrics` work on Spark DataFrames and import PySpark when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gpujoin._version import __version__
+from gpujoin.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from gpujoin.config import Options
+    from gpujoin.engine.hashjoin import HashJoin
+    from gpujoin.engine.metrics import JoinMetrics
+    from gpujoin.engine.tables import gather_maps, join_tables
+    from gpujoin.errors import (
+        ConditionError,
+        ConfigurationError,
+        CorruptBlobError,
+        DeviceMemoryError,
+        ExpressionEvaluationError,
+        FallbackError,
+        GpuJoinError,
+        JoinSpecError,
+        KeyTypeError,
+    )
+    from gpujoin.model.expressions import coalesce, left, lit, right, when
+    from gpujoin.model.jointype import JoinType, Side
+    from gpujoin.model.maps import GatherMaps
+    from gpujoin.model.reasons import Reason
+    from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+    from gpujoin.plan.explain import Explanation
+    from gpujoin.spark.join import explain, gpu_join
+    from gpujoin.spark.metrics import metrics
+
+_HOMES = {
+    "gpujoin.config": ("Options",),
+    "gpujoin.engine.hashjoin": ("HashJoin",),
+    "gpujoin.engine.metrics": ("JoinMetrics",),
+    "gpujoin.engine.tables": ("gather_maps", "join_tables"),
+    "gpujoin.errors": (
+        "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
+        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError",
+    ),
+    "gpujoin.model.expressions": ("coalesce", "left", "lit", "right", "when"),
+    "gpujoin.model.jointype": ("JoinType", "Side"),
+    "gpujoin.model.maps": ("GatherMaps",),
+    "gpujoin.model.reasons": ("Reason",),
+    "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
+    "gpujoin.plan.explain": ("Explanation",),
+    "gpujoin.spark.join": ("explain", "gpu_join"),
+    "gpujoin.spark.metrics": ("metrics",),
+}  # fmt: skip
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
+    "Explanation", "ExpressionEvaluationError", "FallbackError", "GatherMaps", "GpuJoinError", "HashJoin",
+    "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType", "KeyPair", "KeyTypeError", "NullEquality", "Options",
+    "Reason", "Side", "__version__", "coalesce", "explain", "gather_maps", "gpu_join", "join_tables", "left", "lit",
+    "metrics", "right", "when",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home when it is first used, so that the engine alone needs no PySpark."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gpujoin' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as problem:
+        if problem.name is None or problem.name.split(".")[0] != "pyspark":
+            raise
+        message = f"gpujoin.{name} needs PySpark, which is not installed: pip install 'gpujoin[spark]'"
+        raise BackendUnavailableError(message) from problem
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

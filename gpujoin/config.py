@@ -1,0 +1,321 @@
+"""Settings: their names, defaults, meaning and validation. The settings page of the docs is generated from here."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+from gpujoin.errors import ConfigurationError, did_you_mean
+
+PREFIX = "spark.gpujoin."
+
+E = TypeVar("E", bound=Enum)
+
+
+class BackendChoice(Enum):
+    """Which backend may run a join."""
+
+    AUTO = "auto"
+    GPU = "gpu"
+    CPU = "cpu"
+
+
+class Strategy(Enum):
+    """How the rows of the two sides are brought together."""
+
+    AUTO = "auto"
+    BROADCAST = "broadcast"
+    SHUFFLE = "shuffle"
+    NESTED_LOOP = "nested_loop"
+    SPARK = "spark"
+    """Leave the join to Spark."""
+
+
+class FallbackMode(Enum):
+    """How a join left to Spark is told to the user."""
+
+    WARN = "warn"
+    SILENT = "silent"
+    RAISE = "raise"
+
+
+class ExplainMode(Enum):
+    """What is logged while planning."""
+
+    NONE = "none"
+    FALLBACK = "fallback"
+    ALL = "all"
+
+
+class Compression(Enum):
+    """Compression of exchanged and spilled Arrow buffers."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"^\s*(-?\d+)\s*([bkmgt]?)(?:i?b)?\s*$", re.IGNORECASE)
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read a size in bytes as Spark writes them: ``"64m"``, ``"1g"``, ``1048576``.
+
+    Raises
+    ------
+    ValueError
+        If the text is no size.
+    """
+    if isinstance(text, bool) or not isinstance(text, (int, str)):
+        raise ValueError(f"{text!r} is not a size such as 64m or 1g")
+    if isinstance(text, int):
+        return text
+    match = _SIZE.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 64m or 1g")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _positive_bytes(value: Any) -> int:
+    size = parse_bytes(value)
+    if not 1 <= size < 1 << 50:
+        raise ValueError(f"{value!r} must be between 1 byte and 1024 TiB")
+    return size
+
+
+def _threshold(value: Any) -> int | None:
+    if value is None:
+        return None
+    size = parse_bytes(value)
+    if not -1 <= size < 1 << 50:
+        raise ValueError(f"{value!r} must be -1 (never) or a size")
+    return size
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, (bool, float)):
+            raise ValueError(f"{value!r} is not a whole number")
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"{value!r} must be between {low} and {high}")
+        return number
+
+    return parse
+
+
+def _optional_whole(low: int, high: int) -> Callable[[Any], int | None]:
+    inner = _whole(low, high)
+    return lambda value: None if value is None else inner(value)
+
+
+def _real(low: float, high: float) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        if isinstance(value, bool):
+            raise ValueError(f"{value!r} is not a number")
+        number = float(value)
+        if not low <= number <= high:
+            raise ValueError(f"{value!r} must be between {low:g} and {high:g}")
+        return number
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError(f"{value!r} must be true or false")
+
+
+def _one_of(enum: type[E]) -> Callable[[Any], E]:
+    def parse(value: Any) -> E:
+        if isinstance(value, enum):
+            return value
+        for member in enum:
+            if isinstance(value, str) and member.value == value.strip().lower():
+                return member
+        raise ValueError(f"{value!r} must be one of {', '.join(m.value for m in enum)}")
+
+    return parse
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f"{value!r} must be text")
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(sorted({str(p).strip().lower() for p in parts} - {""}))
+
+
+def _setting(key: str, default: Any, parse: Callable[[Any], Any], doc: str) -> Any:
+    return field(default=default, metadata={"key": PREFIX + key, "parse": parse, "doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All settings of one join, validated.
+
+    Build one with keyword arguments, with :meth:`from_conf` from a mapping of Spark's configuration, or from another
+    with :meth:`replace`. Values may be given as text.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is not acceptable; the message names the setting and what would be.
+    """
+
+    enabled: bool = _setting("enabled", True, _flag, "Master switch; `false` leaves every join to Spark.")
+    backend: BackendChoice = _setting(
+        "backend", BackendChoice.AUTO, _one_of(BackendChoice),
+        "`gpu`, `cpu`, or `auto`: the GPU where a worker has one, else the CPU.",
+    )  # fmt: skip
+    strategy: Strategy = _setting(
+        "strategy", Strategy.AUTO, _one_of(Strategy),
+        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave the join to Spark), or `auto`.",
+    )  # fmt: skip
+    broadcast_threshold: int | None = _setting(
+        "broadcastThreshold", None, _threshold,
+        "Build sides up to this size are broadcast; `-1` never. "
+        "Unset: Spark's `spark.sql.autoBroadcastJoinThreshold`.",
+    )  # fmt: skip
+    batch_bytes: int = _setting(
+        "batchBytes", 32 << 20, _positive_bytes, "Target size of an output batch."
+    )  # fmt: skip
+    max_column_bytes: int = _setting(
+        "maxColumnBytes", (1 << 31) - 1, _positive_bytes,
+        "Most bytes of variable-width data that one column of an output batch may hold (Arrow's own limit by default).",
+    )  # fmt: skip
+    candidate_pairs: int = _setting(
+        "candidatePairs", 1 << 20, _whole(1, 1 << 30),
+        "Most candidate pairs held at a time while a residual condition is evaluated.",
+    )  # fmt: skip
+    memory_budget: int = _setting(
+        "memoryBudget", 2 << 30, _positive_bytes,
+        "A build side over this size is partitioned and spilled to disk, per task.",
+    )  # fmt: skip
+    spill_dir: str | None = _setting(
+        "spillDir", None, _text,
+        "Where build sides spill. Unset: Spark's local directory, else the system's temporary one.",
+    )  # fmt: skip
+    cpu_threads: int | None = _setting(
+        "cpu.threads", None, _optional_whole(1, 4096),
+        "Threads of the CPU backend. Unset: 1 in a Spark worker, all cores elsewhere.",
+    )  # fmt: skip
+    fallback: FallbackMode = _setting(
+        "fallback", FallbackMode.WARN, _one_of(FallbackMode),
+        "How a join left to Spark at plan time is told: `warn` (log), `silent`, or `raise` (`FallbackError`).",
+    )  # fmt: skip
+    explain: ExplainMode = _setting(
+        "explain", ExplainMode.NONE, _one_of(ExplainMode),
+        "What is logged while planning: `none`, `fallback` (joins left to Spark), `all`.",
+    )  # fmt: skip
+    scan_fuse: bool = _setting("scan.fuse", True, _flag, "Read Parquet in the worker.")
+    scan_schemes: tuple[str, ...] = _setting(
+        "scan.schemes", ("file",), _names, "File systems a worker may read by itself, separated by commas."
+    )
+    aggregate_fuse: bool = _setting(
+        "aggregate.fuse", True, _flag, "Compute partial aggregates right after the join."
+    )
+    exchange_partitions: int | None = _setting(
+        "exchange.partitions", None, _optional_whole(1, 1 << 20),
+        "Partitions of a shuffled join. Unset: from the estimated sizes, between the cores and "
+        "`spark.sql.shuffle.partitions`.",
+    )  # fmt: skip
+    exchange_blob_bytes: int = _setting(
+        "exchange.blobBytes", 4 << 20, _positive_bytes, "Target size of an exchanged Arrow blob."
+    )
+    exchange_compression: Compression = _setting(
+        "exchange.compression", Compression.NONE, _one_of(Compression),
+        "Compression of exchanged and spilled Arrow buffers: `none`, `lz4`, `zstd` "
+        "(Spark compresses its shuffle itself).",
+    )  # fmt: skip
+    gpu_concurrent_tasks: int = _setting(
+        "gpu.concurrentTasks", 2, _whole(1, 1024), "Tasks of one host on one GPU at a time."
+    )
+    gpu_slot_timeout: float = _setting(
+        "gpu.slotTimeout",
+        60.0,
+        _real(0, 86400),
+        "Seconds a task waits for a GPU slot before it runs on the CPU.",
+    )
+    gpu_memory_fraction: float = _setting(
+        "gpu.memoryFraction",
+        0.8,
+        _real(0.01, 1.0),
+        "Share of device memory to use, over all tasks of the GPU.",
+    )
+
+    def __post_init__(self) -> None:
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            try:
+                parsed = setting.metadata["parse"](value)
+            except (ValueError, TypeError) as problem:
+                raise ConfigurationError(f"{setting.metadata['key']}: {problem}") from None
+            object.__setattr__(self, setting.name, parsed)
+
+    @classmethod
+    def from_conf(cls, conf: Mapping[str, str]) -> Options:
+        """Read the ``spark.gpujoin.*`` entries of a Spark configuration; other entries are ignored.
+
+        Raises
+        ------
+        ConfigurationError
+            If a value is not acceptable, or a key under ``spark.gpujoin.`` is unknown (near names are suggested).
+        """
+        by_key = {setting.key: setting.name for setting in SETTINGS}
+        given: dict[str, Any] = {}
+        for key, value in conf.items():
+            if not key.startswith(PREFIX):
+                continue
+            if key not in by_key:
+                raise ConfigurationError(f"unknown setting {key!r}.{did_you_mean(key, by_key)}")
+            given[by_key[key]] = value
+        return cls(**given)
+
+    def replace(self, **changes: Any) -> Options:
+        """A copy with some fields changed, validated again."""
+        unknown = changes.keys() - {setting.name for setting in SETTINGS}
+        if unknown:
+            name = min(unknown)
+            raise ConfigurationError(
+                f"unknown option {name!r}.{did_you_mean(name, [s.name for s in SETTINGS])}"
+            )
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the settings table.
+
+    Attributes
+    ----------
+    key : str
+        Full name in the Spark configuration.
+    name : str
+        Field of :class:`Options`.
+    default : object
+        Default value, parsed.
+    doc : str
+        One or two sentences.
+    """
+
+    key: str
+    name: str
+    default: Any
+    doc: str
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(f.metadata["key"], f.name, f.default, f.metadata["doc"]) for f in dataclasses.fields(Options)
+)

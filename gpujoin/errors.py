@@ -1,0 +1,93 @@
+"""The exceptions gpujoin raises; every one derives from :class:`GpuJoinError`.
+
+The type is the contract. The message says what was wrong, names the value, and says what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpujoin.model.reasons import Reason
+
+
+class GpuJoinError(Exception):
+    """Base class of all errors raised by gpujoin."""
+
+
+class ConfigurationError(GpuJoinError, ValueError):
+    """A setting or option has an unknown name or an absurd value."""
+
+
+class JoinSpecError(GpuJoinError, ValueError):
+    """A join was asked for that has no meaning: unknown type, no keys where keys are needed, bad columns."""
+
+
+class KeyTypeError(JoinSpecError, TypeError):
+    """The two sides of a join key cannot be compared, or a key's type cannot be joined on."""
+
+
+class ConditionError(GpuJoinError, ValueError):
+    """A residual condition names unknown columns, mixes incomparable types, or is not boolean."""
+
+
+class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
+    """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
+
+
+class BackendUnavailableError(GpuJoinError, RuntimeError):
+    """A backend was asked for that is not installed or has no device."""
+
+
+class DeviceMemoryError(GpuJoinError, MemoryError):
+    """A backend ran out of memory. The engine catches this and climbs down its out-of-memory ladder."""
+
+
+class CorruptBlobError(GpuJoinError, OSError):
+    """A spilled file or an exchanged blob is truncated, altered, or not one of ours."""
+
+
+class FallbackError(GpuJoinError, RuntimeError):
+    """A join would have been left to Spark while ``spark.gpujoin.fallback`` is ``raise``.
+
+    Attributes
+    ----------
+    reasons : tuple of Reason
+        Every reason that was found, not only the first.
+    """
+
+    def __init__(self, message: str, reasons: Sequence[Reason] = ()) -> None:
+        self.reasons = tuple(reasons)
+        lines = [message, *(f"  - {reason}" for reason in self.reasons)]
+        super().__init__("\n".join(lines))
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[FallbackError], tuple[str, tuple[Reason, ...]]]:
+        return (type(self), (self._message, self.reasons))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A trailing sentence with the nearest known names, or all of them when they are few.
+
+    Parameters
+    ----------
+    name : str
+        What was given.
+    known : iterable of str
+        What would have been accepted.
+
+    Returns
+    -------
+    str
+        Starts with a space; empty when nothing is known.
+    """
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if near:
+        return " Did you mean " + " or ".join(repr(n) for n in near) + "?"
+    if names:
+        shown = ", ".join(repr(n) for n in names[:12])
+        return f" Known: {shown}{', …' if len(names) > 12 else ''}."
+    return ""

@@ -1,0 +1,1 @@
+"""Values: join types, specifications, gather maps, expressions, reasons, and the backend protocol."""

@@ -1,0 +1,233 @@
+"""What a backend must offer. Backends know nothing of Spark, of join types beyond pairs and marks, or of batching.
+
+A backend gives *inner pairs and match marks*; the engine derives every join type from them in one place
+(`gpujoin.engine.derive`). The two type parameters are the backend's own table (``Frame``) and its own one-dimensional
+array (``Vector``), which holds booleans (a *mask*) or row indices.
+
+Contracts that hold for every method:
+
+- A frame or vector, once made, is not changed, except by :meth:`Backend.mark` and :meth:`Probe.mark_build`.
+- Every method may be called from several threads at once.
+- When memory runs out a method raises :class:`~gpujoin.errors.DeviceMemoryError` and leaves no trace.
+  Copies to the host (``indices_to_host``, ``mask_to_host``) take no device memory: they are the way off a full device.
+- *Key frames* have been normalised by `gpujoin.engine.keys`: each column is int32, int64 or large_binary; equal keys
+  have equal values; a null in any column means that the row matches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.model.expressions import Expression
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+
+Frame = TypeVar("Frame")
+KeyFrame = TypeVar("KeyFrame", contravariant=True)
+Vector = TypeVar("Vector")
+
+
+class BackendName(Enum):
+    """The backends there are."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class PairSlice:
+    """Some of the matching pairs of a probe.
+
+    Attributes
+    ----------
+    probe, build : RowMap
+        Row of the probe frame and row of the build frame, for each pair; equal lengths, never out of bounds. Over all
+        slices of a probe the pairs ascend by probe row, then by build row, so that another backend can go on where one
+        ran out of memory. The matches of one probe row may be cut between slices.
+    """
+
+    probe: RowMap
+    build: RowMap
+
+    @property
+    def length(self) -> int:
+        """Number of pairs."""
+        return self.probe.length
+
+
+class Probe(Protocol[Vector]):
+    """The matches of one key frame against a build; sizes are known, pairs are made on demand."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the probed key frame."""
+        ...
+
+    @property
+    def pairs(self) -> int:
+        """Exact number of matching pairs, in 64 bits."""
+        ...
+
+    def matched(self) -> Vector:
+        """Mask over probe rows: has at least one match."""
+        ...
+
+    def lookup(self) -> Indices:
+        """For each probe row its build row or −1 (``NULLIFY``). Only if the build is unique."""
+        ...
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        """All pairs, at most ``max_pairs`` at a time."""
+        ...
+
+    def mark_build(self, marks: Vector) -> None:
+        """Set ``marks`` (a mask over build rows) wherever a build row has a match, without making pairs."""
+        ...
+
+
+class Build(Protocol[KeyFrame, Vector]):
+    """A searchable build side; immutable, shared by all probes."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the key frame it was built from, those that match nothing included."""
+        ...
+
+    @property
+    def unique(self) -> bool:
+        """Whether it is known that no two build rows have equal keys."""
+        ...
+
+    @property
+    def algorithm(self) -> str:
+        """What was chosen, for metrics and explanations, such as ``direct``."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        ...
+
+    def probe(self, keys: KeyFrame) -> Probe[Vector]:
+        """Find the matches of each row of a key frame with the same column types."""
+        ...
+
+
+class Backend(Protocol[Frame, Vector]):
+    """One way to execute joins."""
+
+    @property
+    def name(self) -> BackendName:
+        """Which backend this is."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """How many probes the engine should run at once on this backend."""
+        ...
+
+    @property
+    def morsel_rows(self) -> int:
+        """How many probe rows at a time suit this backend: what fits its caches, or fills its device."""
+        ...
+
+    # -- what it can do ------------------------------------------------------------------------------------
+
+    def can_gather(self, dtype: pa.DataType) -> bool:
+        """Whether columns of this type may be put into frames; others are gathered on the host."""
+        ...
+
+    def can_evaluate(self, condition: Expression) -> bool:
+        """Whether a resolved condition evaluates here exactly as Spark would; otherwise the CPU backend does it."""
+        ...
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    def from_arrow(self, table: pa.Table) -> Frame:
+        """Take a table in. Zero-copy where possible; columns may share memory with the table."""
+        ...
+
+    def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
+        """Give a frame out as one batch of exactly this schema."""
+        ...
+
+    def frame_rows(self, frame: Frame) -> int:
+        """Row count; known also of a frame without columns."""
+        ...
+
+    def frame_bytes(self, frame: Frame) -> int:
+        """Memory a frame holds."""
+        ...
+
+    # -- joining -------------------------------------------------------------------------------------------
+
+    def build(self, keys: Frame) -> Build[Frame, Vector]:
+        """Make a key frame searchable. The algorithm is chosen from the facts of the keys."""
+        ...
+
+    def gather(self, frame: Frame, rows: RowMap) -> Frame:
+        """Rows of a frame by a map; a null row where the map says so."""
+        ...
+
+    def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
+        """Exact bytes of data, offsets excluded, that each variable-width column would hold after :meth:`gather`.
+
+        Zero for fixed-width columns. Cheap relative to gathering.
+        """
+        ...
+
+    def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Vector:
+        """Mask of ``length`` candidate pairs for which a resolved condition is true (false where it is null).
+
+        Column references index into ``left`` and ``right``, which hold only the columns the condition needs.
+
+        Raises
+        ------
+        ExpressionEvaluationError
+            If the expression fails on a value in ANSI mode.
+        """
+        ...
+
+    # -- vectors -------------------------------------------------------------------------------------------
+
+    def filter_map(self, rows: RowMap, mask: Vector) -> RowMap:
+        """The entries of a map where a mask of its length is true."""
+        ...
+
+    def selection(self, mask: Vector, value: bool) -> RowMap:
+        """Ascending positions at which a mask has a value."""
+        ...
+
+    def marks(self, length: int) -> Vector:
+        """A fresh mask, all false."""
+        ...
+
+    def mark(self, marks: Vector, rows: RowMap) -> None:
+        """Set a mask at the rows of a map that is never out of bounds."""
+        ...
+
+    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
+        """A map as NumPy indices, negative where there is no row: for gathering on the host."""
+        ...
+
+    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
+        """NumPy indices as a map of this backend."""
+        ...
+
+    def mask_to_host(self, mask: Vector) -> npt.NDArray[np.bool_]:
+        """A mask as NumPy booleans."""
+        ...
+
+    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Vector:
+        """NumPy booleans as a mask."""
+        ...
+
+
+AnyBackend: TypeAlias = Backend[Any, Any]
+"""A backend whose frame and vector types do not matter to the caller."""

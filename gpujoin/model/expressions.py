@@ -1,0 +1,442 @@
+"""Residual conditions as expression trees.
+
+A user writes them with :func:`left`, :func:`right`, :func:`lit`, :func:`when` and Python's operators::
+
+    (left("price") < right("limit")) & ~right("name").like("%test%")
+
+Trees are built untyped. `gpujoin.plan.resolve` checks them against the two schemas, applies Spark's type coercion as
+explicit :class:`Cast` nodes, and fills ``type`` on every node; backends see resolved trees only.
+
+``==`` builds an expression, as in PySpark; use :meth:`Expression.same_as` to compare trees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from gpujoin.errors import ConditionError
+from gpujoin.model.jointype import Side
+
+
+class EvalMode(Enum):
+    """What happens when a value has no result: overflow, division by zero, malformed cast."""
+
+    LEGACY = "legacy"
+    """Null, or a wrapped integer, as Spark with ``spark.sql.ansi.enabled=false``."""
+    ANSI = "ansi"
+    """An error, as Spark with ``spark.sql.ansi.enabled=true``."""
+    TRY = "try"
+    """Null in every case, as Spark's ``try_`` functions."""
+
+
+class Function(Enum):
+    """Every function an expression may call. Values are the names shown to people."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    EQ_NULL_SAFE = "<=>"
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    DIVIDE = "/"
+    INTEGRAL_DIVIDE = "div"
+    REMAINDER = "%"
+    PMOD = "pmod"
+    NEGATE = "negate"
+    ABS = "abs"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+    IS_NAN = "isnan"
+    IN = "in"
+    COALESCE = "coalesce"
+    GREATEST = "greatest"
+    LEAST = "least"
+    LIKE = "like"
+    RLIKE = "rlike"
+    STARTS_WITH = "startswith"
+    ENDS_WITH = "endswith"
+    CONTAINS = "contains"
+    LOWER = "lower"
+    UPPER = "upper"
+    TRIM = "trim"
+    LENGTH = "length"
+    SUBSTRING = "substring"
+    CONCAT = "concat"
+    YEAR = "year"
+    QUARTER = "quarter"
+    MONTH = "month"
+    DAY = "day"
+    DAY_OF_WEEK = "dayofweek"
+    DAY_OF_YEAR = "dayofyear"
+    HOUR = "hour"
+    MINUTE = "minute"
+    SECOND = "second"
+    DATE_ADD = "date_add"
+    DATE_SUB = "date_sub"
+    DATE_DIFF = "datediff"
+    GET_FIELD = "get_field"
+    """Arguments: a struct, and the field's name as a string literal."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Expression:
+    """A node of an expression tree.
+
+    Attributes
+    ----------
+    type : pyarrow.DataType or None
+        Result type; ``None`` until resolved.
+    """
+
+    type: pa.DataType | None = None
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """Direct operands, in order."""
+        return ()
+
+    def with_children(self, children: Sequence[Expression]) -> Expression:
+        """The same node over other operands."""
+        del children
+        return self
+
+    def walk(self) -> Iterator[Expression]:
+        """The node and all below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def columns(self) -> tuple[ColumnRef, ...]:
+        """Column references in the tree, in order of appearance, each once."""
+        seen: dict[tuple[Side, str, int], ColumnRef] = {}
+        for node in self.walk():
+            if isinstance(node, ColumnRef):
+                seen.setdefault((node.side, node.name, node.index), node)
+        return tuple(seen.values())
+
+    def sides(self) -> frozenset[Side]:
+        """The sides whose columns the tree reads."""
+        return frozenset(column.side for column in self.columns())
+
+    def same_as(self, other: Expression) -> bool:
+        """Structural equality, types included."""
+        return _signature(self) == _signature(other)
+
+    def __bool__(self) -> NoReturn:
+        raise ConditionError(
+            f"the expression {self} has no truth value; combine expressions with & | ~ instead of and, or, not"
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return call(Function.EQ, self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return call(Function.NE, self, other)
+
+    def __lt__(self, other: object) -> Expression:
+        return call(Function.LT, self, other)
+
+    def __le__(self, other: object) -> Expression:
+        return call(Function.LE, self, other)
+
+    def __gt__(self, other: object) -> Expression:
+        return call(Function.GT, self, other)
+
+    def __ge__(self, other: object) -> Expression:
+        return call(Function.GE, self, other)
+
+    def __and__(self, other: object) -> Expression:
+        return call(Function.AND, self, other)
+
+    def __rand__(self, other: object) -> Expression:
+        return call(Function.AND, other, self)
+
+    def __or__(self, other: object) -> Expression:
+        return call(Function.OR, self, other)
+
+    def __ror__(self, other: object) -> Expression:
+        return call(Function.OR, other, self)
+
+    def __invert__(self) -> Expression:
+        return call(Function.NOT, self)
+
+    def __add__(self, other: object) -> Expression:
+        return call(Function.ADD, self, other)
+
+    def __radd__(self, other: object) -> Expression:
+        return call(Function.ADD, other, self)
+
+    def __sub__(self, other: object) -> Expression:
+        return call(Function.SUBTRACT, self, other)
+
+    def __rsub__(self, other: object) -> Expression:
+        return call(Function.SUBTRACT, other, self)
+
+    def __mul__(self, other: object) -> Expression:
+        return call(Function.MULTIPLY, self, other)
+
+    def __rmul__(self, other: object) -> Expression:
+        return call(Function.MULTIPLY, other, self)
+
+    def __truediv__(self, other: object) -> Expression:
+        return call(Function.DIVIDE, self, other)
+
+    def __rtruediv__(self, other: object) -> Expression:
+        return call(Function.DIVIDE, other, self)
+
+    def __mod__(self, other: object) -> Expression:
+        return call(Function.REMAINDER, self, other)
+
+    def __rmod__(self, other: object) -> Expression:
+        return call(Function.REMAINDER, other, self)
+
+    def __neg__(self) -> Expression:
+        return call(Function.NEGATE, self)
+
+    def __abs__(self) -> Expression:
+        return call(Function.ABS, self)
+
+    def equal_null_safe(self, other: object) -> Expression:
+        """``<=>``: true where both are null."""
+        return call(Function.EQ_NULL_SAFE, self, other)
+
+    def is_null(self) -> Expression:
+        """``IS NULL``."""
+        return call(Function.IS_NULL, self)
+
+    def is_not_null(self) -> Expression:
+        """``IS NOT NULL``."""
+        return call(Function.IS_NOT_NULL, self)
+
+    def is_nan(self) -> Expression:
+        """True for NaN, false for null."""
+        return call(Function.IS_NAN, self)
+
+    def is_in(self, values: Sequence[object]) -> Expression:
+        """``IN (…)`` over literal values or expressions, with SQL's rules for nulls."""
+        return call(Function.IN, self, *values)
+
+    def between(self, low: object, high: object) -> Expression:
+        """``low <= self AND self <= high``."""
+        return (self >= low) & (self <= high)
+
+    def like(self, pattern: str, escape: str = "\\") -> Expression:
+        """SQL ``LIKE`` with ``%``, ``_`` and an escape character."""
+        return call(Function.LIKE, self, pattern, escape)
+
+    def rlike(self, pattern: str) -> Expression:
+        """True if the regular expression is found anywhere."""
+        return call(Function.RLIKE, self, pattern)
+
+    def startswith(self, other: object) -> Expression:
+        """Whether the text begins with ``other``."""
+        return call(Function.STARTS_WITH, self, other)
+
+    def endswith(self, other: object) -> Expression:
+        """Whether the text ends with ``other``."""
+        return call(Function.ENDS_WITH, self, other)
+
+    def contains(self, other: object) -> Expression:
+        """Whether ``other`` occurs in the text."""
+        return call(Function.CONTAINS, self, other)
+
+    def field(self, name: str) -> Expression:
+        """A field of a struct."""
+        return call(Function.GET_FIELD, self, name)
+
+    def cast(self, to: pa.DataType, mode: EvalMode = EvalMode.LEGACY) -> Expression:
+        """Convert to another type by Spark's rules."""
+        return Cast(child=self, to=to, mode=mode)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ColumnRef(Expression):
+    """A column of one side.
+
+    Attributes
+    ----------
+    side : Side
+        Whose.
+    name : str
+        Its name.
+    index : int
+        Its position in that side's schema; −1 until resolved.
+    """
+
+    side: Side
+    name: str
+    index: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.side.value}.{self.name}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Literal(Expression):
+    """A constant. ``value`` is a Python value that Arrow can convert to ``type``; ``None`` is null."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return "null" if self.value is None else repr(self.value)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Call(Expression):
+    """A function applied to operands.
+
+    Attributes
+    ----------
+    function : Function
+        Which.
+    arguments : tuple of Expression
+        Its operands.
+    mode : EvalMode
+        What happens to values without a result. In an untyped tree ``LEGACY`` stands for the mode given when the tree
+        is resolved.
+    """
+
+    function: Function
+    arguments: tuple[Expression, ...]
+    mode: EvalMode = EvalMode.LEGACY
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """Direct operands, in order."""
+        return self.arguments
+
+    def with_children(self, children: Sequence[Expression]) -> Expression:
+        """The same node over other operands."""
+        return dataclasses.replace(self, arguments=tuple(children))
+
+    def __str__(self) -> str:
+        name, arguments = self.function.value, [str(a) for a in self.arguments]
+        if self.function in (Function.IS_NULL, Function.IS_NOT_NULL):
+            return f"({arguments[0]} {name})"
+        if (len(arguments) == 2 and not name.isidentifier()) or self.function in (Function.AND, Function.OR):
+            return f"({f' {name} '.join(arguments)})"
+        return f"{name}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cast(Expression):
+    """Conversion to the type ``to`` by Spark's rules; ``mode`` as for :class:`Call`."""
+
+    child: Expression
+    to: pa.DataType
+    mode: EvalMode = EvalMode.LEGACY
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """Direct operands, in order."""
+        return (self.child,)
+
+    def with_children(self, children: Sequence[Expression]) -> Expression:
+        """The same node over other operands."""
+        return dataclasses.replace(self, child=children[0])
+
+    def __str__(self) -> str:
+        return f"cast({self.child} as {self.to})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Case(Expression):
+    """``CASE WHEN … THEN … ELSE … END``: the value of the first branch whose condition is true."""
+
+    conditions: tuple[Expression, ...]
+    values: tuple[Expression, ...]
+    otherwise: Expression
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """Direct operands, in order."""
+        return (*self.conditions, *self.values, self.otherwise)
+
+    def with_children(self, children: Sequence[Expression]) -> Expression:
+        """The same node over other operands."""
+        n = len(self.conditions)
+        return dataclasses.replace(
+            self, conditions=tuple(children[:n]), values=tuple(children[n : 2 * n]), otherwise=children[2 * n]
+        )
+
+    def when(self, condition: Expression, value: object) -> Case:
+        """Add a branch."""
+        return dataclasses.replace(
+            self, conditions=(*self.conditions, condition), values=(*self.values, as_expression(value))
+        )
+
+    def else_(self, value: object) -> Case:
+        """Set the value where no branch applies (null by default)."""
+        return dataclasses.replace(self, otherwise=as_expression(value))
+
+    def __str__(self) -> str:
+        branches = " ".join(f"when {c} then {v}" for c, v in zip(self.conditions, self.values, strict=True))
+        return f"case {branches} else {self.otherwise} end"
+
+
+def left(name: str) -> ColumnRef:
+    """A column of the left side."""
+    return ColumnRef(side=Side.LEFT, name=name)
+
+
+def right(name: str) -> ColumnRef:
+    """A column of the right side."""
+    return ColumnRef(side=Side.RIGHT, name=name)
+
+
+def lit(value: object, dtype: pa.DataType | None = None) -> Literal:
+    """A constant; the Arrow type is inferred as Spark would unless given."""
+    return Literal(value=value, type=dtype)
+
+
+def when(condition: Expression, value: object) -> Case:
+    """Start a ``CASE``; go on with ``.when(…)`` and ``.else_(…)``."""
+    return Case(conditions=(condition,), values=(as_expression(value),), otherwise=Literal(value=None))
+
+
+def coalesce(*values: object) -> Expression:
+    """The first value that is not null."""
+    return call(Function.COALESCE, *values)
+
+
+def call(function: Function, *arguments: object, mode: EvalMode = EvalMode.LEGACY) -> Call:
+    """Apply a function to expressions or plain values."""
+    return Call(function=function, arguments=tuple(as_expression(a) for a in arguments), mode=mode)
+
+
+def as_expression(value: object) -> Expression:
+    """``value`` itself if it is an expression, else a literal."""
+    return value if isinstance(value, Expression) else Literal(value=value)
+
+
+def conjuncts(expression: Expression) -> tuple[Expression, ...]:
+    """The operands of nested ``AND``s, in order."""
+    if isinstance(expression, Call) and expression.function is Function.AND:
+        return tuple(part for argument in expression.arguments for part in conjuncts(argument))
+    return (expression,)
+
+
+def _signature(node: Expression) -> tuple[Any, ...]:
+    plain = tuple(
+        (f.name, repr(getattr(node, f.name)) if f.name == "value" else getattr(node, f.name))
+        for f in dataclasses.fields(node)
+        if f.name not in ("child", "arguments", "conditions", "values", "otherwise")
+    )
+    return (type(node).__name__, plain, tuple(_signature(c) for c in node.children))

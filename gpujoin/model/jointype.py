@@ -1,0 +1,92 @@
+"""Join types and how their names are spelled."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from gpujoin.errors import JoinSpecError, did_you_mean
+
+
+class Side(Enum):
+    """The left or the right input of a join, as the user wrote it."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+    @property
+    def other(self) -> Side:
+        """The opposite side."""
+        return Side.RIGHT if self is Side.LEFT else Side.LEFT
+
+
+class JoinType(Enum):
+    """What a join returns. Values are the canonical spellings."""
+
+    INNER = "inner"
+    CROSS = "cross"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    LEFT_SEMI = "left_semi"
+    LEFT_ANTI = "left_anti"
+    EXISTENCE = "existence"
+    """All left rows and a boolean column: has a match."""
+    NULL_AWARE_ANTI = "null_aware_anti"
+    """``NOT IN``: a left row stays unless its key equals, or by a null might equal, a right key."""
+
+    @classmethod
+    def parse(cls, how: str | JoinType) -> JoinType:
+        """Read any of Spark's spellings, or this enum's own values.
+
+        Case and underscores do not matter, as in Spark.
+
+        Raises
+        ------
+        JoinSpecError
+            If ``how`` is no known join type.
+        """
+        if isinstance(how, JoinType):
+            return how
+        if not isinstance(how, str):
+            raise JoinSpecError(
+                f"join type must be a string or JoinType, got {how!r} of type {type(how).__name__}"
+            )
+        found = _SPELLINGS.get(how.strip().lower().replace("_", "").replace(" ", ""))
+        if found is None:
+            raise JoinSpecError(f"unknown join type {how!r}.{did_you_mean(how, _SUGGESTED)}")
+        return found
+
+    def preserves(self, side: Side) -> bool:
+        """Whether every row of ``side`` appears in the output at least once."""
+        if side is Side.LEFT:
+            return self in (JoinType.LEFT, JoinType.FULL, JoinType.EXISTENCE)
+        return self in (JoinType.RIGHT, JoinType.FULL)
+
+    @property
+    def left_rows_only(self) -> bool:
+        """Whether the output is made of left rows alone, each at most once."""
+        return self in _LEFT_ONLY
+
+
+_LEFT_ONLY = frozenset({JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE, JoinType.NULL_AWARE_ANTI})
+_SPELLINGS = {
+    "inner": JoinType.INNER,
+    "cross": JoinType.CROSS,
+    "left": JoinType.LEFT,
+    "leftouter": JoinType.LEFT,
+    "right": JoinType.RIGHT,
+    "rightouter": JoinType.RIGHT,
+    "outer": JoinType.FULL,
+    "full": JoinType.FULL,
+    "fullouter": JoinType.FULL,
+    "semi": JoinType.LEFT_SEMI,
+    "leftsemi": JoinType.LEFT_SEMI,
+    "anti": JoinType.LEFT_ANTI,
+    "leftanti": JoinType.LEFT_ANTI,
+    "existence": JoinType.EXISTENCE,
+    "nullawareanti": JoinType.NULL_AWARE_ANTI,
+}
+_SUGGESTED = (
+    "inner", "cross", "left", "left_outer", "right", "right_outer", "full", "full_outer", "outer",
+    "semi", "left_semi", "anti", "left_anti", "existence", "null_aware_anti",
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""Gather maps: which row of a side goes to which row of the output.
+
+A map with structure says its structure instead of storing it. Only :class:`Indices` holds memory, in whatever
+array type its backend uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from gpujoin.errors import GpuJoinError
+
+
+class OutOfBounds(Enum):
+    """What a negative index in a map means."""
+
+    NEVER = "never"
+    """There are none: the gather need not check."""
+    NULLIFY = "nullify"
+    """The output row is all null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indices:
+    """Explicit row indices.
+
+    Attributes
+    ----------
+    values : array
+        The backend's own integer vector (NumPy int32 or int64 on the CPU, a device column on the GPU);
+        negative means "no row".
+    length : int
+        How many.
+    out_of_bounds : OutOfBounds
+        Whether negative values may occur.
+    """
+
+    values: Any
+    length: int
+    out_of_bounds: OutOfBounds = OutOfBounds.NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows ``start, start + 1, …, start + length - 1``: the identity map and its slices."""
+
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Output row ``i`` is row ``(start + i) // times``: the outer side of a cross product."""
+
+    start: int
+    length: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Output row ``i`` is row ``(start + i) % period``: the inner side of a cross product."""
+
+    start: int
+    length: int
+    period: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllNull:
+    """No row at all, ``length`` times: the absent side of unmatched rows."""
+
+    length: int
+
+
+RowMap: TypeAlias = Indices | Span | Repeat | Tile | AllNull
+
+
+@dataclass(frozen=True, slots=True)
+class GatherMaps:
+    """The left and right row of every output row.
+
+    Attributes
+    ----------
+    left, right : RowMap or None
+        Maps of equal length; ``None`` where the output takes no columns of that side (semi, anti).
+
+    Raises
+    ------
+    GpuJoinError
+        If both are absent or the lengths differ.
+    """
+
+    left: RowMap | None
+    right: RowMap | None
+
+    def __post_init__(self) -> None:
+        lengths = {m.length for m in (self.left, self.right) if m is not None}
+        if len(lengths) != 1:
+            raise GpuJoinError(f"gather maps need one common length, got {sorted(lengths)}")
+
+    @property
+    def length(self) -> int:
+        """Number of output rows."""
+        present = self.left if self.left is not None else self.right
+        assert present is not None
+        return present.length
+
+
+def cross_maps(outer_rows: int, inner_rows: int, max_pairs: int) -> Iterator[tuple[Repeat, Tile]]:
+    """Slices of the cross product of two sides, outer side varying slowest; nothing is stored.
+
+    Parameters
+    ----------
+    outer_rows, inner_rows : int
+        Row counts.
+    max_pairs : int
+        Largest slice.
+    """
+    total = outer_rows * inner_rows
+    for start in range(0, total, max_pairs):
+        length = min(max_pairs, total - start)
+        yield Repeat(start, length, inner_rows), Tile(start, length, inner_rows)
+
+
+def slice_map(rows: RowMap, start: int, length: int) -> RowMap:
+    """Entries ``start … start + length - 1`` of a map, without copying."""
+    match rows:
+        case Indices(values, _, out_of_bounds):
+            return Indices(values[start : start + length], length, out_of_bounds)
+        case Span(first, _):
+            return Span(first + start, length)
+        case Repeat(first, _, times):
+            return Repeat(first + start, length, times)
+        case Tile(first, _, period):
+            return Tile(first + start, length, period)
+        case AllNull():
+            return AllNull(length)

@@ -1,0 +1,109 @@
+"""The normal form of a join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import JoinType, Side
+
+
+class NullEquality(Enum):
+    """Whether a null key equals a null key."""
+
+    UNEQUAL = "unequal"
+    """SQL's ``=``: a null matches nothing."""
+    EQUAL = "equal"
+    """SQL's ``<=>``: a null matches a null."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """One equality between a left and a right column.
+
+    Attributes
+    ----------
+    left, right : int
+        Column positions in the two schemas.
+    nulls : NullEquality
+        How nulls compare.
+    """
+
+    left: int
+    right: int
+    nulls: NullEquality = NullEquality.UNEQUAL
+
+    def of(self, side: Side) -> int:
+        """The column position on one side."""
+        return self.left if side is Side.LEFT else self.right
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """What a join computes, with nothing said about how.
+
+    Attributes
+    ----------
+    join_type : JoinType
+        What is returned.
+    keys : tuple of KeyPair
+        Equalities; empty for products and pure nested-loop joins.
+    condition : Expression or None
+        Residual condition, resolved; a pair of rows matches if its keys do and this is true.
+    left_output, right_output : tuple of int
+        Column positions to return, in order.
+    existence_name : str
+        Name of the boolean column of an existence join.
+
+    Raises
+    ------
+    JoinSpecError
+        If the parts contradict each other.
+    """
+
+    join_type: JoinType
+    keys: tuple[KeyPair, ...] = ()
+    condition: Expression | None = field(default=None, compare=False)
+    left_output: tuple[int, ...] = ()
+    right_output: tuple[int, ...] = ()
+    existence_name: str = "exists"
+
+    def __post_init__(self) -> None:
+        kind = self.join_type
+        if kind is JoinType.CROSS and (self.keys or self.condition is not None):
+            raise JoinSpecError("a cross join takes no keys and no condition; use an inner join")
+        if kind is JoinType.NULL_AWARE_ANTI and len(self.keys) != 1:
+            raise JoinSpecError(f"a null-aware anti join needs exactly one key, got {len(self.keys)}")
+        if kind.left_rows_only and self.right_output:
+            raise JoinSpecError(
+                f"a {kind.value} join returns left columns only, not right {self.right_output}"
+            )
+
+    def output_of(self, side: Side) -> tuple[int, ...]:
+        """Positions of the columns returned from one side."""
+        return self.left_output if side is Side.LEFT else self.right_output
+
+    def output_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+        """Schema of the result: left columns, right columns, or left columns and the existence flag.
+
+        Columns of a side that may be missing from an output row become nullable.
+        """
+        fields = [
+            _nullable(left.field(i), or_absent=self.join_type in (JoinType.RIGHT, JoinType.FULL))
+            for i in self.left_output
+        ]
+        fields += [
+            _nullable(right.field(i), or_absent=self.join_type in (JoinType.LEFT, JoinType.FULL))
+            for i in self.right_output
+        ]
+        if self.join_type is JoinType.EXISTENCE:
+            fields.append(pa.field(self.existence_name, pa.bool_(), nullable=False))
+        return pa.schema(fields)
+
+
+def _nullable(column: pa.Field, *, or_absent: bool) -> pa.Field:
+    return column.with_nullable(True) if or_absent else column

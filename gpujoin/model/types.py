@@ -1,0 +1,75 @@
+"""Questions about Arrow types that several rooms ask."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+MAX_PRECISION = 38
+"""Most digits of a decimal in Spark."""
+
+
+def plain(dtype: pa.DataType) -> pa.DataType:
+    """Strip dictionary and run-end encoding and extension types, down to the type of the values."""
+    while True:
+        if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
+            dtype = dtype.value_type
+        elif isinstance(dtype, pa.BaseExtensionType):
+            dtype = dtype.storage_type
+        else:
+            return dtype
+
+
+def logical(dtype: pa.DataType) -> pa.DataType:
+    """Reduce a column's type to the one its values have in an expression, whatever their layout.
+
+    Text becomes ``string``, bytes ``binary``, any date ``date32``, any decimal of up to 38 digits ``decimal128``;
+    structs likewise, field by field. Other types are returned as :func:`plain` gives them.
+    """
+    dtype = plain(dtype)
+    if is_text(dtype):
+        return pa.string()
+    if is_bytes(dtype):
+        return pa.binary()
+    if pat.is_date(dtype):
+        return pa.date32()
+    if pat.is_decimal(dtype):
+        return decimal_of(dtype.precision, dtype.scale)
+    if pat.is_struct(dtype):
+        return pa.struct([f.with_type(logical(f.type)) for f in dtype])
+    return dtype
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Tell whether a type holds UTF-8 text, in any layout."""
+    return pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype)
+
+
+def is_bytes(dtype: pa.DataType) -> bool:
+    """Tell whether a type holds byte strings, in any layout."""
+    return (
+        pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
+        or pat.is_binary_view(dtype)
+        or pat.is_fixed_size_binary(dtype)
+    )
+
+
+def is_float(dtype: pa.DataType) -> bool:
+    """Tell whether a type is float or double."""
+    return pat.is_float32(dtype) or pat.is_float64(dtype)
+
+
+def is_whole(dtype: pa.DataType) -> bool:
+    """Tell whether a type is one of Spark's integers: signed, 8 to 64 bits."""
+    return pat.is_signed_integer(dtype)
+
+
+def is_numeric(dtype: pa.DataType) -> bool:
+    """Tell whether a type is one of Spark's numbers."""
+    return is_whole(dtype) or is_float(dtype) or pat.is_decimal(dtype)
+
+
+def decimal_of(precision: int, scale: int) -> pa.DataType:
+    """Make the decimal type of a precision: 128 bits wide up to 38 digits, else 256."""
+    return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else pa.decimal256(precision, scale)
