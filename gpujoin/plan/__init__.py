@@ -1,0 +1,1 @@
+"""Planning: pure functions of schemas, sizes and settings."""

@@ -1,0 +1,91 @@
+"""When a join that is fed by Spark rows is worth taking from Spark: estimates in seconds of one core.
+
+Rows that cross from Spark to Arrow and back cost more than joining them, so an equi-join that takes rows in and gives
+rows out is slower here than in Spark, whatever computes it. What can be won is where Spark compares every pair of rows
+one by one, and a GPU compares them here.
+
+Only the ratios of the constants matter. They were measured with PySpark 4.3 on two cores of a server CPU:
+equality joins of 1 M × 1 M and 10 M × 10 M rows with three payload columns (1.5 to 2.4 times Spark's seconds), and
+``a between b - 5 and b + 5`` over 8,000 × 8,000 rows (3 times).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpujoin.model.jointype import JoinType
+
+ROW_SECONDS = 5.0e-7
+"""One row from Spark to Arrow, or back, with a few fixed-width columns."""
+
+START_SECONDS = 0.5
+"""What a stage of Python workers costs before its first row."""
+
+SPARK_HASH_SECONDS = 5.0e-7
+"""One row of either side through Spark's shuffled hash join."""
+
+HASH_SECONDS = 1.0e-7
+"""One row of either side through the gather-map join."""
+
+SPARK_PAIR_SECONDS = 8.0e-9
+"""One pair of rows in Spark's nested loop, with a short condition."""
+
+PAIR_SECONDS = 2.5e-8
+"""One pair of rows under a residual condition on the CPU backend."""
+
+GPU_PAIR_SECONDS = 1.0e-9
+"""One pair of rows under a residual condition on a GPU: a cautious guess from memory traffic, not measured."""
+
+WORST_RATIO = 1.0
+"""A join is taken where its estimate here is below this share of Spark's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Predicted cost of one join, in seconds of one core.
+
+    Attributes
+    ----------
+    here, spark : float
+        By gpujoin and by Spark.
+    """
+
+    here: float
+    spark: float
+
+    @property
+    def taken(self) -> bool:
+        """Whether it is predicted to be faster here."""
+        return self.here < WORST_RATIO * self.spark
+
+
+def estimate(
+    join_type: JoinType, left_rows: float, right_rows: float, *, equality: bool, condition: bool, gpu: bool
+) -> Estimate:
+    """Estimate what a join costs here and in Spark.
+
+    Parameters
+    ----------
+    join_type : JoinType
+        What is returned.
+    left_rows, right_rows : float
+        Estimated rows.
+    equality : bool
+        Whether there is an equality key. Without one every pair of rows is looked at.
+    condition : bool
+        Whether there is a residual condition.
+    gpu : bool
+        Whether it would run on a GPU.
+    """
+    rows_in = left_rows + right_rows
+    if equality:
+        rows_out = left_rows if join_type.left_rows_only else max(left_rows, right_rows)
+        crossing = START_SECONDS + (rows_in + rows_out) * ROW_SECONDS
+        return Estimate(here=crossing + rows_in * HASH_SECONDS, spark=rows_in * SPARK_HASH_SECONDS)
+    pairs = left_rows * right_rows
+    crossing = START_SECONDS + rows_in * ROW_SECONDS
+    if not condition:
+        out = left_rows if join_type.left_rows_only else pairs
+        return Estimate(here=crossing + out * ROW_SECONDS, spark=out * SPARK_PAIR_SECONDS)
+    pair = GPU_PAIR_SECONDS if gpu else PAIR_SECONDS
+    return Estimate(here=crossing + pairs * pair, spark=pairs * SPARK_PAIR_SECONDS)

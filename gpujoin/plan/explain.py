@@ -1,0 +1,128 @@
+"""What was decided about each join of a query, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpujoin.config import Strategy
+from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinExplanation:
+    """What was decided about one join.
+
+    Attributes
+    ----------
+    join_type : str
+        ``"inner"``, ``"left"``, ``"left_semi"``, …
+    strategy : Strategy
+        ``BROADCAST``, ``SHUFFLE``, ``NESTED_LOOP``, or ``SPARK``.
+    backend : str
+        ``"gpu"``, ``"cpu"`` or ``"spark"``. Under ``auto`` each worker decides for itself; this is then what the
+        driver expects, and ``notes`` say so.
+    build_side : Side or None
+        The side that is built; ``None`` where Spark runs the join.
+    keys : tuple of str
+        Equalities.
+    condition : str or None
+        Residual condition.
+    left_bytes, right_bytes : int or None
+        Estimated sizes of the inputs; ``None`` where nothing is known.
+    reasons : tuple of Reason
+        Why the join is left to Spark.
+    notes : tuple of str
+        What decided.
+    join_id : str or None
+        Under which its metrics are kept; ``None`` for a join that was never gpujoin's.
+    inputs : tuple of JoinExplanation
+        Joins below this one.
+    """
+
+    join_type: str
+    strategy: Strategy
+    backend: str
+    build_side: Side | None = None
+    keys: tuple[str, ...] = ()
+    condition: str | None = None
+    left_bytes: int | None = None
+    right_bytes: int | None = None
+    reasons: tuple[Reason, ...] = ()
+    notes: tuple[str, ...] = ()
+    join_id: str | None = None
+    inputs: tuple[JoinExplanation, ...] = ()
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether gpujoin runs this join."""
+        return self.strategy is not Strategy.SPARK
+
+    def walk(self) -> Iterator[JoinExplanation]:
+        """Yield this join and all below it, parents first."""
+        yield self
+        for below in self.inputs:
+            yield from below.walk()
+
+    def lines(self) -> list[str]:
+        """Give the joins from here down as an indented list of lines."""
+        by = f"{self.strategy.value} on {self.backend}" if self.accelerated else "left to spark"
+        mark = "*" if self.accelerated else "!"
+        name = f" [{self.join_id}]" if self.join_id else ""
+        found = [f"{mark} {self.join_type} join: {by}{name}", *(f"    {line}" for line in self._details())]
+        for i, below in enumerate(self.inputs):
+            last = i == len(self.inputs) - 1
+            head, *rest = below.lines()
+            found.append(f"  {'└' if last else '├'}─ {head}")
+            found += [f"  {' ' if last else '│'}  {line}" for line in rest]
+        return found
+
+    def _details(self) -> Iterator[str]:
+        if self.keys:
+            yield f"keys: {', '.join(self.keys)}"
+        if self.condition:
+            yield f"condition: {self.condition}"
+        if self.left_bytes is not None or self.right_bytes is not None:
+            yield f"estimated sizes: left {show_bytes(self.left_bytes)}, right {show_bytes(self.right_bytes)}"
+        if self.build_side is not None:
+            yield f"build side: {self.build_side.value}"
+        for note in self.notes:
+            yield f"because {note}"
+        for reason in self.reasons:
+            yield f"not here: {reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All joins of a query; ``str()`` is a tree, parents above their inputs.
+
+    Attributes
+    ----------
+    roots : tuple of JoinExplanation
+        Topmost joins.
+    """
+
+    roots: tuple[JoinExplanation, ...] = field(default=())
+
+    @property
+    def joins(self) -> tuple[JoinExplanation, ...]:
+        """All joins, each before those below it."""
+        return tuple(join for root in self.roots for join in root.walk())
+
+    def __str__(self) -> str:
+        if not self.roots:
+            return "no joins"
+        return "\n".join(line for root in self.roots for line in root.lines())
+
+
+def show_bytes(size: int | None) -> str:
+    """Write a size for people: ``1.5 MiB``; ``unknown`` for ``None``."""
+    if size is None:
+        return "unknown"
+    amount, unit = float(size), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"

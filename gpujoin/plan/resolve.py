@@ -1,0 +1,246 @@
+"""From an untyped condition to a typed one: names, literals, implicit casts."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.errors import ConditionError, did_you_mean
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Literal
+from gpujoin.model.jointype import Side
+from gpujoin.model.types import MAX_PRECISION, logical
+from gpujoin.plan.castable import can_cast
+from gpujoin.plan.coercion import cast_to, coerce, coerce_branches, type_of
+
+_UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
+
+
+def resolve(
+    condition: Expression, left: pa.Schema, right: pa.Schema, *, mode: EvalMode = EvalMode.LEGACY
+) -> Expression:
+    """Check a condition against the schemas of the two sides and make every type in it explicit.
+
+    Column positions are filled in, literals typed, and Spark's implicit casts added. A subtree whose root has a type
+    already is taken to be the work of Spark's own analyzer: in it only missing column positions are filled in.
+
+    Parameters
+    ----------
+    condition : Expression
+        As written by a user, or as read from Spark.
+    left, right : pyarrow.Schema
+        Columns of the two sides.
+    mode : EvalMode
+        The mode of calls and casts that were left at ``LEGACY``; it also chooses the coercion rules.
+
+    Returns
+    -------
+    Expression
+        Boolean, with a type on every node.
+
+    Raises
+    ------
+    ConditionError
+        If a column is unknown or ambiguous, types cannot be compared or combined, or the whole is not boolean.
+    """
+    resolved = resolve_value(condition, left, right, mode=mode)
+    if pat.is_null(type_of(resolved)):
+        return cast_to(resolved, pa.bool_(), mode)
+    if not pat.is_boolean(type_of(resolved)):
+        raise ConditionError(
+            f"the condition {condition} is of type {resolved.type}, not boolean; compare it with something"
+        )
+    return resolved
+
+
+def resolve_value(
+    expression: Expression, left: pa.Schema, right: pa.Schema, *, mode: EvalMode = EvalMode.LEGACY
+) -> Expression:
+    """Do what :func:`resolve` does, for an expression of any type."""
+    return _Resolver({Side.LEFT: left, Side.RIGHT: right}, mode).resolve(expression)
+
+
+def literal_type(value: Any) -> pa.DataType:
+    """Infer the type of a Python value as Spark does for its own literals.
+
+    Integers are int, then bigint, then decimal; a ``datetime`` without a zone has none in Spark either.
+
+    Raises
+    ------
+    ConditionError
+        If the value is of no type that a condition can hold.
+    """
+    if value is None:
+        return pa.null()
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, int):
+        return _integer_type(value)
+    if isinstance(value, Decimal):
+        return _decimal_type(value)
+    for kinds, dtype in _LITERAL_TYPES:
+        if isinstance(value, kinds):
+            return dtype
+    if isinstance(value, dt.datetime):
+        return pa.timestamp("us", None if value.tzinfo is None else "UTC")
+    if isinstance(value, dt.date):
+        return pa.date32()
+    raise ConditionError(
+        f"{value!r} of type {type(value).__name__} cannot be a literal; give a bool, int, float, Decimal, str, "
+        f"bytes, date, datetime, time, timedelta or None, or a type: lit(value, type)"
+    )
+
+
+_LITERAL_TYPES: tuple[tuple[type | tuple[type, ...], pa.DataType], ...] = (
+    (float, pa.float64()),
+    (str, pa.string()),
+    ((bytes, bytearray, memoryview), pa.binary()),
+    (dt.time, pa.time64("us")),
+    (dt.timedelta, pa.duration("us")),
+)
+
+
+def _integer_type(value: int) -> pa.DataType:
+    if -(1 << 31) <= value < 1 << 31:
+        return pa.int32()
+    if -(1 << 63) <= value < 1 << 63:
+        return pa.int64()
+    digits = len(str(abs(value)))
+    if digits > MAX_PRECISION:
+        raise ConditionError(f"the literal {value} has {digits} digits; at most {MAX_PRECISION} are possible")
+    return pa.decimal128(digits, 0)
+
+
+def _decimal_type(value: Decimal) -> pa.DataType:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ConditionError(
+            f"the literal {value!r} is not a finite decimal; use a float for NaN and infinity"
+        )
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale, 1)
+    if precision > MAX_PRECISION:
+        raise ConditionError(
+            f"the literal {value} has {precision} digits; at most {MAX_PRECISION} are possible"
+        )
+    return pa.decimal128(precision, scale)
+
+
+class _Resolver:
+    def __init__(self, schemas: dict[Side, pa.Schema], mode: EvalMode) -> None:
+        self._schemas = schemas
+        self._mode = mode
+
+    def resolve(self, node: Expression) -> Expression:
+        if isinstance(node, ColumnRef):
+            return self._column(node)
+        if isinstance(node, Literal):
+            return self._literal(node)
+        if node.type is not None:
+            return self._analyzed(node)
+        node = node.with_children([self.resolve(child) for child in node.children])
+        if isinstance(node, Call):
+            return coerce(dataclasses.replace(node, mode=self._effective(node.mode)))
+        if isinstance(node, Cast):
+            return self._cast(node)
+        if isinstance(node, Case):
+            return self._case(node)
+        raise ConditionError(f"{node!r} is not an expression that can be resolved")
+
+    def _effective(self, mode: EvalMode) -> EvalMode:
+        return self._mode if mode is EvalMode.LEGACY else mode
+
+    def _analyzed(self, node: Expression) -> Expression:
+        untyped = [n for n in node.walk() if n.type is None]
+        if untyped:
+            raise ConditionError(
+                f"{node} has a type, but {untyped[0]} below it has none; type all nodes or none"
+            )
+        return self._placed(node)
+
+    def _placed(self, node: Expression) -> Expression:
+        if isinstance(node, ColumnRef):
+            return dataclasses.replace(node, index=self._position(node))
+        return node.with_children([self._placed(c) for c in node.children]) if node.children else node
+
+    def _position(self, column: ColumnRef) -> int:
+        schema = self._schemas[column.side]
+        if column.index >= 0:
+            if column.index >= len(schema):
+                raise ConditionError(
+                    f"the condition reads column {column.index} of the {column.side.value} side, "
+                    f"which has {len(schema)}"
+                )
+            return column.index
+        found = schema.get_all_field_indices(column.name)
+        if len(found) == 1:
+            return int(found[0])
+        if found:
+            raise ConditionError(
+                f"the condition's column {column.name!r} is ambiguous: the {column.side.value} side has "
+                f"{len(found)} columns of that name; rename them"
+            )
+        other = Side.RIGHT if column.side is Side.LEFT else Side.LEFT
+        hint = did_you_mean(column.name, schema.names)
+        if column.name in self._schemas[other].names:
+            hint = f" The {other.value} side has one: {other.value}({column.name!r})." + hint
+        raise ConditionError(
+            f"the condition's column {column.name!r} does not exist on the {column.side.value} side.{hint}"
+        )
+
+    def _column(self, column: ColumnRef) -> Expression:
+        index = self._position(column)
+        if column.type is not None:
+            return dataclasses.replace(column, index=index)
+        dtype = logical(self._schemas[column.side].field(index).type)
+        placed = dataclasses.replace(column, index=index, type=dtype)
+        if pat.is_decimal(dtype) and dtype.precision > MAX_PRECISION:
+            raise ConditionError(
+                f"column {column} is of type {dtype}; conditions take decimals of up to {MAX_PRECISION} digits"
+            )
+        if pat.is_unsigned_integer(dtype):
+            return cast_to(placed, _UNSIGNED[dtype.bit_width], EvalMode.LEGACY)
+        return cast_to(placed, pa.float32(), EvalMode.LEGACY) if pat.is_float16(dtype) else placed
+
+    def _literal(self, literal: Literal) -> Expression:
+        value = literal.value.item() if isinstance(literal.value, np.generic) else literal.value
+        if literal.type is None:
+            return Literal(value=value, type=literal_type(value))
+        try:
+            pa.scalar(value, literal.type)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
+            raise ConditionError(f"the literal {value!r} is no {literal.type}: {problem}") from None
+        return Literal(value=value, type=literal.type)
+
+    def _cast(self, node: Cast) -> Expression:
+        mode, source, target = self._effective(node.mode), type_of(node.child), logical(node.to)
+        if not can_cast(source, target, mode):
+            raise ConditionError(f"{node}: {source} cannot be cast to {target}")
+        return dataclasses.replace(node, to=target, mode=mode, type=target)
+
+    def _case(self, node: Case) -> Expression:
+        conditions = []
+        for condition in node.conditions:
+            if pat.is_null(type_of(condition)):
+                condition = cast_to(condition, pa.bool_(), self._mode)  # noqa: PLW2901
+            if not pat.is_boolean(type_of(condition)):
+                raise ConditionError(
+                    f"{node}: the branch condition {condition} is {condition.type}, not boolean"
+                )
+            conditions.append(condition)
+        values = coerce_branches((*node.values, node.otherwise), self._mode)
+        if values is None:
+            types = ", ".join(str(v.type) for v in (*node.values, node.otherwise))
+            raise ConditionError(f"{node}: the branches have no common type ({types}); cast them")
+        return dataclasses.replace(
+            node,
+            conditions=tuple(conditions),
+            values=values[:-1],
+            otherwise=values[-1],
+            type=type_of(values[0]),
+        )
