@@ -1,0 +1,1 @@
+"""The engine: joins Arrow batches on one backend, without Spark."""

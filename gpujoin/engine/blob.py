@@ -1,0 +1,111 @@
+"""Checked blobs: Arrow record batches as bytes that cannot be misread.
+
+A blob is a fixed header and one Arrow IPC message. The header holds a mark, a format version, a fingerprint of the
+schema, the row count, and the length and CRC-32 of the message, so that a truncated, altered or foreign blob is refused
+instead of read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pyarrow as pa
+
+from gpujoin.config import Compression
+from gpujoin.errors import CorruptBlobError
+
+_MAGIC = b"GPJ1"
+_HEADER = struct.Struct("<4sIIIqq")  # mark, schema fingerprint, CRC-32, reserved, rows, length
+HEADER_BYTES = _HEADER.size
+
+
+def schema_fingerprint(schema: pa.Schema) -> int:
+    """A number that tells schemas apart by names and types; metadata does not count."""
+    return zlib.crc32(repr([(f.name, str(f.type)) for f in schema]).encode())
+
+
+def write_options(compression: Compression) -> pa.ipc.IpcWriteOptions:
+    """Arrow's options for writing one batch."""
+    codec = None if compression is Compression.NONE else compression.value
+    return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+
+
+def encode(
+    batch: pa.RecordBatch, fingerprint: int, options: pa.ipc.IpcWriteOptions
+) -> tuple[bytes, pa.Buffer]:
+    """A batch as header and message, to be written one after the other.
+
+    Parameters
+    ----------
+    batch : RecordBatch
+        Any batch, without dictionary columns.
+    fingerprint : int
+        Of its schema.
+    options : IpcWriteOptions
+        From :func:`write_options`.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    message = sink.getvalue()
+    return _HEADER.pack(_MAGIC, fingerprint, zlib.crc32(message), 0, batch.num_rows, message.size), message
+
+
+def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.RecordBatch, int]:
+    """Read the blob at the start of a buffer, without copying.
+
+    Parameters
+    ----------
+    blob : Buffer or bytes
+        Header, message, and perhaps more.
+    fingerprint : int
+        Of the schema expected.
+    origin : str
+        Where the blob came from, for the error.
+
+    Returns
+    -------
+    batch : RecordBatch
+    length : int
+        Bytes read.
+
+    Raises
+    ------
+    CorruptBlobError
+        If it is not what was written.
+    """
+    buffer = pa.py_buffer(blob)
+    if buffer.size < HEADER_BYTES:
+        raise CorruptBlobError(
+            f"{origin}: {buffer.size} bytes, shorter than a blob's header; it was truncated"
+        )
+    magic, written, checksum, _, rows, length = _HEADER.unpack_from(buffer)
+    if magic != _MAGIC:
+        raise CorruptBlobError(
+            f"{origin}: does not start with {_MAGIC!r} but {magic!r}; it is not one of ours"
+        )
+    if written != fingerprint:
+        raise CorruptBlobError(
+            f"{origin}: written with another schema ({written:#x}) than expected ({fingerprint:#x})"
+        )
+    if not 0 <= length <= buffer.size - HEADER_BYTES:
+        raise CorruptBlobError(
+            f"{origin}: {buffer.size - HEADER_BYTES} of {length} bytes are there; it was truncated"
+        )
+    message = buffer.slice(HEADER_BYTES, length)
+    if zlib.crc32(message) != checksum:
+        raise CorruptBlobError(f"{origin}: its checksum does not match; it was altered")
+    try:
+        with pa.ipc.open_stream(message) as reader:
+            batch = reader.read_next_batch()
+    except (pa.ArrowInvalid, StopIteration, OSError) as problem:
+        raise CorruptBlobError(f"{origin}: cannot be read as Arrow data: {problem}") from problem
+    if batch.num_rows != rows:
+        raise CorruptBlobError(f"{origin}: holds {batch.num_rows} rows where {rows} were written")
+    return batch, HEADER_BYTES + length
+
+
+def rows_of(blob: pa.Buffer | bytes) -> int:
+    """The row count that a blob's header states; nothing is checked."""
+    return int(_HEADER.unpack_from(pa.py_buffer(blob))[4])

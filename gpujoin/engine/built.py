@@ -1,0 +1,298 @@
+"""The built side of a join, and what one run over it remembers."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import Options
+from gpujoin.engine.derive import Rest
+from gpujoin.engine.ladder import in_pieces
+from gpujoin.engine.layout import JoinLayout
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.payload import Payload, one_batch
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import AnyBackend, BackendName, Build
+from gpujoin.model.jointype import Side
+from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
+
+_OVERSHOOT = 4
+"""A batch may pass its target size this many times over before it is split for long values."""
+
+
+class BuiltSide:
+    """The rows of the build side in memory, searchable; immutable and shared by all runs and threads.
+
+    Parameters
+    ----------
+    layout : JoinLayout
+        The join.
+    backend : Backend
+        Where it runs.
+    rows : RecordBatch
+        All build rows; large string types are accepted in place of the schema's.
+    options : Options
+        Batch sizes.
+    metrics : JoinMetrics
+        Gets build time and algorithm.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the build does not fit.
+    """
+
+    def __init__(
+        self,
+        layout: JoinLayout,
+        backend: AnyBackend,
+        rows: pa.RecordBatch,
+        options: Options,
+        metrics: JoinMetrics,
+    ) -> None:
+        self.layout = layout
+        self.backend = backend
+        self.rows = rows
+        self.options = options
+        self.evaluator = _evaluator(layout, backend)
+        self.build: Build[Any, Any] | None = None
+        self._twin: BuiltSide | None = None
+        self._twin_lock = threading.Lock()
+        with metrics.timing("build"):
+            if layout.spec.keys:
+                codes = layout.codec.codes(rows, layout.build.side)
+                self.build = backend.build(backend.from_arrow(codes))
+                algorithm = self.build.algorithm
+                metrics.algorithms[algorithm] = metrics.algorithms.get(algorithm, 0) + 1
+            self.payload = Payload.of(rows, layout.build.output, backend)
+            self.condition_payload = Payload.of(rows, layout.build.condition, self.evaluator)
+            if layout.build.output:
+                _ = self.payload.frame
+            if layout.build.condition:
+                _ = self.condition_payload.frame
+
+    @cached_property
+    def null_keys(self) -> npt.NDArray[np.int64]:
+        """Build rows with a null key, ascending."""
+        mask = self.layout.codec.null_mask(self.rows, self.layout.build.side)
+        return np.zeros(0, np.int64) if mask is None else np.flatnonzero(mask)
+
+    def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
+        """The same side built on the CPU backend, made once, for chunks that do not fit the device."""
+        with self._twin_lock:
+            if self._twin is None:
+                cpu = create(BackendName.CPU, BackendRequest())
+                self._twin = BuiltSide(self.layout, cpu, self.rows, self.options, metrics)
+            return self._twin
+
+
+def _evaluator(layout: JoinLayout, backend: AnyBackend) -> AnyBackend:
+    """The backend itself if it can evaluate the condition and hold its columns, else the CPU backend."""
+    if layout.condition is None or backend.name is BackendName.CPU:
+        return backend
+    types = [side.schema.field(i).type for side in (layout.build, layout.probe) for i in side.condition]
+    if backend.can_evaluate(layout.condition) and all(map(backend.can_gather, types)):
+        return backend
+    return create(BackendName.CPU, BackendRequest())
+
+
+@dataclass
+class _Shared:
+    """What all views of a run have in common."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    twin: Run | None = None
+
+
+class Run:
+    """One pass of probe rows over a built side: which build rows have met a match, and counters.
+
+    Parameters
+    ----------
+    built : BuiltSide
+        What is probed.
+    metrics : JoinMetrics
+        Counters; not shared between threads, see :meth:`view`.
+    """
+
+    def __init__(self, built: BuiltSide, metrics: JoinMetrics) -> None:
+        self.built = built
+        self.metrics = metrics
+        wants_marks = built.layout.derivation.build_rest is not Rest.NOTHING
+        self.marks: Any = built.backend.marks(built.rows.num_rows) if wants_marks else None
+        self._shared = _Shared()
+
+    @classmethod
+    def surely(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
+        """A run on the backend, or on the CPU if even its marks do not fit there."""
+        try:
+            return cls(built, metrics)
+        except DeviceMemoryError:
+            metrics.fallbacks += 1
+            return cls(built.on_cpu(metrics), metrics)
+
+    def view(self, metrics: JoinMetrics) -> Run:
+        """The same run with counters of its own, for one thread."""
+        other = copy.copy(self)
+        other.metrics = metrics
+        return other
+
+    def on_cpu(self) -> Run:
+        """The run over the CPU twin of the built side; its marks count as this run's."""
+        with self._shared.lock:
+            if self._shared.twin is None:
+                self._shared.twin = Run(self.built.on_cpu(self.metrics), self.metrics)
+        return self._shared.twin.view(self.metrics)
+
+    def host_marks(self) -> npt.NDArray[np.bool_]:
+        """Which build rows have a match."""
+        marks = self.built.backend.mask_to_host(self.marks)
+        twin = self._shared.twin
+        return marks | twin.host_marks() if twin is not None else marks
+
+    def rest_of_build(self) -> Iterator[pa.RecordBatch]:
+        """What the join returns of build rows, once all probe rows have been seen."""
+        layout, backend = self.built.layout, self.built.backend
+        kind = layout.derivation.build_rest
+        if kind is Rest.NOTHING:
+            return
+        emitter = Emitter(self, Payload.of(_no_rows(layout.probe.schema), layout.probe.output, backend))
+        yield from emitter.rest(layout.build.side, kind, self.host_marks())
+
+
+class Emitter:
+    """Turns gather maps into output batches: sized, gathered, assembled, with the out-of-memory ladder beneath.
+
+    Parameters
+    ----------
+    run : Run
+        The run emitted for.
+    probe : Payload
+        Output columns of the probe rows that the maps speak of.
+    """
+
+    def __init__(self, run: Run, probe: Payload) -> None:
+        self.run = run
+        self.layout = run.built.layout
+        self.payloads = {self.layout.build.side: run.built.payload, self.layout.probe.side: probe}
+
+    @cached_property
+    def rows_per_batch(self) -> int:
+        """Rows that make a batch of the target size, by mean row size."""
+        size = sum(payload.row_bytes for payload in self.payloads.values())
+        return max(1, int(self.run.built.options.batch_bytes / max(1.0, size)))
+
+    def rest(self, side: Side, kind: Rest, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """What the join returns of one side's rows besides pairs, given which of them have a match."""
+        if kind is Rest.FLAGGED:
+            yield from self._pieces(side, Span(0, len(matched)), None, matched)
+            return
+        backend = self.run.built.backend
+        try:
+            rows = backend.selection(backend.mask_from_host(matched), kind is Rest.MATCHED)
+        except DeviceMemoryError:
+            self.run.metrics.fallbacks += 1
+            yield from self._on_cpu.rest(side, kind, matched)
+            return
+        yield from self._pieces(side, rows, AllNull(rows.length) if kind is Rest.UNMATCHED_PADDED else None)
+
+    def pairs(self, probe: RowMap, build: RowMap) -> Iterator[pa.RecordBatch]:
+        """Output rows for pairs of probe and build rows."""
+        return self._pieces(self.layout.probe.side, probe, build)
+
+    def _pieces(
+        self, side: Side, rows: RowMap, others: RowMap | None, flags: npt.NDArray[np.bool_] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        def emit(start: int, length: int, emitter: Emitter, host: bool) -> pa.RecordBatch:
+            own = slice_map(rows, start, length)
+            other = None if others is None else slice_map(others, start, length)
+            if host:
+                own, other = self._to_host(own), other and self._to_host(other)
+            extra = () if flags is None else (pa.array(flags[start : start + length]),)
+            return emitter._assemble(side, own, other, extra)
+
+        metrics = self.run.metrics
+        for start in range(0, rows.length, self.rows_per_batch):
+            for piece, length in self._fitting(
+                side, rows, others, start, min(self.rows_per_batch, rows.length - start)
+            ):
+                with metrics.timing("gather"):
+                    done = list(
+                        in_pieces(
+                            piece, length,
+                            lambda s, n: emit(s, n, self, False),
+                            lambda s, n: emit(s, n, self._on_cpu, True),
+                            metrics,
+                        )
+                    )  # fmt: skip
+                yield from done
+
+    def _fitting(
+        self, side: Side, rows: RowMap, others: RowMap | None, start: int, length: int
+    ) -> Iterator[tuple[int, int]]:
+        """Cut a range so that no column of a batch passes its limit, however long single values are."""
+        options = self.run.built.options
+        limit = min(options.max_column_bytes, _OVERSHOOT * options.batch_bytes)
+        taken = [(side, rows)] + ([] if others is None else [(side.other, others)])
+        pieces = [(start, length)]
+        while pieces:
+            start, length = pieces.pop()
+            over = length > 1 and any(
+                self.payloads[which].longest_value * length > limit
+                and self._gathered_bytes(which, slice_map(wanted, start, length)) > limit
+                for which, wanted in taken
+            )
+            if over:
+                half = length // 2
+                pieces += [(start + half, length - half), (start, half)]
+            else:
+                yield start, length
+
+    def _gathered_bytes(self, side: Side, rows: RowMap) -> int:
+        try:
+            return self.payloads[side].gathered_bytes(rows)
+        except DeviceMemoryError:
+            self.run.metrics.fallbacks += 1
+            return self._on_cpu.payloads[side].gathered_bytes(self._to_host(rows))
+
+    @cached_property
+    def _on_cpu(self) -> Emitter:
+        run = self.run.on_cpu()
+        probe = self.payloads[self.layout.probe.side]
+        return Emitter(run, Payload(probe.table, run.built.backend))
+
+    def _to_host(self, rows: RowMap) -> RowMap:
+        return to_backend(rows, self.run.built.backend, self.run.on_cpu().built.backend)
+
+    def _assemble(
+        self, side: Side, own: RowMap, other: RowMap | None, extra: Sequence[pa.Array]
+    ) -> pa.RecordBatch:
+        maps = GatherMaps(own, other) if side is Side.LEFT else GatherMaps(other, own)
+        columns: dict[Side, list[pa.Array]] = {}
+        for which, wanted in ((Side.LEFT, maps.left), (Side.RIGHT, maps.right)):
+            part = self.layout.build if which is self.layout.build.side else self.layout.probe
+            absent = wanted is None or not part.output
+            columns[which] = [] if absent else self.payloads[which].gather(wanted, part.output_schema)  # type: ignore[arg-type]
+        if not self.layout.output_schema:
+            return pa.record_batch({"rows": pa.nulls(maps.length)}).select([])
+        return self.layout.assemble(columns[Side.LEFT], columns[Side.RIGHT], extra)
+
+
+def to_backend(rows: RowMap, source: AnyBackend, target: AnyBackend) -> RowMap:
+    """A map of one backend as a map of another; maps with structure are common to all."""
+    if not isinstance(rows, Indices) or source is target:
+        return rows
+    return target.indices_from_host(source.indices_to_host(rows), rows.out_of_bounds)
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return one_batch((), schema)

@@ -1,0 +1,69 @@
+"""Every join type from pairs and marks.
+
+A backend knows only which probe row meets which build row. What a join returns follows from three decisions, made here
+once for each join type and build side:
+
+- are the matching *pairs* returned;
+- what becomes of the *rest* of the probe rows, once all their matches are known;
+- what becomes of the rest of the build rows, once all probe rows have been seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.jointype import JoinType, Side
+
+
+class Rest(Enum):
+    """What is returned of one side's rows besides the pairs."""
+
+    NOTHING = "nothing"
+    UNMATCHED_PADDED = "unmatched, padded with nulls"
+    MATCHED = "those with a match"
+    UNMATCHED = "those without a match"
+    FLAGGED = "all, with a flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How a join type is made of pairs and marks.
+
+    Attributes
+    ----------
+    pairs : bool
+        Whether matching pairs are returned.
+    probe_rest, build_rest : Rest
+        What is returned of the rows of each side.
+    """
+
+    pairs: bool
+    probe_rest: Rest
+    build_rest: Rest
+
+
+_LEFT_REST = {
+    JoinType.LEFT_SEMI: Rest.MATCHED,
+    JoinType.LEFT_ANTI: Rest.UNMATCHED,
+    JoinType.NULL_AWARE_ANTI: Rest.UNMATCHED,
+    JoinType.EXISTENCE: Rest.FLAGGED,
+}
+
+
+def derive(join_type: JoinType, build_side: Side) -> Derivation:
+    """The derivation of a join type with a given side built.
+
+    Raises
+    ------
+    JoinSpecError
+        For a null-aware anti join with the left side built: which left rows stay is known only once the whole
+        right side is.
+    """
+    if join_type is JoinType.NULL_AWARE_ANTI and build_side is Side.LEFT:
+        raise JoinSpecError("a null-aware anti join builds its right side, not its left")
+    rest = {side: Rest.UNMATCHED_PADDED if join_type.preserves(side) else Rest.NOTHING for side in Side}
+    if join_type.left_rows_only:
+        rest = {Side.LEFT: _LEFT_REST[join_type], Side.RIGHT: Rest.NOTHING}
+    return Derivation(not join_type.left_rows_only, rest[build_side.other], rest[build_side])

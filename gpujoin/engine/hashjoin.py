@@ -1,0 +1,229 @@
+"""Build once, probe many: the engine's own interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Self, TypeAlias
+
+import pyarrow as pa
+
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import Options
+from gpujoin.engine.built import BuiltSide, Run
+from gpujoin.engine.intake import Spilled, take_in
+from gpujoin.engine.layout import JoinLayout
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.partitioned import PartitionedRun
+from gpujoin.engine.streaming import checked, probe_all
+from gpujoin.errors import ConditionError, JoinSpecError
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.spec import JoinSpec
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+
+class HashJoin:
+    """A join whose build side is taken in once and probed by any number of batches.
+
+    Parameters
+    ----------
+    spec : JoinSpec
+        What to compute.
+    left_schema, right_schema : Schema
+        Columns of the two sides.
+    build_side : Side
+        Which side is built; the other is streamed.
+    options : Options
+        Batch sizes, memory budget, spill directory.
+    backend : Backend or None
+        Where to run; ``None``: the CPU backend with ``options.cpu_threads`` threads.
+    metrics : JoinMetrics or None
+        Counters to add to.
+
+    Raises
+    ------
+    JoinSpecError, KeyTypeError, ConditionError
+        If the specification does not fit the schemas.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from gpujoin import HashJoin, JoinSpec, JoinType, KeyPair
+    >>> table = pa.table({"k": [1, 2, 2]})
+    >>> spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,), right_output=())
+    >>> with HashJoin(spec, table.schema, table.schema) as join:
+    ...     join.build(table.to_batches())
+    ...     rows = sum(batch.num_rows for batch in join.probe(table.to_batches()))
+    ...     rows += sum(batch.num_rows for batch in join.finish())
+    >>> rows
+    5
+    """
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        left_schema: pa.Schema,
+        right_schema: pa.Schema,
+        *,
+        build_side: Side = Side.RIGHT,
+        options: Options | None = None,
+        backend: AnyBackend | None = None,
+        metrics: JoinMetrics | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.metrics = metrics if metrics is not None else JoinMetrics()
+        self.layout = JoinLayout.of(spec, left_schema, right_schema, build_side)
+        self.backend = backend or create(
+            BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1)
+        )
+        _check_evaluable(spec.condition)
+        self._built: BuiltSide | Spilled | None = None
+        self._run: JoinRun | None = None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """Schema of every batch returned."""
+        return self.layout.output_schema
+
+    @property
+    def built_bytes(self) -> int:
+        """Memory the built side holds: rows and search structure; zero where it was spilled."""
+        if not isinstance(self._built, BuiltSide):
+            return 0
+        build = self._built.build
+        return int(self._built.rows.nbytes) + (build.nbytes if build is not None else 0)
+
+    @property
+    def spilled(self) -> bool:
+        """Whether the built side went to disk."""
+        return isinstance(self._built, Spilled)
+
+    def build(self, batches: Batches) -> None:
+        """Take in the build side; over the memory budget it goes to disk.
+
+        Raises
+        ------
+        JoinSpecError
+            If called twice.
+        """
+        if self._built is not None:
+            raise JoinSpecError("build() was called twice on one HashJoin; make a new one")
+        self._built = take_in(self.layout, self.backend, self.options, self.metrics, self._counted(batches))
+
+    def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in checked(batches, self.layout.build):
+            self.metrics.build_rows += batch.num_rows
+            self.metrics.build_bytes += batch.nbytes
+            yield batch
+
+    def start(self, metrics: JoinMetrics | None = None) -> JoinRun:
+        """A new, independent pass over the built side, which is shared.
+
+        Parameters
+        ----------
+        metrics : JoinMetrics or None
+            Counters of this pass; ``None``: the join's.
+        """
+        if self._built is None:
+            raise JoinSpecError("call build() before probing")
+        return JoinRun(self._built, metrics if metrics is not None else self.metrics)
+
+    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Stream probe rows; may be called many times. See :meth:`JoinRun.probe`."""
+        if self._run is None:
+            self._run = self.start()
+        return self._run.probe(batches)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is left to return after the last probe. See :meth:`JoinRun.finish`."""
+        if self._run is None:
+            self._run = self.start()
+        return self._run.finish()
+
+    def close(self) -> None:
+        """Drop the built side and remove what was spilled."""
+        if self._run is not None:
+            self._run.close()
+        if isinstance(self._built, Spilled):
+            self._built.close()
+        self._built = self._run = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_evaluable(condition: Expression | None) -> None:
+    """Refuse a condition that the CPU backend, the last resort of all, does not evaluate as Spark does."""
+    if condition is None:
+        return
+    can_evaluate = create(BackendName.CPU, BackendRequest()).can_evaluate
+    for part in condition.walk():
+        if not can_evaluate(part) and all(map(can_evaluate, part.children)):
+            over = ", ".join(str(child.type) for child in part.children)
+            raise ConditionError(
+                f"the condition's part {part}{f' over {over}' if over else ''} cannot be evaluated exactly as Spark"
+                " does; compute it as a column before the join"
+            )
+
+
+class JoinRun:
+    """One pass of probe batches over a built side.
+
+    Made by :meth:`HashJoin.start`. :meth:`finish` must be called, and its batches taken, for every join type: where the
+    build side was spilled, all output comes from there.
+    """
+
+    def __init__(self, built: BuiltSide | Spilled, metrics: JoinMetrics) -> None:
+        self.metrics = metrics
+        self._layout = built.layout
+        self._run = (
+            PartitionedRun(built, metrics) if isinstance(built, Spilled) else Run.surely(built, metrics)
+        )
+
+    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Join some probe rows.
+
+        Parameters
+        ----------
+        batches : iterable of RecordBatch
+            Rows of the side that is not built, all columns of its schema.
+
+        Yields
+        ------
+        RecordBatch
+            Rows of ``output_schema``, in batches near ``options.batch_bytes``.
+        """
+        counted = self._counted(batches)
+        if isinstance(self._run, PartitionedRun):
+            self._run.take(counted)
+            return
+        for batch in probe_all(self._run, counted):
+            yield self._out(batch)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What can only be returned when all probe rows have been seen."""
+        source = self._run.finish() if isinstance(self._run, PartitionedRun) else self._run.rest_of_build()
+        for batch in source:
+            yield self._out(batch)
+
+    def close(self) -> None:
+        """Remove what this pass spilled."""
+        if isinstance(self._run, PartitionedRun):
+            self._run.close()
+
+    def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in checked(batches, self._layout.probe):
+            self.metrics.probe_rows += batch.num_rows
+            self.metrics.probe_bytes += batch.nbytes
+            yield batch
+
+    def _out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.metrics.output_batches += 1
+        self.metrics.output_rows += batch.num_rows
+        self.metrics.output_bytes += batch.nbytes
+        return batch

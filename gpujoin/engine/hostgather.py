@@ -1,0 +1,134 @@
+"""Gathering in Arrow, for the column types that a backend cannot hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+Sizes = npt.NDArray[np.int64]
+
+
+def take(array: pa.Array, rows: pa.Array) -> pa.Array:
+    """Rows of an array of any type; null where the row number is.
+
+    Arrow's own ``take`` lacks views and run-end encoding, at any depth: such arrays take the way round through a type
+    that it has, and come back in their own.
+    """
+    if pat.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(
+            pc.take(array.indices, rows), array.dictionary, ordered=array.type.ordered
+        )
+    way_round = _takeable(array.type)
+    if way_round == array.type:
+        return pc.take(array, rows)
+    if pat.is_run_end_encoded(array.type):
+        taken = take(pc.run_end_decode(array), rows)
+        return pc.run_end_encode(taken, run_end_type=array.type.run_end_type)
+    return pc.take(array.cast(way_round), rows).cast(array.type)
+
+
+def _takeable(dtype: pa.DataType) -> pa.DataType:
+    if pat.is_string_view(dtype):
+        return pa.large_string()
+    if pat.is_binary_view(dtype):
+        return pa.large_binary()
+    if pat.is_run_end_encoded(dtype):
+        return dtype.value_type
+    if pat.is_struct(dtype):
+        return pa.struct([f.with_type(_takeable(f.type)) for f in dtype])
+    if pat.is_map(dtype):
+        key, item = dtype.key_field, dtype.item_field
+        return pa.map_(key.with_type(_takeable(key.type)), item.with_type(_takeable(item.type)))
+    if pat.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_takeable(dtype.value_type)))
+    if pat.is_large_list(dtype):
+        return pa.large_list(dtype.value_field.with_type(_takeable(dtype.value_type)))
+    if pat.is_fixed_size_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_takeable(dtype.value_type)), dtype.list_size)
+    return dtype
+
+
+def row_bytes(array: pa.Array) -> Sizes | None:
+    """Bytes of variable-width data in each row, items of lists included; offsets and validity are not.
+
+    Parameters
+    ----------
+    array : Array
+        Any type.
+
+    Returns
+    -------
+    ndarray of int64, shape (rows,), or None
+        ``None``: rows of this type have no variable-width data.
+    """
+    dtype = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return row_bytes(array.storage)
+    if pat.is_struct(dtype):
+        fields = (row_bytes(field) for field in array.flatten())
+        return _sum([sizes for sizes in fields if sizes is not None])
+    if pat.is_map(dtype):
+        return _list_bytes(array, _entries(array))
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        return _list_bytes(array, array.values)
+    if pat.is_fixed_size_list(dtype):
+        items = row_bytes(array.values)
+        if items is None or dtype.list_size == 0:
+            return None
+        first = array.offset * dtype.list_size
+        return items[first : first + len(array) * dtype.list_size].reshape(len(array), -1).sum(axis=1)
+    if pat.is_run_end_encoded(dtype):
+        return row_bytes(pc.run_end_decode(array))
+    if pat.is_string_view(dtype) or pat.is_binary_view(dtype):
+        return row_bytes(array.cast(_takeable(dtype)))
+    if _is_bytes_like(dtype):
+        return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return None
+
+
+def _is_bytes_like(dtype: pa.DataType) -> bool:
+    return (
+        pat.is_string(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
+    )
+
+
+def _entries(array: Any) -> pa.Array:
+    return pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+
+
+def _list_bytes(array: Any, items: pa.Array) -> Sizes:
+    """Per row, the bytes of its items: their fixed-width part, and their own variable-width data."""
+    if len(array) == 0:
+        return np.zeros(0, np.int64)
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = np.diff(offsets)
+    lengths[pc.is_null(array).to_numpy(zero_copy_only=False)] = 0
+    total = lengths * _fixed_width(items.type)
+    sizes = row_bytes(items)
+    if sizes is not None:
+        upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        inner = upto[offsets[1:]] - upto[offsets[:-1]]
+        total += np.where(lengths > 0, inner, 0)
+    return total
+
+
+def _fixed_width(dtype: pa.DataType) -> int:
+    """Bytes of an item that do not depend on its value; at least one, for lists may hold nulls without end."""
+    if pat.is_struct(dtype):
+        return max(1, sum(_fixed_width(f.type) for f in dtype))
+    try:
+        return max(1, dtype.bit_width // 8)
+    except ValueError:
+        return 1
+
+
+def _sum(parts: list[Sizes]) -> Sizes | None:
+    return np.sum(parts, axis=0) if parts else None

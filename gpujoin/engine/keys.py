@@ -1,0 +1,301 @@
+"""Key normalisation: columns of any joinable type become integer or binary *codes* that backends can compare.
+
+Two rows have equal keys by Spark's rules exactly if their codes are equal. A null code matches nothing. So backends
+need not know of types, of NaN and −0.0, or of null equality:
+
+- integers, booleans, dates, times and timestamps are their integers, in the common type of both sides;
+- floats are the bits of the value after −0.0 became 0.0 and every NaN the same NaN;
+- decimals are their unscaled integers, split into 64-bit words;
+- text and bytes are bytes;
+- a null-safe key (``<=>``) gets a second code, "is null", and zero in place of nulls; where both fit into 64 bits they
+  are one code;
+- a struct is its fields, null-safe, since nulls inside a struct are equal in Spark; the struct's own null counts
+  as the key's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.engine.hostgather import take
+from gpujoin.errors import JoinSpecError, KeyTypeError
+from gpujoin.model.jointype import Side
+from gpujoin.model.spec import JoinSpec, NullEquality
+from gpujoin.plan.key_types import key_type
+
+_NULL_FLAG = np.int64(1) << 32
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCodec:
+    """Turns the key columns of either side of a join into codes.
+
+    Attributes
+    ----------
+    columns : tuple of (int, int)
+        Left and right position of each key.
+    types : tuple of pyarrow.DataType
+        Common type of each key.
+    nulls : tuple of NullEquality
+        Null equality of each key.
+    """
+
+    columns: tuple[tuple[int, int], ...]
+    types: tuple[pa.DataType, ...]
+    nulls: tuple[NullEquality, ...]
+
+    @classmethod
+    def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> KeyCodec:
+        """The codec of a join.
+
+        Raises
+        ------
+        KeyTypeError
+            If a pair of keys cannot be compared; the message names the columns.
+        JoinSpecError
+            If a key position is outside its schema.
+        """
+        types = []
+        for number, key in enumerate(spec.keys, 1):
+            for side, position, schema in (("left", key.left, left), ("right", key.right, right)):
+                if not 0 <= position < len(schema):
+                    raise JoinSpecError(
+                        f"key {number}: {side} column {position} of {len(schema)} does not exist"
+                    )
+            lhs, rhs = left.field(key.left), right.field(key.right)
+            try:
+                types.append(key_type(lhs.type, rhs.type))
+            except KeyTypeError as problem:
+                raise KeyTypeError(
+                    f"key {number}, left {lhs.name!r} and right {rhs.name!r}: {problem}"
+                ) from None
+        return cls(
+            tuple((key.left, key.right) for key in spec.keys),
+            tuple(types),
+            tuple(key.nulls for key in spec.keys),
+        )
+
+    def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
+        """The codes of each row.
+
+        Parameters
+        ----------
+        data : Table or RecordBatch
+            Rows of one side, all columns of its schema.
+        side : Side
+            Which.
+
+        Returns
+        -------
+        Table
+            Columns of int32, int64 or large_binary; the same types for both sides.
+        """
+        arrays: list[pa.Array] = []
+        for (left, right), wanted, nulls in zip(self.columns, self.types, self.nulls, strict=True):
+            array = _one_chunk(data.column(left if side is Side.LEFT else right))
+            arrays += _encode(in_common_type(array, wanted), null_safe=nulls is NullEquality.EQUAL)
+        return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
+
+    def null_mask(self, data: pa.Table | pa.RecordBatch, side: Side) -> npt.NDArray[np.bool_] | None:
+        """Where a key that is not null-safe is null, so that the row matches nothing; ``None`` if nowhere."""
+        mask: npt.NDArray[np.bool_] | None = None
+        for (left, right), nulls in zip(self.columns, self.nulls, strict=True):
+            array = data.column(left if side is Side.LEFT else right)
+            if nulls is NullEquality.EQUAL or (array.null_count == 0 and not _may_hide_nulls(array.type)):
+                continue
+            here = pc.is_null(array).to_numpy(zero_copy_only=False)
+            if here.any():
+                mask = here if mask is None else mask | here
+        return mask
+
+
+def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pat.is_string(column.type) or pat.is_binary(column.type):
+        # Offsets of the whole may pass 2 GiB.
+        column = column.cast(pa.large_string() if pat.is_string(column.type) else pa.large_binary())
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _may_hide_nulls(dtype: pa.DataType) -> bool:
+    """Whether ``null_count`` says nothing: the nulls of these layouts are in their values."""
+    return bool(pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype) or pat.is_null(dtype))
+
+
+def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array as the type of :func:`~gpujoin.plan.key_types.key_type`.
+
+    Raises
+    ------
+    KeyTypeError
+        If a value does not fit: a time too far for the finer unit, a date with hours.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pat.is_dictionary(array.type):
+        array = take(array.dictionary, array.indices)
+    if pat.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if array.type == wanted:
+        return array
+    if pat.is_null(array.type):
+        return pa.nulls(len(array), wanted)
+    if pat.is_struct(wanted):
+        fields = [in_common_type(f, w.type) for f, w in zip(_fields(array), wanted, strict=True)]
+        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=_mask(array))
+    # Integers of 64 bits lose digits in a double, as in Spark, whose own cast this is.
+    try:
+        return array.cast(wanted, safe=not (pat.is_integer(array.type) and pat.is_floating(wanted)))
+    except pa.ArrowInvalid as problem:
+        raise KeyTypeError(
+            f"a key of type {array.type} has values that {wanted}, in which the two sides are compared, cannot hold"
+            f" ({problem}); cast both sides to one type before the join"
+        ) from None
+
+
+def _fields(array: pa.StructArray) -> list[pa.Array]:
+    """Fields of a struct array with the struct's offset, and only their own nulls."""
+    return [array.field(i) for i in range(array.type.num_fields)]
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return pc.is_null(array) if array.null_count else None
+
+
+def _encode(array: pa.Array, *, null_safe: bool) -> list[pa.Array]:
+    if pat.is_struct(array.type):
+        return _encode_struct(array, null_safe=null_safe)
+    codes = _words(array)
+    if not null_safe:
+        return codes
+    if pat.is_null(array.type):
+        return [_zeros(len(array))]
+    return _null_safe(codes)
+
+
+def _encode_struct(array: pa.StructArray, *, null_safe: bool) -> list[pa.Array]:
+    mask = _mask(array)
+    own = pc.if_else(pc.is_null(array), pa.scalar(int(null_safe), pa.int32()), pa.scalar(0, pa.int32()))
+    if mask is not None and not null_safe:
+        own = pc.if_else(mask, pa.scalar(None, pa.int32()), own)
+    codes = [own]
+    for field in _fields(array):
+        # Below a null struct the fields' values mean nothing: they must not tell two null structs apart.
+        visible = field if mask is None else pc.if_else(mask, pa.scalar(None, field.type), field)
+        codes += _encode(visible, null_safe=True)
+    return codes
+
+
+def _null_safe(codes: Sequence[pa.Array]) -> list[pa.Array]:
+    """Codes without nulls, and a flag that tells null from zero."""
+    first = codes[0]
+    if pat.is_int32(first.type) and len(codes) == 1:
+        widened = first.cast(pa.int64())
+        return [pc.fill_null(widened, pa.scalar(int(_NULL_FLAG), pa.int64()))]
+    flag = pc.is_null(first).cast(pa.int32())
+    if first.null_count == 0:
+        return [*codes, flag]
+    zero = pa.scalar(b"", pa.large_binary()) if pat.is_large_binary(first.type) else pa.scalar(0, first.type)
+    return [*(pc.fill_null(code, zero) for code in codes), flag]
+
+
+def _zeros(length: int) -> pa.Array:
+    return pa.array(np.zeros(length, np.int32))
+
+
+def _words(array: pa.Array) -> list[pa.Array]:
+    """Integer or binary codes of an array, null where it is null."""
+    dtype = array.type
+    if pat.is_null(dtype):
+        return [pa.nulls(len(array), pa.int32())]
+    if pat.is_boolean(dtype):
+        return [array.cast(pa.int32())]
+    if pat.is_floating(dtype):
+        return [_float_bits(array)]
+    if pat.is_decimal(dtype):
+        return _decimal_words(array)
+    if pat.is_int64(dtype) or pat.is_int32(dtype):
+        return [array]
+    if pat.is_uint64(dtype):
+        return [array.view(pa.int64())]
+    if pat.is_integer(dtype):
+        return [array.cast(pa.int64() if pat.is_uint32(dtype) else pa.int32())]
+    if pat.is_temporal(dtype) and not pat.is_interval(dtype):
+        return [array.view(pa.int32() if dtype.bit_width == 32 else pa.int64())]
+    if pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype):
+        return [_as_large_binary(array.cast(pa.large_string()))]
+    return [array.cast(pa.large_binary())]
+
+
+def _as_large_binary(array: pa.Array) -> pa.Array:
+    return pa.Array.from_buffers(pa.large_binary(), len(array), array.buffers(), offset=array.offset)
+
+
+def _float_bits(array: pa.Array) -> pa.Array:
+    if pat.is_float16(array.type):
+        array = array.cast(pa.float32())
+    dtype: type[np.generic] = np.float32 if pat.is_float32(array.type) else np.float64
+    bits = pa.int32() if pat.is_float32(array.type) else pa.int64()
+    with np.errstate(invalid="ignore"):  # signaling NaNs are keys like any other
+        values = _values(array, dtype) + dtype(0.0)  # −0.0 + 0.0 is 0.0
+    values[np.isnan(values)] = np.nan
+    return _with_validity(values.view(np.dtype(f"i{values.itemsize}")), array, bits)
+
+
+def _decimal_words(array: pa.Array) -> list[pa.Array]:
+    width = array.type.bit_width
+    if width == 32:
+        return [array.view(pa.int32())]
+    if width == 64:
+        return [array.view(pa.int64())]
+    words = width // 64
+    used = 1 if array.type.precision <= 18 else words
+    buffer = array.buffers()[1]
+    if len(array) == 0 or buffer is None:
+        return [pa.array([], pa.int64())] * used
+    values = np.frombuffer(buffer, np.int64)[array.offset * words :][: len(array) * words].reshape(-1, words)
+    return [_with_validity(np.ascontiguousarray(values[:, i]), array, pa.int64()) for i in range(used)]
+
+
+def _values(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    buffer = array.buffers()[1]
+    if len(array) == 0 or buffer is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array)]
+
+
+def _with_validity(values: npt.NDArray[Any], like: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """An array over ``values`` that is null where ``like`` is."""
+    if like.null_count == 0:
+        return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
+    validity = pc.is_valid(like)
+    return pa.Array.from_buffers(dtype, len(values), [_realigned(validity), pa.py_buffer(values)])
+
+
+def _realigned(booleans: pa.Array) -> pa.Buffer:
+    """The bits of a boolean array, from bit zero."""
+    if booleans.offset % 8 == 0:
+        return booleans.buffers()[1].slice(booleans.offset // 8)
+    return pa.concat_arrays([booleans, booleans.slice(0, 0)]).buffers()[1]
+
+
+def rows_matching_nothing(codes: pa.Table) -> npt.NDArray[np.bool_] | None:
+    """Where any code is null; ``None`` if nowhere."""
+    masks: Iterable[pa.ChunkedArray] = (column for column in codes.columns if column.null_count)
+    result: npt.NDArray[np.bool_] | None = None
+    for column in masks:
+        here = pc.is_null(column).to_numpy()
+        result = here if result is None else result | here
+    return result

@@ -1,0 +1,130 @@
+"""What a join needs of each side: derived once from its specification and schemas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gpujoin.engine.derive import Derivation, derive
+from gpujoin.engine.keys import KeyCodec
+from gpujoin.errors import ConditionError, JoinSpecError
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.spec import JoinSpec
+
+
+@dataclass(frozen=True)
+class SideLayout:
+    """One side's part.
+
+    Attributes
+    ----------
+    side : Side
+        Left or right.
+    schema : Schema
+        All its columns.
+    output : tuple of int
+        Columns returned.
+    condition : tuple of int
+        Columns the residual condition reads.
+    output_schema : Schema
+        Fields of the returned columns in the result.
+    """
+
+    side: Side
+    schema: pa.Schema
+    output: tuple[int, ...]
+    condition: tuple[int, ...]
+    output_schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class JoinLayout:
+    """A join with everything settled that does not depend on its rows.
+
+    Attributes
+    ----------
+    spec : JoinSpec
+        The join.
+    build, probe : SideLayout
+        The two sides.
+    derivation : Derivation
+        How the join type is made of pairs and marks.
+    codec : KeyCodec
+        Turns keys into codes.
+    condition : Expression or None
+        The residual condition, its column references counting within ``condition`` of each side.
+    output_schema : Schema
+        Schema of the result.
+    """
+
+    spec: JoinSpec
+    build: SideLayout
+    probe: SideLayout
+    derivation: Derivation
+    codec: KeyCodec
+    condition: Expression | None
+    output_schema: pa.Schema
+
+    @classmethod
+    def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:
+        """Settle a join.
+
+        Raises
+        ------
+        JoinSpecError, KeyTypeError, ConditionError
+            If the specification does not fit the schemas, or the join type cannot be run with this side built.
+        """
+        for side, schema in ((Side.LEFT, left), (Side.RIGHT, right)):
+            for position in spec.output_of(side):
+                if not 0 <= position < len(schema):
+                    raise JoinSpecError(
+                        f"{side.value} output column {position} of {len(schema)} does not exist"
+                    )
+        output = spec.output_schema(left, right)
+        first_right = len(spec.left_output)
+        read = _columns_read(spec.condition, {Side.LEFT: left, Side.RIGHT: right})
+        sides = {
+            Side.LEFT: SideLayout(
+                Side.LEFT, left, spec.left_output, read[Side.LEFT], pa.schema(list(output)[:first_right])
+            ),
+            Side.RIGHT: SideLayout(
+                Side.RIGHT, right, spec.right_output, read[Side.RIGHT],
+                pa.schema(list(output)[first_right : first_right + len(spec.right_output)]),
+            ),
+        }  # fmt: skip
+        condition = None if spec.condition is None else _renumber(spec.condition, read)
+        return cls(
+            spec, sides[build_side], sides[build_side.other], derive(spec.join_type, build_side),
+            KeyCodec.of(spec, left, right), condition, output,
+        )  # fmt: skip
+
+    def assemble(
+        self, left: Sequence[pa.Array], right: Sequence[pa.Array], extra: Sequence[pa.Array]
+    ) -> pa.RecordBatch:
+        """Result columns from the sides' columns."""
+        return pa.RecordBatch.from_arrays([*left, *right, *extra], schema=self.output_schema)
+
+
+def _columns_read(
+    condition: Expression | None, schemas: dict[Side, pa.Schema]
+) -> dict[Side, tuple[int, ...]]:
+    positions: dict[Side, set[int]] = {Side.LEFT: set(), Side.RIGHT: set()}
+    for column in condition.columns() if condition is not None else ():
+        if not 0 <= column.index < len(schemas[column.side]):
+            raise ConditionError(
+                f"the condition's column {column} is not resolved; call gpujoin.plan.resolve first"
+            )
+        positions[column.side].add(column.index)
+    return {side: tuple(sorted(found)) for side, found in positions.items()}
+
+
+def _renumber(node: Expression, read: dict[Side, tuple[int, ...]]) -> Expression:
+    if isinstance(node, ColumnRef):
+        return dataclasses.replace(node, index=read[node.side].index(node.index))
+    if not node.children:
+        return node
+    return node.with_children([_renumber(child, read) for child in node.children])

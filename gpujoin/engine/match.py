@@ -1,0 +1,331 @@
+"""Matching one morsel of probe rows: candidate pairs, residual condition, marks, output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.engine.built import BuiltSide, Emitter, Run, to_backend
+from gpujoin.engine.derive import Rest
+from gpujoin.engine.ladder import in_pieces
+from gpujoin.engine.payload import Payload
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import PairSlice, Probe
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
+
+
+def join_morsel(
+    run: Run, rows: pa.RecordBatch, deferred: npt.NDArray[np.bool_] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All the output that a morsel of probe rows causes, in the order of its rows' matches, then its rest.
+
+    Where its probe does not fit the device the morsel is halved, and at last probed on the CPU.
+
+    Parameters
+    ----------
+    run : Run
+        The run the rows belong to.
+    rows : RecordBatch
+        All columns of the probe side.
+    deferred : ndarray of bool, shape (rows,), or None
+        If given, further build rows are to come before the rest of these rows is known: only pairs are returned, and
+        the rows with a match are set here.
+    """
+
+    def part_of(target: Run, start: int, length: int) -> Morsel:
+        part = None if deferred is None else deferred[start : start + length]
+        return Morsel(target, rows.slice(start, length), part)
+
+    pieces = in_pieces(
+        0,
+        rows.num_rows,
+        lambda start, length: part_of(run, start, length),
+        lambda start, length: part_of(run.on_cpu(), start, length),
+        run.metrics,
+    )
+    for morsel in pieces:
+        yield from _surely(morsel)
+
+
+def _surely(morsel: Morsel) -> Iterator[pa.RecordBatch]:
+    """The output of a morsel, finished on the CPU if the device gives up half-way.
+
+    All backends give pairs in one order, so the rows already out are the first ones there too.
+    """
+    rows_out = 0
+    try:
+        for batch in morsel.output():
+            rows_out += batch.num_rows
+            yield batch
+        return
+    except DeviceMemoryError:
+        morsel.run.metrics.fallbacks += 1
+        twin = Morsel(morsel.run.on_cpu(), morsel.rows, morsel.deferred)
+        if rows_out and twin.by_lookup != morsel.by_lookup:
+            raise
+    for batch in twin.output():
+        seen = min(rows_out, batch.num_rows)
+        rows_out -= seen
+        if seen < batch.num_rows:
+            yield batch.slice(seen)
+
+
+class Morsel:
+    """Some probe rows, probed.
+
+    Parameters
+    ----------
+    run : Run
+        The run they belong to.
+    rows : RecordBatch
+        All columns of the probe side.
+    deferred : ndarray of bool, shape (rows,), or None
+        As for :func:`join_morsel`.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the probe does not fit the device; nothing has been emitted then.
+    """
+
+    def __init__(self, run: Run, rows: pa.RecordBatch, deferred: npt.NDArray[np.bool_] | None = None) -> None:
+        self.run = run
+        self.rows = rows
+        self.built: BuiltSide = run.built
+        self.layout = run.built.layout
+        self.backend = run.built.backend
+        self.deferred = deferred
+        self.emitter = Emitter(run, Payload.of(rows, self.layout.probe.output, self.backend))
+        self._host_mask: npt.NDArray[np.bool_] | None = None
+        self._rest_done = False
+        self._maps: tuple[RowMap, RowMap] | None = None
+        self._marks: Any = None
+        with run.metrics.timing("probe"):
+            self.probe: Probe[Any] | None = None
+            if self.built.build is not None:
+                codes = self.layout.codec.codes(rows, self.layout.probe.side)
+                self.probe = self.built.build.probe(self.backend.from_arrow(codes))
+            self._prepare()
+
+    def output(self) -> Iterator[pa.RecordBatch]:
+        """Pairs, then the rest or its deferral."""
+        yield from self.pairs()
+        if self.deferred is None:
+            yield from self.rest()
+        elif self.layout.derivation.probe_rest is not Rest.NOTHING:
+            self.deferred |= self.matched()
+
+    def pairs(self) -> Iterator[pa.RecordBatch]:
+        """Matching pairs, if the join returns them; marks are complete once this is exhausted."""
+        if self.layout.condition is not None:
+            return self._pairs_under_condition()
+        return self._all_pairs()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What the join returns of these rows besides pairs; to be called after :meth:`pairs` is exhausted."""
+        kind = self.layout.derivation.probe_rest
+        if kind is Rest.NOTHING or self._rest_done:
+            return
+        yield from self.emitter.rest(self.layout.probe.side, kind, self.matched())
+
+    def matched(self) -> npt.NDArray[np.bool_]:
+        """Which rows count as matched, on the host; to be called after :meth:`pairs` is exhausted."""
+        assert self._host_mask is not None
+        return self._host_mask
+
+    def _prepare(self) -> None:
+        """Whatever needs memory and can be done before the first row is out."""
+        derivation = self.layout.derivation
+        if self.layout.condition is not None:
+            if derivation.probe_rest is not Rest.NOTHING:
+                self._marks = self.backend.marks(self.rows.num_rows)
+            return
+        if derivation.build_rest is not Rest.NOTHING:
+            self._mark_build()
+        if derivation.pairs and self.by_lookup:
+            self._maps = self._lookup_maps()
+        if derivation.probe_rest is not Rest.NOTHING and not self._rest_done:
+            self._host_mask = self._matched_without_condition()
+
+    # -- without a condition -------------------------------------------------------------------------------
+
+    def _all_pairs(self) -> Iterator[pa.RecordBatch]:
+        if self._maps is not None:
+            yield from self.emitter.pairs(*self._maps)
+        elif self.layout.derivation.pairs:
+            for part in self._slices(self.emitter.rows_per_batch):
+                yield from self.emitter.pairs(part.probe, part.build)
+
+    @property
+    def by_lookup(self) -> bool:
+        """Whether one map suffices, since no probe row has two matches."""
+        build, rest = self.built.build, self.layout.derivation.probe_rest
+        return (
+            build is not None
+            and build.unique
+            and not (self.deferred is not None and rest is not Rest.NOTHING)
+        )
+
+    def _lookup_maps(self) -> tuple[RowMap, RowMap]:
+        assert self.probe is not None
+        found = self.probe.lookup()
+        everything = Span(0, self.rows.num_rows)
+        if self.probe.pairs == self.rows.num_rows:
+            self._rest_done = self.layout.derivation.probe_rest is Rest.UNMATCHED_PADDED
+            return everything, Indices(found.values, found.length, OutOfBounds.NEVER)
+        if self.layout.derivation.probe_rest is Rest.UNMATCHED_PADDED:
+            self._rest_done = True
+            return everything, found
+        matched = self.probe.matched()
+        kept = self.backend.filter_map(found, matched)
+        if isinstance(kept, Indices):
+            kept = Indices(kept.values, kept.length, OutOfBounds.NEVER)
+        return self.backend.selection(matched, True), kept
+
+    def _mark_build(self) -> None:
+        if self.probe is not None:
+            self.probe.mark_build(self.run.marks)
+        elif self.rows.num_rows:
+            self.backend.mark(self.run.marks, Span(0, self.built.rows.num_rows))
+
+    def _matched_without_condition(self) -> npt.NDArray[np.bool_]:
+        if self.probe is None:
+            return np.full(self.rows.num_rows, self.built.rows.num_rows > 0)
+        mask = self.backend.mask_to_host(self.probe.matched())
+        if self.layout.spec.join_type is JoinType.NULL_AWARE_ANTI and self.built.rows.num_rows:
+            nulls = self.layout.codec.null_mask(self.rows, self.layout.probe.side)
+            if len(self.built.null_keys):
+                return np.ones(len(mask), np.bool_)
+            return mask if nulls is None else mask | nulls
+        return mask
+
+    # -- under a condition ---------------------------------------------------------------------------------
+
+    def _pairs_under_condition(self) -> Iterator[pa.RecordBatch]:
+        derivation = self.layout.derivation
+        for part in self._candidates():
+            for kept in self._satisfying(part):
+                if derivation.probe_rest is not Rest.NOTHING:
+                    self.backend.mark(self._marks, kept.probe)
+                if derivation.build_rest is not Rest.NOTHING:
+                    self.backend.mark(self.run.marks, kept.build)
+                if derivation.pairs:
+                    yield from self.emitter.pairs(kept.probe, kept.build)
+        if self._marks is not None:
+            self._host_mask = self.backend.mask_to_host(self._marks)
+
+    def _candidates(self) -> Iterator[PairSlice]:
+        most = self.built.options.candidate_pairs
+        yield from self._slices(most)
+        if self.layout.spec.join_type is JoinType.NULL_AWARE_ANTI:
+            yield from self._null_candidates(most)
+
+    def _null_candidates(self, most: int) -> Iterator[PairSlice]:
+        """Pairs whose keys might be equal because one of them is null: with ``NOT IN`` they count as candidates."""
+        nulls = self.layout.codec.null_mask(self.rows, self.layout.probe.side)
+        null_rows = np.zeros(0, np.int64) if nulls is None else np.flatnonzero(nulls)
+        all_build, all_probe = np.arange(self.built.rows.num_rows), np.arange(self.rows.num_rows)
+        yield from self._product(null_rows, all_build, most)
+        if len(self.built.null_keys):
+            yield from self._product(np.setdiff1d(all_probe, null_rows), self.built.null_keys, most)
+
+    def _product(
+        self, probe: npt.NDArray[np.int64], build: npt.NDArray[np.int64], most: int
+    ) -> Iterator[PairSlice]:
+        for outer, inner in cross_maps(len(probe), len(build), most):
+            positions = np.arange(outer.start, outer.start + outer.length)
+            yield PairSlice(
+                self.backend.indices_from_host(probe[positions // outer.times], OutOfBounds.NEVER),
+                self.backend.indices_from_host(build[positions % inner.period], OutOfBounds.NEVER),
+            )
+
+    def _satisfying(self, part: PairSlice) -> Iterator[PairSlice]:
+        """The pairs of a slice for which the condition is true."""
+        metrics = self.run.metrics
+        metrics.candidate_pairs += part.length
+        with metrics.timing("condition"):
+            done = list(
+                in_pieces(
+                    0, part.length,
+                    lambda start, length: self._satisfying_piece(part, start, length),
+                    lambda start, length: self._satisfying_on_cpu(part, start, length),
+                    metrics,
+                )
+            )  # fmt: skip
+        yield from (kept for kept in done if kept.length)
+
+    def _satisfying_piece(self, part: PairSlice, start: int, length: int) -> PairSlice:
+        probe, build = slice_map(part.probe, start, length), slice_map(part.build, start, length)
+        evaluator = self.built.evaluator
+        mask = self._evaluate(probe, build, self._condition_payload, self.built.condition_payload)
+        if evaluator is not self.backend:
+            mask = self.backend.mask_from_host(evaluator.mask_to_host(mask))
+        return PairSlice(self.backend.filter_map(probe, mask), self.backend.filter_map(build, mask))
+
+    def _satisfying_on_cpu(self, part: PairSlice, start: int, length: int) -> PairSlice:
+        probe, build = slice_map(part.probe, start, length), slice_map(part.build, start, length)
+        twin = self.run.on_cpu().built
+        payload = Payload(self._condition_payload.table, twin.backend)
+        mask = twin.backend.mask_to_host(self._evaluate(probe, build, payload, twin.condition_payload))
+        target = self.backend
+        kept = []
+        for rows in (probe, build):
+            indices = target.indices_to_host(rows)[mask]
+            kept.append(target.indices_from_host(indices, OutOfBounds.NEVER))
+        return PairSlice(*kept)
+
+    def _evaluate(self, probe: RowMap, build: RowMap, probe_payload: Payload, build_payload: Payload) -> Any:
+        condition = self.layout.condition
+        assert condition is not None
+        evaluator = build_payload.backend
+        probe, build = (to_backend(rows, self.backend, evaluator) for rows in (probe, build))
+        frames = {
+            self.layout.probe.side: evaluator.gather(probe_payload.frame, probe),
+            self.layout.build.side: evaluator.gather(build_payload.frame, build),
+        }
+        return evaluator.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
+
+    @cached_property
+    def _condition_payload(self) -> Payload:
+        return Payload.of(self.rows, self.layout.probe.condition, self.built.evaluator)
+
+    # -- pairs ---------------------------------------------------------------------------------------------
+
+    def _slices(self, most: int) -> Iterator[PairSlice]:
+        """Pairs with equal keys, at most ``most`` at a time, and fewer while memory is short."""
+        if self.probe is None:
+            for outer, inner in cross_maps(self.rows.num_rows, self.built.rows.num_rows, most):
+                yield PairSlice(outer, inner)
+            return
+        done = 0
+        while done < self.probe.pairs:
+            try:
+                for part in _skip(self.probe.slices(most), done):
+                    done += part.length
+                    yield part
+                return
+            except DeviceMemoryError:
+                if most == 1:
+                    raise
+                self.run.metrics.retries += 1
+                most = max(1, most // 2)
+
+
+def _skip(parts: Iterator[PairSlice], pairs: int) -> Iterator[PairSlice]:
+    """Slices without the first ``pairs`` pairs."""
+    for part in parts:
+        if pairs >= part.length:
+            pairs -= part.length
+            continue
+        if pairs:
+            length = part.length - pairs
+            yield PairSlice(slice_map(part.probe, pairs, length), slice_map(part.build, pairs, length))
+            pairs = 0
+        else:
+            yield part

@@ -1,0 +1,76 @@
+"""What a join did: counts and times, mergeable over tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class JoinMetrics:
+    """Counters of one join in one task; :meth:`merge` adds up tasks.
+
+    Attributes
+    ----------
+    build_rows, probe_rows, output_rows, output_batches : int
+        Rows and batches.
+    build_bytes, probe_bytes, output_bytes : int
+        Arrow bytes.
+    candidate_pairs : int
+        Pairs on which a residual condition was evaluated.
+    build_seconds, probe_seconds, condition_seconds, gather_seconds, wait_seconds : float
+        Time spent, summed over threads; ``wait`` is waiting for a GPU slot.
+    spills, spill_bytes : int
+        Partitions written to disk, and their bytes.
+    retries : int
+        Times the out-of-memory ladder was climbed down.
+    fallbacks : int
+        Chunks finished on another backend than planned.
+    algorithms : dict of str to int
+        How often each build algorithm was chosen.
+    backends : dict of str to int
+        How many tasks ran on each backend.
+    """
+
+    build_rows: int = 0
+    probe_rows: int = 0
+    output_rows: int = 0
+    output_batches: int = 0
+    build_bytes: int = 0
+    probe_bytes: int = 0
+    output_bytes: int = 0
+    candidate_pairs: int = 0
+    build_seconds: float = 0.0
+    probe_seconds: float = 0.0
+    condition_seconds: float = 0.0
+    gather_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    spills: int = 0
+    spill_bytes: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    algorithms: dict[str, int] = field(default_factory=dict)
+    backends: dict[str, int] = field(default_factory=dict)
+
+    def merge(self, other: JoinMetrics) -> None:
+        """Add another task's counters to this one's."""
+        for item in dataclasses.fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(mine, dict):
+                for key, count in theirs.items():
+                    mine[key] = mine.get(key, 0) + count
+            else:
+                setattr(self, item.name, mine + theirs)
+
+    @contextmanager
+    def timing(self, name: str) -> Iterator[None]:
+        """Add the time spent in a ``with`` block to ``<name>_seconds``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            attribute = f"{name}_seconds"
+            setattr(self, attribute, getattr(self, attribute) + time.perf_counter() - start)

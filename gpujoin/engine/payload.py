@@ -1,0 +1,173 @@
+"""The columns of one side, ready to be gathered: on the backend where it can hold them, else on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.engine.hostgather import Sizes, row_bytes, take
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.maps import AllNull, Indices, RowMap, Span
+
+_SMALL_OFFSETS = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Some columns of one side.
+
+    Attributes
+    ----------
+    table : Table
+        The columns, in order, each of one chunk.
+    backend : Backend
+        Where they are gathered.
+    """
+
+    table: pa.Table
+    backend: AnyBackend
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, columns: tuple[int, ...], backend: AnyBackend) -> Payload:
+        """Take some columns of a batch, by position."""
+        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend)
+
+    @cached_property
+    def rows(self) -> int:
+        """Row count."""
+        return int(self.table.num_rows)
+
+    @cached_property
+    def on_backend(self) -> tuple[int, ...]:
+        """Positions of the columns that the backend holds."""
+        return tuple(i for i, f in enumerate(self.table.schema) if self.backend.can_gather(f.type))
+
+    @cached_property
+    def on_host(self) -> tuple[int, ...]:
+        """Positions of the columns that stay on the host."""
+        held = set(self.on_backend)
+        return tuple(i for i in range(self.table.num_columns) if i not in held)
+
+    @cached_property
+    def frame(self) -> Any:
+        """The backend's part."""
+        return self.backend.from_arrow(self.table.select(list(self.on_backend)))
+
+    @cached_property
+    def row_bytes(self) -> float:
+        """Mean bytes a row."""
+        return float(self.table.nbytes) / max(1, self.rows)
+
+    @cached_property
+    def longest_value(self) -> int:
+        """Bytes of the longest value of any variable-width column; for nested columns a bound."""
+        return max((_longest(column) for column in self.table.columns), default=0)
+
+    @cached_property
+    def _host_sizes(self) -> tuple[Sizes, ...]:
+        """Variable-width bytes of each row, for each column on the host that has any."""
+        found = (row_bytes(one_array(self.table.column(i))) for i in self.on_host)
+        return tuple(sizes for sizes in found if sizes is not None)
+
+    def gather(self, rows: RowMap, schema: pa.Schema) -> list[pa.Array]:
+        """The columns' rows by a map, as Arrow arrays of a schema's types."""
+        if isinstance(rows, AllNull):
+            return [pa.nulls(rows.length, f.type) for f in schema]
+        arrays: list[pa.Array] = [None] * self.table.num_columns
+        if self.on_backend:
+            wanted = pa.schema([schema.field(i) for i in self.on_backend])
+            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows), wanted)
+            for position, array in zip(self.on_backend, batch.columns, strict=True):
+                arrays[position] = array
+        if self.on_host:
+            self._gather_on_host(rows, schema, arrays)
+        return arrays
+
+    def gathered_bytes(self, rows: RowMap) -> int:
+        """Exact bytes of the variable-width column that would hold most."""
+        if isinstance(rows, AllNull):
+            return 0
+        sizes = self.backend.gathered_bytes(self.frame, rows) if self.on_backend else ()
+        widest = max(sizes, default=0)
+        if self.on_host:
+            indices = self.backend.indices_to_host(rows)
+            present = indices[indices >= 0]
+            for sizes_on_host in self._host_sizes:
+                widest = max(widest, int(sizes_on_host[present].sum()))
+        return widest
+
+    def _gather_on_host(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
+        if isinstance(rows, Span):
+            for i in self.on_host:
+                arrays[i] = one_array(self.table.column(i).slice(rows.start, rows.length)).cast(
+                    schema.field(i).type
+                )
+            return
+        indices = self.backend.indices_to_host(rows)
+        nulls = indices < 0 if isinstance(rows, Indices) else None
+        taken = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
+        for i in self.on_host:
+            array = take(one_array(self.table.column(i)), taken)
+            arrays[i] = array if array.type == schema.field(i).type else array.cast(schema.field(i).type)
+
+
+def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Batches as one, copied only if there are several.
+
+    Text and bytes of more than 2 GiB in all become large ones; the schema of the result then differs in that.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        columns = [one_array(column) for column in schema.empty_table().columns]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    if len(schema) == 0:
+        return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])
+    large = [_large(f.type) for f in schema]
+    if any(large) and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
+        schema = pa.schema(
+            [f.with_type(wide or f.type) for f, wide in zip(schema, large, strict=True)], schema.metadata
+        )
+        batches = [b.cast(schema) for b in batches]
+    return pa.concat_batches(batches)
+
+
+def _large(dtype: pa.DataType) -> pa.DataType | None:
+    if pat.is_string(dtype):
+        return pa.large_string()
+    return pa.large_binary() if pat.is_binary(dtype) else None
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked column as one array, copied only if it has several chunks."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _variable(dtype: pa.DataType) -> bool:
+    try:
+        return dtype.bit_width < 0
+    except ValueError:
+        return not pat.is_null(dtype)
+
+
+def _longest(column: pa.ChunkedArray) -> int:
+    dtype = column.type
+    if not _variable(dtype) or len(column) == 0:
+        return 0
+    if (
+        pat.is_string(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
+    ):
+        return int(pc.max(pc.binary_length(column)).as_py() or 0)
+    return int(column.nbytes)

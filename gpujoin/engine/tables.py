@@ -1,0 +1,429 @@
+"""Joining whole Arrow tables: the public edge of the engine, where arguments are checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.registry import BackendRequest, create, unavailable
+from gpujoin.config import BackendChoice, Options
+from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.keys import in_common_type
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import (
+    BackendUnavailableError,
+    ConditionError,
+    ConfigurationError,
+    JoinSpecError,
+    did_you_mean,
+)
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.maps import GatherMaps, Indices, OutOfBounds
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.key_types import key_type
+from gpujoin.plan.resolve import resolve
+
+
+def join_tables(
+    left: Any,
+    right: Any,
+    on: str | Sequence[str] | None = None,
+    how: str | JoinType = JoinType.INNER,
+    *,
+    left_on: str | Sequence[str] | None = None,
+    right_on: str | Sequence[str] | None = None,
+    condition: Expression | None = None,
+    nulls_equal: bool | Sequence[bool] = False,
+    suffixes: tuple[str, str] = ("", "_right"),
+    backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
+    options: Options | None = None,
+    metrics: JoinMetrics | None = None,
+) -> pa.Table:
+    """Join two tables.
+
+    Parameters
+    ----------
+    left, right : Table, RecordBatch, or any object with ``__arrow_c_stream__``
+        The inputs; column names must be unique within each.
+    on : str or sequence of str, optional
+        Key columns of the same name on both sides. They appear once, first, in the result; after a full join as
+        the value of whichever side has a row.
+    how : str or JoinType
+        ``inner``, ``cross``, ``left``, ``right``, ``full``, ``left_semi``, ``left_anti``, ``existence``,
+        ``null_aware_anti``, or any of Spark's spellings.
+    left_on, right_on : str or sequence of str, optional
+        Key columns of different names, in place of ``on``. Both appear in the result.
+    condition : Expression, optional
+        Residual condition: a pair of rows matches if its keys do and this is true. Without keys, all pairs are
+        candidates.
+    nulls_equal : bool or sequence of bool
+        Whether null keys match each other, for all keys or for each.
+    suffixes : (str, str)
+        Added to the names of non-key columns that both sides have.
+    backend : {"auto", "gpu", "cpu"} or Backend
+        Where to run; ``auto`` takes the GPU if there is one.
+    options : Options, optional
+        Batch size, memory budget, threads.
+    metrics : JoinMetrics, optional
+        Counters to add to.
+
+    Returns
+    -------
+    Table
+        Rows in no promised order, in batches near ``options.batch_bytes``. An existence join adds a column ``exists``.
+
+    Raises
+    ------
+    JoinSpecError
+        Unknown join type, missing or ambiguous columns, keys that do not pair up.
+    KeyTypeError
+        A pair of keys cannot be compared.
+    ConditionError
+        The condition names unknown columns or is not boolean.
+    BackendUnavailableError
+        The backend is not installed or has no device.
+    """
+    options = _options(options)
+    join_type, chosen = JoinType.parse(how), _backend(backend, options)
+    tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
+    request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
+    _check_suffixes(suffixes)
+    plan = _plan(tables, request, suffixes)
+    build_side = _build_side(tables, request.join_type)
+    with HashJoin(
+        plan.spec,
+        tables[Side.LEFT].schema,
+        tables[Side.RIGHT].schema,
+        build_side=build_side,
+        options=options,
+        backend=chosen,
+        metrics=metrics,
+    ) as join:
+        join.build(_batches(tables[build_side]))
+        batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
+    return plan.finish(pa.Table.from_batches(batches, join.output_schema))
+
+
+def gather_maps(
+    left_keys: Any,
+    right_keys: Any,
+    how: str | JoinType = JoinType.INNER,
+    *,
+    nulls_equal: bool | Sequence[bool] = False,
+    backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
+    options: Options | None = None,
+) -> GatherMaps:
+    """The row numbers of a join: which left row meets which right row.
+
+    Parameters
+    ----------
+    left_keys, right_keys : Array, ChunkedArray, Table, RecordBatch, or any Arrow stream
+        Key columns, paired by position; an array is one key.
+    how : str or JoinType
+        As for :func:`join_tables`, without ``cross`` and ``existence``.
+    nulls_equal : bool or sequence of bool
+        Whether null keys match each other.
+    backend, options
+        As for :func:`join_tables`.
+
+    Returns
+    -------
+    GatherMaps
+        NumPy int64 indices; −1 where an outer join has no row of that side. For semi and anti joins ``right`` is
+        ``None``.
+    """
+    join_type = JoinType.parse(how)
+    if join_type in (JoinType.CROSS, JoinType.EXISTENCE):
+        raise JoinSpecError(f"gather_maps does not do {join_type.value} joins; use join_tables")
+    tables = {Side.LEFT: _keys(left_keys), Side.RIGHT: _keys(right_keys)}
+    counts = {table.num_columns for table in tables.values()}
+    if len(counts) != 1 or 0 in counts:
+        raise JoinSpecError(
+            f"keys pair up by position: got {tables[Side.LEFT].num_columns} left and"
+            f" {tables[Side.RIGHT].num_columns} right"
+        )
+    number = tables[Side.LEFT].num_columns
+    tables = {
+        side: table.append_column("row", pa.array(np.arange(table.num_rows)))
+        for side, table in tables.items()
+    }
+    keys = tuple(
+        KeyPair(i, i, NullEquality.EQUAL if equal else NullEquality.UNEQUAL)
+        for i, equal in enumerate(_per_key(nulls_equal, number))
+    )
+    right_output = () if join_type.left_rows_only else (number,)
+    spec = JoinSpec(join_type, keys, left_output=(number,), right_output=right_output)
+    options = _options(options)
+    build_side = _build_side(tables, join_type)
+    schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
+    with HashJoin(
+        spec, *schemas, build_side=build_side, options=options, backend=_backend(backend, options)
+    ) as join:
+        join.build(_batches(tables[build_side]))
+        batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
+    columns = pa.Table.from_batches(batches, join.output_schema).columns
+    return GatherMaps(_indices(columns[0]), _indices(columns[1]) if right_output else None)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of a join, checked."""
+
+    join_type: JoinType
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    shared: bool
+    keys: tuple[KeyPair, ...]
+    condition: Expression | None
+
+    @classmethod
+    def of(
+        cls,
+        tables: dict[Side, pa.Table],
+        on: str | Sequence[str] | None,
+        left_on: str | Sequence[str] | None,
+        right_on: str | Sequence[str] | None,
+        join_type: JoinType,
+        condition: Expression | None,
+        nulls_equal: bool | Sequence[bool],
+    ) -> _Request:
+        if on is not None and (left_on is not None or right_on is not None):
+            raise JoinSpecError("give either on, or left_on and right_on, not both")
+        if (left_on is None) != (right_on is None):
+            raise JoinSpecError("left_on and right_on go together; only one was given")
+        lefts = _names(on if on is not None else left_on)
+        rights = lefts if on is not None else _names(right_on)
+        if len(lefts) != len(rights):
+            raise JoinSpecError(
+                f"left_on has {len(lefts)} keys, right_on has {len(rights)}: {lefts} and {rights}"
+            )
+        if on is not None and len(set(lefts)) != len(lefts):
+            raise JoinSpecError(f"a key column is given twice: {lefts}")
+        if condition is not None and not isinstance(condition, Expression):
+            raise ConditionError(
+                f"condition must be an expression such as left('a') < right('b'), got {condition!r}"
+            )
+        if join_type is JoinType.CROSS and condition is not None:
+            join_type = JoinType.INNER
+        if join_type is JoinType.CROSS and lefts:
+            raise JoinSpecError(f"a cross join takes no keys, got {lefts}; use an inner join")
+        if not lefts and condition is None and join_type is not JoinType.CROSS:
+            raise JoinSpecError(
+                f"{join_type.value} joins need keys (on, or left_on and right_on) or a condition; for all pairs use"
+                " how='cross'"
+            )
+        schemas = {side: table.schema for side, table in tables.items()}
+        keys = tuple(
+            KeyPair(
+                _position(schemas[Side.LEFT], a, Side.LEFT),
+                _position(schemas[Side.RIGHT], b, Side.RIGHT),
+                NullEquality.EQUAL if equal else NullEquality.UNEQUAL,
+            )
+            for a, b, equal in zip(lefts, rights, _per_key(nulls_equal, len(lefts)), strict=True)
+        )
+        if condition is not None:
+            condition = resolve(condition, schemas[Side.LEFT], schemas[Side.RIGHT])
+        return cls(join_type, lefts, rights, on is not None, keys, condition)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to compute, and how the result's columns are then named and merged."""
+
+    spec: JoinSpec
+    names: tuple[str, ...]
+    order: tuple[int, ...]
+    """Position among the join's output columns of each column of the result."""
+    merged: tuple[tuple[int, int], ...]
+    """Output positions of the left and right values of each key to be merged into the first."""
+
+    def finish(self, table: pa.Table) -> pa.Table:
+        for target, source in self.merged:
+            common = key_type(table.schema.field(target).type, table.schema.field(source).type)
+            held = _coalescable(common)
+            first, second = (
+                pa.chunked_array(
+                    [in_common_type(chunk, common).cast(held) for chunk in table.column(i).chunks], held
+                )
+                for i in (target, source)
+            )
+            merged = pc.coalesce(first, second).cast(common)
+            table = table.set_column(target, table.schema.field(target).with_type(common), merged)
+        return table.select(list(self.order)).rename_columns(list(self.names))
+
+
+def _coalescable(dtype: pa.DataType) -> pa.DataType:
+    """A type that holds the same values and that Arrow can coalesce, which it cannot with views."""
+    if pat.is_string_view(dtype):
+        return pa.large_string()
+    return pa.large_binary() if pat.is_binary_view(dtype) else dtype
+
+
+def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, str]) -> _Plan:
+    kind = request.join_type
+    lefts, rights = list(tables[Side.LEFT].schema.names), list(tables[Side.RIGHT].schema.names)
+    shared = {key.left for key in request.keys}, {key.right for key in request.keys}
+    if not request.shared:
+        shared = set(), set()
+    left_rest = [i for i in range(len(lefts)) if i not in shared[0]]
+    right_rest = [] if kind.left_rows_only else [i for i in range(len(rights)) if i not in shared[1]]
+    left_keys = [key.left for key in request.keys] if request.shared else []
+    right_keys = [key.right for key in request.keys] if request.shared else []
+    clash = {lefts[i] for i in left_rest} & {rights[i] for i in right_rest}
+    if clash and suffixes[0] == suffixes[1]:
+        raise JoinSpecError(f"both sides have columns {sorted(clash)}; the suffixes {suffixes} must differ")
+    left_names = [lefts[i] + (suffixes[0] if lefts[i] in clash else "") for i in left_rest]
+    right_names = [rights[i] + (suffixes[1] if rights[i] in clash else "") for i in right_rest]
+    names = [*request.left_on] if request.shared else []
+    names += left_names + right_names
+    if kind is JoinType.EXISTENCE:
+        names.append("exists")
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise JoinSpecError(
+            f"the result would have the columns {twice} twice; rename them or choose other suffixes"
+        )
+    left_output, right_output = [*left_keys, *left_rest], right_rest
+    order = list(range(len(names)))
+    merged: list[tuple[int, int]] = []
+    if kind is JoinType.FULL:
+        right_output = [*right_rest, *right_keys]
+        merged = [(i, len(names) + i) for i in range(len(right_keys))]
+    elif kind is JoinType.RIGHT and right_keys:
+        left_output, right_output = left_rest, [*right_keys, *right_rest]
+        first = len(left_rest)
+        keys_at = list(range(first, first + len(right_keys)))
+        order = [*keys_at, *range(first), *range(first + len(right_keys), len(names))]
+    spec = JoinSpec(kind, request.keys, request.condition, tuple(left_output), tuple(right_output))
+    return _Plan(spec, tuple(names), tuple(order), tuple(merged))
+
+
+def _table(data: Any, side: Side) -> pa.Table:
+    if isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif isinstance(data, pa.Table):
+        table = data
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        table = pa.table(data)
+    else:
+        raise JoinSpecError(
+            f"the {side.value} input is a {type(data).__name__}; give a pyarrow Table or RecordBatch, or an object with"
+            " __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
+        )
+    names = table.schema.names
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise JoinSpecError(f"the {side.value} input has the columns {twice} twice; rename them")
+    return table
+
+
+def _keys(data: Any) -> pa.Table:
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        return pa.table({"k0": data})
+    table = _table(data, Side.LEFT)
+    return table.rename_columns([f"k{i}" for i in range(table.num_columns)])
+
+
+def _indices(column: pa.ChunkedArray) -> Indices:
+    rule = OutOfBounds.NULLIFY if column.null_count else OutOfBounds.NEVER
+    values = column.fill_null(-1).to_numpy()
+    return Indices(values, len(values), rule)
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    if table.num_columns == 0:
+        return [pa.record_batch({"rows": pa.nulls(table.num_rows)}).select([])]
+    batches: list[pa.RecordBatch] = table.to_batches()
+    return batches
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, Expression) or not isinstance(given, Iterable):
+        raise JoinSpecError(
+            f"key columns are given by name or as a sequence of names, got {given!r}; for an expression use condition="
+        )
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise JoinSpecError(
+                f"key columns are given by name, got {name!r}; for an expression use condition="
+            )
+    return names
+
+
+def _check_suffixes(given: Any) -> None:
+    if not isinstance(given, (tuple, list)) or [type(suffix) for suffix in given] != [str, str]:
+        raise JoinSpecError(f"suffixes must be two texts, left and right, got {given!r}")
+
+
+def _per_key(nulls_equal: Any, keys: int) -> tuple[bool, ...]:
+    if isinstance(nulls_equal, bool):
+        return (nulls_equal,) * keys
+    flags = tuple(nulls_equal) if isinstance(nulls_equal, Iterable) else ()
+    if (
+        not isinstance(nulls_equal, Iterable)
+        or len(flags) != keys
+        or not all(isinstance(flag, bool) for flag in flags)
+    ):
+        raise JoinSpecError(
+            f"nulls_equal must be a bool or one bool for each of the {keys} keys, got {nulls_equal!r}"
+        )
+    return flags
+
+
+def _position(schema: pa.Schema, name: str, side: Side) -> int:
+    position = schema.get_field_index(name)
+    if position < 0:
+        raise JoinSpecError(
+            f"the {side.value} input has no column {name!r}.{did_you_mean(name, schema.names)}"
+        )
+    return int(position)
+
+
+def _build_side(tables: dict[Side, pa.Table], join_type: JoinType) -> Side:
+    """The smaller side; the right one where only that works, or in doubt."""
+    if join_type is JoinType.NULL_AWARE_ANTI:
+        return Side.RIGHT
+    return Side.LEFT if tables[Side.LEFT].num_rows < tables[Side.RIGHT].num_rows else Side.RIGHT
+
+
+def _options(given: Options | None) -> Options:
+    if given is None or isinstance(given, Options):
+        return given or Options()
+    raise ConfigurationError(f"options must be gpujoin.Options(...), got {given!r}")
+
+
+def _backend(wanted: str | BackendChoice | AnyBackend, options: Options) -> AnyBackend:
+    if not isinstance(wanted, (str, BackendChoice)):
+        if not hasattr(wanted, "morsel_rows"):
+            raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {wanted!r}")
+        return wanted
+    try:
+        choice = BackendChoice(wanted)
+    except ValueError:
+        known = [choice.value for choice in BackendChoice]
+        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(str(wanted), known)}") from None
+    if choice is BackendChoice.AUTO and options.backend is not BackendChoice.AUTO:
+        choice = options.backend
+    request = BackendRequest(threads=options.cpu_threads or os.cpu_count() or 1)
+    if choice is BackendChoice.CPU or (
+        choice is BackendChoice.AUTO and unavailable(BackendName.GPU) is not None
+    ):
+        return create(BackendName.CPU, request)
+    try:
+        return create(BackendName.GPU, request)
+    except BackendUnavailableError:
+        if choice is BackendChoice.GPU:
+            raise
+        return create(BackendName.CPU, request)
