@@ -1,0 +1,1 @@
+"""Backends: interchangeable ways to execute a join."""

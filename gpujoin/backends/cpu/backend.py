@@ -1,0 +1,143 @@
+"""The CPU backend: NumPy and Arrow behind the engine's protocol."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.backends.cpu import frame as frames
+from gpujoin.backends.cpu import gather as gathering
+from gpujoin.backends.cpu.build import CpuBuild, make_build
+from gpujoin.backends.cpu.frame import Frame
+from gpujoin.backends.cpu.memory import memory_errors
+from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
+from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import Expression
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+
+MORSEL_ROWS = 1 << 19
+"""Probe rows at a time: `benchmarks/engine/README.md`, "morsels"."""
+
+
+class CpuBackend:
+    """Joins on the CPU.
+
+    Parameters
+    ----------
+    threads : int
+        How many probes the engine runs at once; every operation here uses one thread and releases the interpreter lock
+        while NumPy and Arrow work.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+
+    @property
+    def name(self) -> BackendName:
+        """Which backend this is."""
+        return BackendName.CPU
+
+    @property
+    def threads(self) -> int:
+        """How many probes the engine should run at once."""
+        return self._threads
+
+    @property
+    def morsel_rows(self) -> int:
+        """How many probe rows at a time suit this backend."""
+        return MORSEL_ROWS
+
+    # -- what it can do ------------------------------------------------------------------------------------
+
+    def can_gather(self, dtype: pa.DataType) -> bool:
+        """Whether columns of this type may be put into frames."""
+        return gathering.can_gather(dtype)
+
+    def can_evaluate(self, condition: Expression) -> bool:
+        """Whether a resolved condition evaluates here exactly as Spark would."""
+        from gpujoin.backends.cpu.evaluate import can_evaluate
+
+        return can_evaluate(condition)
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    @memory_errors
+    def from_arrow(self, table: pa.Table) -> Frame:
+        """Take a table in."""
+        return frames.from_arrow(table)
+
+    @memory_errors
+    def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
+        """Give a frame out as one batch of exactly this schema."""
+        return frames.to_batch(frame, schema)
+
+    def frame_rows(self, frame: Frame) -> int:
+        """Row count."""
+        return frame.rows
+
+    def frame_bytes(self, frame: Frame) -> int:
+        """Memory a frame holds."""
+        return frame.nbytes
+
+    # -- joining -------------------------------------------------------------------------------------------
+
+    def build(self, keys: Frame) -> CpuBuild:
+        """Make a key frame searchable."""
+        return make_build(keys)
+
+    @memory_errors
+    def gather(self, frame: Frame, rows: RowMap) -> Frame:
+        """Rows of a frame by a map; a null row where the map says so."""
+        return gathering.gather(frame, rows)
+
+    @memory_errors
+    def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
+        """Exact bytes of data that each variable-width column would hold after :meth:`gather`."""
+        return gathering.gathered_bytes(frame, rows)
+
+    @memory_errors
+    def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Mask:
+        """Mask of candidate pairs for which a resolved condition is true."""
+        from gpujoin.backends.cpu.evaluate import evaluate
+
+        return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
+
+    # -- vectors -------------------------------------------------------------------------------------------
+
+    @memory_errors
+    def filter_map(self, rows: RowMap, mask: Mask) -> RowMap:
+        """The entries of a map where a mask of its length is true."""
+        return filtered(rows, mask)
+
+    @memory_errors
+    def selection(self, mask: Mask, value: bool) -> RowMap:
+        """Ascending positions at which a mask has a value."""
+        return selected(mask if value else ~mask)
+
+    @memory_errors
+    def marks(self, length: int) -> Mask:
+        """A fresh mask, all false."""
+        return np.zeros(length, np.bool_)
+
+    @memory_errors
+    def mark(self, marks: Mask, rows: RowMap) -> None:
+        """Set a mask at the rows of a map that is never out of bounds."""
+        set_marks(marks, rows)
+
+    @memory_errors
+    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
+        """A map as NumPy indices, negative where there is no row."""
+        return as_indices(rows).astype(np.int64, copy=False)
+
+    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
+        """NumPy indices as a map of this backend."""
+        return Indices(indices, len(indices), out_of_bounds)
+
+    def mask_to_host(self, mask: Mask) -> npt.NDArray[np.bool_]:
+        """A mask as NumPy booleans."""
+        return mask
+
+    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Mask:
+        """NumPy booleans as a mask."""
+        return mask

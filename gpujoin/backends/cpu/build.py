@@ -1,0 +1,167 @@
+"""Choosing and making the search structure of a build side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+
+from gpujoin.backends.cpu.cascade import Cascade, Scramble, build_cascade, renumbered, scramble_words
+from gpujoin.backends.cpu.direct import DirectGroups, DirectOffset, DirectRows, direct_groups, direct_unique
+from gpujoin.backends.cpu.frame import Frame
+from gpujoin.backends.cpu.grouping import Groups, group_rows
+from gpujoin.backends.cpu.keywords import KeyLayout, KeyRows, any_valid, bounds
+from gpujoin.backends.cpu.memory import memory_errors
+from gpujoin.backends.cpu.probes import GroupProbe, UniqueProbe
+from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
+
+DENSE_FACTOR = 6
+"""A table of positions may have this many per build row: `benchmarks/engine/README.md`, "direct or hash"."""
+DENSE_ANYWAY = 1 << 18
+"""A table of so few positions stays in the second-level cache, however few rows it holds."""
+
+Locator: TypeAlias = DirectRows | DirectOffset | DirectGroups | Cascade
+
+
+class Algorithm(Enum):
+    """How keys are found."""
+
+    EMPTY = "empty"
+    """No build row can match."""
+    OFFSET = "offset"
+    """Keys ascend one by one: key less least key is the row."""
+    DIRECT = "direct"
+    """Key less least key is a position in a table."""
+    HASH = "hash"
+    """A cascade of hash tables over one integer."""
+    HASH_WORDS = "hash_words"
+    """The same over several integers."""
+    HASH_BYTES = "hash_bytes"
+    """The same over fingerprints; the bytes are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBuild:
+    """A searchable build side.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the key frame it was built from.
+    kind : Algorithm
+        What was chosen.
+    layout : KeyLayout
+        How keys become words.
+    locator : Locator or None
+        From key to row, or to group if there are groups; ``None``: nothing matches.
+    groups : Groups or None
+        Rows by group; ``None``: keys are unique.
+    """
+
+    rows: int
+    kind: Algorithm
+    layout: KeyLayout
+    locator: Locator | None
+    groups: Groups | None
+
+    @property
+    def unique(self) -> bool:
+        """Whether no two build rows have equal keys."""
+        return self.groups is None
+
+    @property
+    def algorithm(self) -> str:
+        """What was chosen, for metrics and explanations."""
+        return self.kind.value
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        held = 0 if self.locator is None else self.locator.nbytes
+        return held + (0 if self.groups is None else self.groups.nbytes)
+
+    @memory_errors
+    def probe(self, keys: Frame) -> UniqueProbe | GroupProbe:
+        """Find the matches of each row of a key frame with the same column types."""
+        if self.locator is None:
+            return UniqueProbe(np.full(keys.rows, -1, np.int32))
+        found = self.locator.locate(self.layout.encode(keys))
+        if self.groups is None:
+            return UniqueProbe(found)
+        return GroupProbe(found, self.groups)
+
+
+@memory_errors
+def make_build(
+    keys: Frame,
+    *,
+    dense_factor: int = DENSE_FACTOR,
+    dense_anyway: int = DENSE_ANYWAY,
+    scramble: Scramble = scramble_words,
+) -> CpuBuild:
+    """Make a key frame searchable.
+
+    Parameters
+    ----------
+    keys : Frame
+        Normalised keys.
+    dense_factor, dense_anyway : int
+        Keys are addressed directly if their range is at most ``dense_factor`` per row, or ``dense_anyway``.
+    scramble : callable
+        Hash of the cascade.
+    """
+    layout, encoded = KeyLayout.fit(keys)
+    if not any_valid(encoded):
+        return CpuBuild(keys.rows, Algorithm.EMPTY, layout, None, None)
+    rows = None
+    if encoded.valid is not None and not encoded.valid.all():
+        rows = np.flatnonzero(encoded.valid).astype(index_type(keys.rows))
+    if len(encoded.words) == 1 and not encoded.tails and encoded.words[0].dtype != np.uint64:
+        build = _direct(layout, encoded, rows, keys.rows, dense_factor, dense_anyway)
+        if build is not None:
+            return build
+    return _hashed(layout, encoded, rows, keys.rows, scramble)
+
+
+def _direct(
+    layout: KeyLayout,
+    encoded: KeyRows,
+    rows: IndexArray | None,
+    total: int,
+    dense_factor: int,
+    dense_anyway: int,
+) -> CpuBuild | None:
+    words = encoded.words[0] if rows is None else np.take(encoded.words[0], rows)
+    low, high = bounds(words, None)
+    if high - low + 1 > max(dense_factor * len(words), dense_anyway):
+        return None
+    table = direct_unique(words, rows, low, high)
+    if table is not None:
+        kind = Algorithm.OFFSET if isinstance(table, DirectOffset) else Algorithm.DIRECT
+        return CpuBuild(total, kind, layout, table, None)
+    address, groups = direct_groups(words, rows, low, high)
+    return CpuBuild(total, Algorithm.DIRECT, layout, address, groups)
+
+
+def _hashed(
+    layout: KeyLayout, encoded: KeyRows, rows: IndexArray | None, total: int, scramble: Scramble
+) -> CpuBuild:
+    kind = Algorithm.HASH if len(encoded.words) == 1 else Algorithm.HASH_WORDS
+    if encoded.tails:
+        kind = Algorithm.HASH_BYTES
+    entries = build_cascade(encoded, rows, scramble)
+    if not len(entries.duplicates):
+        return CpuBuild(total, kind, layout, entries.cascade, None)
+    original = np.arange(total, dtype=index_type(total))
+    original[entries.duplicates] = entries.originals
+    is_entry = original == np.arange(total, dtype=original.dtype)
+    if rows is not None:
+        is_entry &= encoded.valid
+    firsts = np.flatnonzero(is_entry)
+    numbers = np.cumsum(is_entry, dtype=original.dtype)
+    numbers -= 1
+    of_row = np.take(numbers, original if rows is None else np.take(original, rows))
+    groups = group_rows(of_row, len(firsts) + 1, rows)
+    return CpuBuild(total, kind, layout, renumbered(entries.cascade, numbers, firsts), groups)

@@ -1,0 +1,283 @@
+"""A hash table made for vector instructions: a cascade of ever smaller tables without chains.
+
+Every build row is written to its slot in the first table; of those that fall on one slot one survives. Rows that lost
+to another key go on to the next table, sized for them and addressed by another multiplier, and so forth, until none is
+left. Four slots per row leave about a ninth of the rows for each next table, so a match is found after 1.1 rounds
+on average, and the number of tables grows with the logarithm of the rows. The slots hold row
+numbers alone: keys are compared where they lie.
+
+Multiplicative hashing: D. E. Knuth, The Art of Computer Programming, volume 3, section 6.4. Tables in a cascade:
+A. Broder and A. Karlin, Multilevel adaptive hashing, SODA 1990.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpujoin.backends.cpu.keywords import KeyRows, Words
+from gpujoin.backends.cpu.memory import empty
+from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
+
+Scramble: TypeAlias = Callable[[tuple[Words, ...]], npt.NDArray[np.uint64]]
+"""A 64-bit hash of each row of some words, in fresh memory; equal words, equal hashes."""
+
+_CHUNK = 1 << 16
+_FEW = 1 << 10
+"""So few rows of a chunk are not worth a round of their own: they wait for those of the other chunks."""
+SLOTS_PER_ROW = 4
+"""`benchmarks/engine/README.md`, "slots per row"."""
+_FEWEST_SLOTS = 16
+_MOST_SLOTS = (1 << 32) - 1
+_PATIENCE = 24
+"""Tables after which the rest is taken to have equal hashes, so that larger tables would not help."""
+_MULTIPLIERS = np.random.default_rng(0x6A6F696E).integers(0, 1 << 63, 64, np.uint64) * np.uint64(
+    2
+) + np.uint64(1)
+_WORD_PRIME = np.uint64(0xC6A4A7935BD1E995)
+_HALF = np.uint64(32)
+
+
+def scramble_words(words: tuple[Words, ...]) -> npt.NDArray[np.uint64]:
+    """A hash of several words; one word is its own, since the tables' multipliers suffice for it."""
+    mixed = _unsigned(words[0])
+    for word in words[1:]:
+        mixed *= _WORD_PRIME
+        mixed ^= mixed >> _HALF
+        mixed += _unsigned(word)
+    if len(words) > 1:
+        mixed *= _WORD_PRIME
+        mixed ^= mixed >> _HALF
+    return mixed
+
+
+def _unsigned(words: Words) -> npt.NDArray[np.uint64]:
+    return words.astype(np.int64).view(np.uint64) if words.itemsize == 4 else words.astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One table: the slot is the upper half of hash × multiplier, scaled to the number of slots.
+
+    Attributes
+    ----------
+    multiplier : uint64
+        Odd.
+    slots : ndarray of int32 or int64
+        Entry number, or −1; fewer than 2**32.
+    """
+
+    multiplier: np.uint64
+    slots: IndexArray
+
+    def slots_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Slot number of each hash, in the memory of the hashes."""
+        hashes *= self.multiplier
+        hashes >>= _HALF
+        hashes *= np.uint64(len(self.slots))
+        hashes >>= _HALF
+        return hashes.view(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """Tables from key to entry.
+
+    Attributes
+    ----------
+    entries : KeyRows
+        Key of each entry.
+    levels : tuple of Level
+        The tables, in the order they are probed.
+    scramble : callable
+        Hash of the words.
+    """
+
+    entries: KeyRows
+    levels: tuple[Level, ...]
+    scramble: Scramble
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(level.slots.nbytes for level in self.levels) + self.entries.nbytes
+
+    def locate(self, keys: KeyRows) -> IndexArray:
+        """Entry of each probe row, or −1."""
+        if not self.entries.tails:
+            return self._search(keys, self.entries)
+        # The words alone nearly always find the entry; its bytes are then compared once, and in order.
+        found = self._search(keys.without_tails(), self.entries.without_tails())
+        for rows in _chunks(keys.rows):
+            part, met = keys.slice(rows), found[rows]
+            hit = met >= 0
+            wrong = np.flatnonzero(hit > self.entries.tails_equal(met, part, hit))
+            if len(wrong):
+                met[wrong] = self._search(part.take(wrong), self.entries)
+        return found
+
+    def _search(self, keys: KeyRows, entries: KeyRows) -> IndexArray:
+        found = empty(keys.rows, self.levels[0].slots.dtype)
+        waiting: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(len(self.levels) + 1)]
+        for rows in _chunks(keys.rows):
+            self._first_rounds(keys.slice(rows), entries, rows.start, found[rows], waiting)
+        if keys.valid is not None:
+            found[~keys.valid] = -1
+        for number, level in enumerate(self.levels):
+            if not waiting[number]:
+                continue
+            pending = np.concatenate(waiting[number])
+            if keys.valid is not None:
+                pending = pending[keys.valid[pending]]
+            for part in _chunks(len(pending)):
+                chosen = pending[part]
+                candidates, left = self._round(level, keys.take(chosen), entries)
+                found[chosen] = candidates
+                waiting[number + 1].append(chosen[left])
+        return found
+
+    def _first_rounds(
+        self,
+        keys: KeyRows,
+        entries: KeyRows,
+        start: int,
+        found: IndexArray,
+        waiting: list[list[npt.NDArray[np.int64]]],
+    ) -> None:
+        """Look in one table after the other while enough rows need it; leave the others waiting for their table."""
+        rows: npt.NDArray[np.int64] | None = None
+        for number, level in enumerate(self.levels):
+            candidates, left = self._round(level, keys, entries)
+            if rows is None:
+                found[:] = candidates
+                rows = left
+            else:
+                found[rows] = candidates
+                rows = rows[left]
+            if len(left) < _FEW:
+                if len(left):
+                    waiting[number + 1].append(rows + start)
+                return
+            keys = keys.take(left)
+
+    def _round(
+        self, level: Level, keys: KeyRows, entries: KeyRows
+    ) -> tuple[IndexArray, npt.NDArray[np.int64]]:
+        """Entries that keys meet in one table, −1 for none; and which keys met another's entry."""
+        met = np.take(level.slots, level.slots_of(self.scramble(keys.words)), mode="clip")
+        # An empty slot's −1 is compared with entry 0: whatever comes out, the −1 stays.
+        same = entries.equal(met.astype(np.int64, copy=False), keys)
+        left = np.flatnonzero((met >= 0) > same)
+        met |= same.view(np.int8) - np.int8(1)
+        return met, left
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What :func:`build_cascade` found.
+
+    Attributes
+    ----------
+    cascade : Cascade
+        The tables; an entry is a build row.
+    duplicates, originals : ndarray of int
+        Build rows that have no entry, and the row of equal key that has.
+    """
+
+    cascade: Cascade
+    duplicates: IndexArray
+    originals: IndexArray
+
+
+def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = scramble_words) -> Entries:
+    """Put keys into tables.
+
+    Parameters
+    ----------
+    keys : KeyRows
+        The build side.
+    rows : ndarray of int or None
+        The rows to put in; ``None``: all.
+    scramble : callable
+        Hash of the words; a weak one costs time, not correctness.
+    """
+    index = index_type(keys.rows)
+    levels: list[Level] = []
+    duplicates: list[IndexArray] = []
+    originals: list[IndexArray] = []
+    waiting = keys.rows if rows is None else len(rows)
+    while waiting or not levels:
+        level = _empty_level(len(levels), waiting, index)
+        for chunk, part in _row_chunks(keys, rows, index):
+            level.slots[level.slots_of(scramble(part.words))] = chunk
+        losers = []
+        for chunk, part in _row_chunks(keys, rows, index):
+            winners = np.take(level.slots, level.slots_of(scramble(part.words)), mode="clip")
+            lost = np.flatnonzero(winners != chunk)
+            if not len(lost):
+                continue
+            lost_rows, lost_to = chunk[lost], winners[lost]
+            same = keys.equal(lost_to.astype(np.int64), part.take(lost))
+            if same.any():
+                duplicates.append(lost_rows[same])
+                originals.append(lost_to[same])
+                lost_rows = lost_rows[~same]
+            losers.append(lost_rows)
+        levels.append(level)
+        rows = np.concatenate(losers) if losers else np.zeros(0, index)
+        waiting = len(rows)
+    return Entries(
+        Cascade(keys, tuple(levels), scramble),
+        np.concatenate(duplicates) if duplicates else np.zeros(0, index),
+        np.concatenate(originals) if originals else np.zeros(0, index),
+    )
+
+
+def renumbered(cascade: Cascade, numbers: IndexArray, entries: npt.NDArray[Any]) -> Cascade:
+    """The same tables over other entry numbers.
+
+    Parameters
+    ----------
+    cascade : Cascade
+        Tables whose entries are rows.
+    numbers : ndarray of int
+        New number of each row that is an entry.
+    entries : ndarray of int
+        The row of each new number.
+    """
+    levels = []
+    for level in cascade.levels:
+        slots = np.empty(len(level.slots), numbers.dtype)
+        for part in _chunks(len(slots)):
+            old = level.slots[part]
+            np.take(numbers, old.astype(np.intp), out=slots[part], mode="clip")
+            slots[part] |= -(old < 0).astype(np.int8)
+        levels.append(Level(level.multiplier, slots))
+    return Cascade(cascade.entries.take(entries), tuple(levels), cascade.scramble)
+
+
+def _empty_level(number: int, rows: int, index: type[np.signedinteger[Any]]) -> Level:
+    wanted = rows * SLOTS_PER_ROW if number < _PATIENCE else 0
+    slots = np.full(min(max(_FEWEST_SLOTS, wanted), _MOST_SLOTS), -1, index)
+    return Level(_MULTIPLIERS[number % len(_MULTIPLIERS)], slots)
+
+
+def _chunks(length: int) -> Iterator[slice]:
+    for start in range(0, length, _CHUNK):
+        yield slice(start, min(length, start + _CHUNK))
+
+
+def _row_chunks(
+    keys: KeyRows, rows: IndexArray | None, index: type[np.signedinteger[Any]]
+) -> Iterator[tuple[IndexArray, KeyRows]]:
+    """Row numbers and their keys, a chunk at a time."""
+    for part in _chunks(keys.rows if rows is None else len(rows)):
+        if rows is None:
+            yield np.arange(part.start, part.stop, dtype=index), keys.slice(part)
+        else:
+            chunk = rows[part].astype(index, copy=False)
+            yield chunk, keys.take(chunk)

@@ -1,0 +1,200 @@
+"""Direct address tables: a dense integer key is a position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpujoin.backends.cpu.grouping import Groups, group_rows
+from gpujoin.backends.cpu.keywords import KeyRows, Words
+from gpujoin.backends.cpu.memory import empty
+from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
+
+_CHUNK = 1 << 15
+"""Probe rows at a time: what is computed of them stays in the second-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """From key to position: least key to 1, greatest to ``size``; what lies outside is clipped to 0 or ``size + 1``.
+
+    Attributes
+    ----------
+    base : int
+        The least key less one, modulo 2**64.
+    size : int
+        Greatest key less least key, plus one.
+    """
+
+    base: int
+    size: int
+
+    @classmethod
+    def of(cls, low: int, high: int) -> Address:
+        """For keys in ``low … high``."""
+        return cls((low - 1) % (1 << 64), high - low + 1)
+
+    def positions(self, keys: Words) -> npt.NDArray[np.int64]:
+        """Positions, to be clipped.
+
+        Differences wrap modulo 2**64. Distinct 64-bit keys stay distinct, so only the keys between least and
+        greatest get the positions between 1 and ``size``.
+        """
+        wide = keys.astype(np.int64).view(np.uint64)
+        wide -= np.uint64(self.base)
+        return wide.view(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectRows:
+    """A table of unique keys: position to row.
+
+    Attributes
+    ----------
+    address : Address
+        Key to position.
+    table : ndarray of int32 or int64, shape (size + 2,)
+        Row at each position, or −1.
+    """
+
+    address: Address
+    table: IndexArray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.table.nbytes
+
+    def locate(self, keys: KeyRows) -> IndexArray:
+        """Build row of each probe row, or −1."""
+        found = empty(keys.rows, self.table.dtype)
+        words = keys.words[0]
+        for start in range(0, len(found), _CHUNK):
+            positions = self.address.positions(words[start : start + _CHUNK])
+            np.take(self.table, positions, out=found[start : start + _CHUNK], mode="clip")
+        if keys.valid is not None:
+            found[~keys.valid] = -1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DirectOffset:
+    """Keys that ascend one by one: the position is the row.
+
+    Attributes
+    ----------
+    address : Address
+        Key to position, which is row + 1.
+    """
+
+    address: Address
+
+    @property
+    def nbytes(self) -> int:
+        """Nothing is stored."""
+        return 0
+
+    def locate(self, keys: KeyRows) -> IndexArray:
+        """Build row of each probe row, or −1."""
+        found = empty(keys.rows, index_type(self.address.size))
+        words = keys.words[0]
+        for start in range(0, len(found), _CHUNK):
+            positions = self.address.positions(words[start : start + _CHUNK])
+            positions -= 1
+            outside = positions.view(np.uint64) >= np.uint64(self.address.size)
+            if outside.any():
+                positions[outside] = -1
+            found[start : start + _CHUNK] = positions
+        if keys.valid is not None:
+            found[~keys.valid] = -1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DirectGroups:
+    """A table of keys with duplicates: position to group.
+
+    Attributes
+    ----------
+    address : Address
+        Key to position, which is the group's number.
+    """
+
+    address: Address
+
+    @property
+    def nbytes(self) -> int:
+        """Nothing beyond the groups is stored."""
+        return 0
+
+    def locate(self, keys: KeyRows) -> IndexArray:
+        """Group of each probe row; the last one, ``size + 1``, where none."""
+        last = self.address.size + 1
+        found = empty(keys.rows, index_type(last + 1))
+        words = keys.words[0]
+        for start in range(0, len(found), _CHUNK):
+            positions = self.address.positions(words[start : start + _CHUNK])
+            np.clip(positions, 0, last, out=found[start : start + _CHUNK], casting="unsafe")
+        if keys.valid is not None:
+            found[~keys.valid] = last
+        return found
+
+
+def direct_unique(
+    words: Words, rows: IndexArray | None, low: int, high: int
+) -> DirectRows | DirectOffset | None:
+    """A table if the keys turn out unique, else ``None``.
+
+    Parameters
+    ----------
+    words : ndarray of int
+        Keys of the valid build rows.
+    rows : ndarray of int or None
+        Their row numbers; ``None``: all rows.
+    low, high : int
+        Least and greatest key.
+    """
+    address = Address.of(low, high)
+    if rows is None and address.size == len(words) and _consecutive(words, low):
+        return DirectOffset(address)
+    if address.size < len(words):
+        return None
+    total = len(words) if rows is None or not len(rows) else int(rows[-1]) + 1
+    table = np.full(address.size + 2, -1, index_type(total))
+    for start in range(0, len(words), _CHUNK):
+        positions = address.positions(words[start : start + _CHUNK])
+        table[positions] = _numbers(rows, start, len(positions), table.dtype)
+    for start in range(0, len(words), _CHUNK):
+        positions = address.positions(words[start : start + _CHUNK])
+        numbers = _numbers(rows, start, len(positions), table.dtype)
+        if not np.array_equal(np.take(table, positions), numbers):
+            return None
+    return DirectRows(address, table)
+
+
+def direct_groups(words: Words, rows: IndexArray | None, low: int, high: int) -> tuple[DirectGroups, Groups]:
+    """Positions and rows by position, for keys with duplicates; parameters as for :func:`direct_unique`."""
+    address = Address.of(low, high)
+    groups = np.empty(len(words), index_type(address.size + 2))
+    for start in range(0, len(words), _CHUNK):
+        groups[start : start + _CHUNK] = address.positions(words[start : start + _CHUNK])
+    return DirectGroups(address), group_rows(groups, address.size + 2, rows)
+
+
+def _consecutive(words: Words, low: int) -> bool:
+    if int(words[0]) != low:
+        return False
+    return all(
+        bool((np.diff(words[start : start + _CHUNK + 1]) == 1).all())
+        for start in range(0, len(words), _CHUNK)
+    )
+
+
+def _numbers(
+    rows: IndexArray | None, start: int, length: int, dtype: np.dtype[np.signedinteger]
+) -> IndexArray:
+    if rows is None:
+        return np.arange(start, start + length, dtype=dtype)
+    return rows[start : start + length].astype(dtype, copy=False)

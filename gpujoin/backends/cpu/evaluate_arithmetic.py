@@ -1,0 +1,163 @@
+"""Integer and floating-point arithmetic as Java does it, with overflow settled by the node's mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu import evaluate_decimal as decimals
+from gpujoin.backends.cpu.evaluate_compare import compare
+from gpujoin.backends.cpu.evaluate_errors import settle
+from gpujoin.backends.cpu.evaluate_select import choose
+from gpujoin.backends.cpu.evaluate_vector import INT64_MAX, Array, Mask, Vector, both
+from gpujoin.model.expressions import Call, EvalMode, Function
+from gpujoin.model.types import is_float
+
+_OVERFLOW = "the integer result overflows"
+_ZERO = "division by zero"
+
+
+def binary(node: Call, left: Vector, right: Vector) -> Vector:
+    """Compute ``+ - * / div % pmod``."""
+    if pat.is_decimal(left.dtype):
+        return decimals.arithmetic(node, left, right)
+    assert node.type is not None
+    valid = both(left.mask(), right.mask())
+    with np.errstate(all="ignore"):
+        if node.function in _SIMPLE:
+            values, valid = _simple(node, left.values, right.values, valid)
+        else:
+            values, valid = _division(node, left.values, right.values, valid)
+    return Vector(node.type, values, valid)
+
+
+_SIMPLE: dict[Function, Callable[[Any, Any], Any]] = {
+    Function.ADD: np.add,
+    Function.SUBTRACT: np.subtract,
+    Function.MULTIPLY: np.multiply,
+}
+
+
+def _simple(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    assert node.type is not None
+    values = np.asarray(_SIMPLE[node.function](one, two))
+    if is_float(node.type) or node.mode is EvalMode.LEGACY:
+        return values, valid
+    return values, settle(node, _overflows(node.function, one, two, values), valid, _OVERFLOW)
+
+
+def _overflows(function: Function, one: Array, two: Array, result: Array) -> Mask:
+    if function is Function.ADD:
+        return np.asarray(((one ^ result) & (two ^ result)) < 0)
+    if function is Function.SUBTRACT:
+        return np.asarray(((one ^ two) & (one ^ result)) < 0)
+    if result.dtype.itemsize < 8:
+        return np.asarray(np.multiply(one, two, dtype=np.int64) != result)
+    if decimals.largest(one) * decimals.largest(two) <= INT64_MAX:
+        return np.zeros(len(result), np.bool_)
+    divisor = np.where(two == 0, 1, two)
+    least = np.iinfo(np.int64).min
+    return np.asarray(((result // divisor != one) & (two != 0)) | ((two == -1) & (one == least)))
+
+
+def _division(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    zero = two == 0
+    if zero.any():
+        valid = settle(node, zero, valid, _ZERO)
+        two = np.where(zero, np.ones(1, two.dtype), two)
+    match node.function:
+        case Function.DIVIDE:
+            return np.asarray(one / two), valid
+        case Function.REMAINDER:
+            return _remainder(one, two), valid
+        case Function.PMOD:
+            kind = one.dtype
+            if kind.itemsize < 4:
+                # Java adds bytes and shorts as ints.
+                one, two = one.astype(np.int32), two.astype(np.int32)
+            rest = _remainder(one, two)
+            return np.where(rest < 0, _remainder(rest + two, two), rest).astype(kind), valid
+        case _:
+            least = np.iinfo(np.int64).min
+            if node.mode is not EvalMode.LEGACY:
+                valid = settle(node, np.asarray((one == least) & (two == -1)), valid, _OVERFLOW)
+            rest = _remainder(one, two)
+            # Dividing the least integer by −1 leaves it as it is, as in Java.
+            return np.where(two == -1, np.negative(one), (one - rest) // np.where(two == -1, 1, two)), valid
+
+
+def _remainder(one: Array, two: Array) -> Array:
+    """Compute Java's remainder: the sign is the dividend's."""
+    if one.dtype.kind == "i":
+        # C leaves the least integer modulo −1 undefined.
+        return np.asarray(
+            np.where(two == -1, np.zeros(1, one.dtype), np.fmod(one, np.where(two == -1, 1, two)))
+        )
+    return np.asarray(np.fmod(one, two))
+
+
+def negate(node: Call, vector: Vector) -> Vector:
+    """Change the sign."""
+    assert node.type is not None
+    if pat.is_decimal(vector.dtype):
+        return Vector(node.type, decimals.negate(node, vector), vector.valid)
+    return Vector(node.type, np.negative(vector.values), _without_least(node, vector))
+
+
+def absolute(node: Call, vector: Vector) -> Vector:
+    """Drop the sign."""
+    assert node.type is not None
+    if pat.is_decimal(vector.dtype):
+        return Vector(node.type, decimals.absolute(node, vector), vector.valid)
+    return Vector(node.type, np.abs(vector.values), _without_least(node, vector))
+
+
+def _without_least(node: Call, vector: Vector) -> Mask | None:
+    if vector.values.dtype.kind != "i" or pat.is_decimal(vector.dtype) or node.mode is EvalMode.LEGACY:
+        return vector.valid
+    least = np.iinfo(vector.values.dtype).min
+    return settle(node, vector.values == least, vector.valid, _OVERFLOW)
+
+
+def floor_or_ceil(node: Call, vector: Vector) -> Vector:
+    """Round to an integer: int64, or a decimal of scale 0."""
+    if pat.is_decimal(vector.dtype):
+        return decimals.floor_or_ceil(node, vector)
+    if vector.values.dtype.kind == "i":
+        return Vector(pa.int64(), vector.values.astype(np.int64), vector.valid)
+    rounded = np.floor(vector.values) if node.function is Function.FLOOR else np.ceil(vector.values)
+    valid = vector.valid
+    if node.mode is not EvalMode.LEGACY:
+        edge = float(1 << 63)
+        valid = settle(node, ~((rounded >= -edge) & (rounded < edge)), valid, _OVERFLOW)
+    return Vector(pa.int64(), to_int64(rounded), valid)
+
+
+def to_int64(values: Array) -> Array:
+    """Truncate floats to int64 as Java does: NaN to 0, too large to the nearest limit."""
+    edge = float(1 << 63)
+    low, high = values < -edge, values >= edge
+    with np.errstate(all="ignore"):
+        inside = np.where(low | high | np.isnan(values), 0, values).astype(np.int64)
+    inside[low] = np.iinfo(np.int64).min
+    inside[high] = INT64_MAX
+    return inside
+
+
+def extreme(node: Call, vectors: list[Vector]) -> Vector:
+    """Compute ``greatest`` or ``least``: nulls are skipped, NaN is the greatest."""
+    function = Function.GT if node.function is Function.GREATEST else Function.LT
+    best = vectors[0]
+    for vector in vectors[1:]:
+        better = compare(function, vector, best).values
+        best_valid, valid = best.mask(), vector.mask()
+        if valid is not None:
+            better = better & valid
+        if best_valid is not None:
+            better = better | (~best_valid if valid is None else ~best_valid & valid)
+        best = choose(better, vector, best)
+    return best

@@ -1,0 +1,348 @@
+"""Casts by Spark's rules: malformed and overflowing values wrap, become null, or raise, as the node's mode says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu import evaluate_dates as dates
+from gpujoin.backends.cpu import evaluate_decimal as decimals
+from gpujoin.backends.cpu import evaluate_parse as parse
+from gpujoin.backends.cpu.evaluate_arithmetic import to_int64
+from gpujoin.backends.cpu.evaluate_errors import settle
+from gpujoin.backends.cpu.evaluate_format import to_text
+from gpujoin.backends.cpu.evaluate_vector import (
+    Array,
+    Mask,
+    Vector,
+    as_numpy_bool,
+    from_arrow,
+    nulls,
+    numpy_type,
+    per_distinct,
+    to_arrow,
+)
+from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
+from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
+
+_MICROS = 1_000_000
+_LONG_DIGITS = 18
+_DOUBLE_DIGITS = 15
+
+
+def can_cast(node: Cast) -> bool:
+    """Tell whether a cast is computed here exactly, in its mode, whatever the values."""
+    assert node.child.type is not None
+    return _supported(node, logical(node.child.type), logical(node.to))
+
+
+def _supported(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
+    if source == target or pat.is_null(source):
+        return True
+    if pat.is_struct(source) and pat.is_struct(target):
+        return source.num_fields == target.num_fields and all(
+            _supported(node, a.type, b.type) for a, b in zip(source, target, strict=True)
+        )
+    if is_text(source):
+        return _from_text_supported(node, target)
+    if is_text(target):
+        zoned = pat.is_timestamp(source) and dates.zone_offset(source) is not None
+        return _simple(source) and not is_float(source) and (not pat.is_timestamp(source) or zoned)
+    if pat.is_timestamp(source) or pat.is_timestamp(target):
+        return _instants_supported(source, target)
+    if pat.is_date(source) or pat.is_date(target):
+        return False
+    if pat.is_decimal(target):
+        return not is_float(source) and _simple(source)
+    if pat.is_decimal(source):
+        return not pat.is_float32(target) and _simple(target) and _rounding_known(node, source, target)
+    return _number_or_bool(source) and _number_or_bool(target)
+
+
+def _rounding_known(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether a decimal certainly becomes an integer here as in Spark.
+
+    A checked cast to less than 64 bits goes by the nearest double if Spark holds the value as a ``BigDecimal``. That
+    is known of a column; the outcome is the same for decimals of few digits.
+    """
+    if not pat.is_integer(target) or target.bit_width == 64 or node.mode is EvalMode.LEGACY:
+        return True
+    return source.precision <= _DOUBLE_DIGITS or isinstance(node.child, ColumnRef)
+
+
+def _number_or_bool(dtype: pa.DataType) -> bool:
+    return pat.is_boolean(dtype) or pat.is_integer(dtype) or pat.is_floating(dtype)
+
+
+def _simple(dtype: pa.DataType) -> bool:
+    return _number_or_bool(dtype) or pat.is_decimal128(dtype) or pat.is_date(dtype) or pat.is_timestamp(dtype)
+
+
+def _from_text_supported(node: Cast, target: pa.DataType) -> bool:
+    if pat.is_timestamp(target):
+        offset = dates.zone_offset(target)
+        if offset is None or target.unit != "us" or not isinstance(node.child, Literal):
+            return False
+        text = node.child.value
+        return text is None or parse.timestamp(text, offset, zoned=target.tz is not None) is not None
+    return is_bytes(target) or (_simple(target) and not pat.is_float32(target) and not pat.is_float16(target))
+
+
+def _instants_supported(source: pa.DataType, target: pa.DataType) -> bool:
+    known = all(not pat.is_timestamp(t) or dates.zone_offset(t) is not None for t in (source, target))
+    if all(pat.is_timestamp(t) or pat.is_date(t) for t in (source, target)):
+        return known or not dates.needs_zone(source, target)
+    number = target if pat.is_timestamp(source) else source
+    instant = source if pat.is_timestamp(source) else target
+    if instant.tz is None or instant.unit != "us":
+        return False
+    return is_whole(number) or (pat.is_float64(target) or pat.is_boolean(target))
+
+
+def cast(node: Cast, vector: Vector) -> Vector:
+    """Convert a column to the type of a cast.
+
+    Raises
+    ------
+    ExpressionEvaluationError
+        In ANSI mode, if a value is malformed or does not fit.
+    """
+    assert node.child.type is not None
+    source, target = logical(node.child.type), logical(node.to)
+    node = dataclasses.replace(node, to=target, type=target)
+    with np.errstate(all="ignore"):
+        return _cast(node, vector, source, target)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """One conversion: the cast it is part of, the values, and the types from which and to which."""
+
+    node: Cast
+    vector: Vector
+    source: pa.DataType
+    target: pa.DataType
+
+
+def _cast(node: Cast, vector: Vector, source: pa.DataType, target: pa.DataType) -> Vector:
+    if source == target:
+        return vector
+    if pat.is_null(source):
+        return nulls(target)
+    if pat.is_struct(target):
+        return _cast_struct(node, vector, source, target)
+    for reads, writes, convert in _CONVERSIONS:
+        if reads(source) and writes(target):
+            return convert(_Step(node, vector, source, target))
+    raise NotImplementedError(f"cast from {source} to {target}")
+
+
+def _cast_struct(node: Cast, vector: Vector, source: pa.DataType, target: pa.DataType) -> Vector:
+    columns = []
+    for i, (mine, theirs) in enumerate(zip(source, target, strict=True)):
+        child = from_arrow(pc.struct_field(vector.values, [i]))
+        inner = dataclasses.replace(node, to=theirs.type, type=theirs.type)
+        converted = _cast(inner, child, mine.type, theirs.type)
+        columns.append(to_arrow(converted, theirs.type, len(vector.values)))
+    valid = vector.mask()
+    mask = None if valid is None else pa.array(~valid)
+    return Vector(target, pa.StructArray.from_arrays(columns, fields=list(target), mask=mask))
+
+
+# -- from text ---------------------------------------------------------------------------------------------------
+
+
+def _parsed(node: Cast, vector: Vector, parser: Callable[[str], Any], dtype: pa.DataType) -> Vector:
+    """Parse distinct texts; a text that gives nothing is malformed."""
+    found = from_arrow(per_distinct(vector.values, parser, dtype))
+    present = vector.mask()
+    got = found.mask()
+    if got is None:
+        return found
+    valid = settle(node, ~got, present, f"a text is not a valid {node.to}")
+    if valid is None:
+        return found.with_valid(None)
+    return found.with_valid(valid & got)
+
+
+def _text_to_whole(step: _Step) -> Vector:
+    legacy = step.node.mode is EvalMode.LEGACY
+    return _parsed(
+        step.node, step.vector, lambda t: parse.whole(t, step.target.bit_width, fraction=legacy), step.target
+    )
+
+
+def _text_to_double(step: _Step) -> Vector:
+    return _parsed(step.node, step.vector, parse.double, step.target)
+
+
+def _text_to_decimal(step: _Step) -> Vector:
+    encoded = step.vector.values.dictionary_encode()
+    unscaled = [
+        parse.decimal(t, step.target.precision, step.target.scale) for t in encoded.dictionary.to_pylist()
+    ]
+    wide = np.array([0 if u is None else u for u in unscaled] or [0], object)
+    got = np.array([u is not None for u in unscaled] or [False], np.bool_)
+    codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    present = step.vector.mask()
+    valid = settle(step.node, ~got[codes], present, f"a text is not a valid {step.node.to}")
+    return Vector(step.target, decimals.narrow(wide[codes]), valid)
+
+
+def _text_to_date(step: _Step) -> Vector:
+    days = _parsed(step.node, step.vector, parse.date, pa.int32())
+    return Vector(step.target, days.values, days.valid)
+
+
+def _text_to_timestamp(step: _Step) -> Vector:
+    offset, zoned = dates.zone_offset(step.target) or 0, step.target.tz is not None
+    micros = _parsed(step.node, step.vector, lambda t: parse.timestamp(t, offset, zoned=zoned), pa.int64())
+    return Vector(step.target, micros.values, micros.valid)
+
+
+def _text_to_bool(step: _Step) -> Vector:
+    words = pc.ascii_lower(pc.ascii_trim(step.vector.values, parse.BLANK))
+    true = as_numpy_bool(pc.is_in(words, pa.array(parse.TRUE_WORDS, words.type)))
+    false = as_numpy_bool(pc.is_in(words, pa.array(parse.FALSE_WORDS, words.type)))
+    valid = settle(step.node, ~(true | false), step.vector.mask(), "a text is neither true nor false")
+    return Vector(step.target, true, valid)
+
+
+def _text_to_bytes(step: _Step) -> Vector:
+    wide = pat.is_large_string(step.vector.values.type)
+    return Vector(step.target, step.vector.values.cast(pa.large_binary() if wide else pa.binary()))
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------
+
+
+def _to_text(step: _Step) -> Vector:
+    return to_text(step.vector, step.source, plain=step.node.mode is not EvalMode.LEGACY)
+
+
+def _to_bool(step: _Step) -> Vector:
+    return Vector(step.target, np.asarray(step.vector.values != 0, np.bool_), step.vector.valid)
+
+
+def _to_float(step: _Step) -> Vector:
+    if pat.is_decimal(step.source):
+        return Vector(step.target, decimals.to_double(step.vector), step.vector.valid)
+    return Vector(step.target, step.vector.values.astype(numpy_type(step.target)), step.vector.valid)
+
+
+def _to_decimal(step: _Step) -> Vector:
+    if pat.is_decimal(step.source):
+        return decimals.to_decimal(step.node, step.vector)
+    return decimals.from_whole(step.node, step.vector.values, step.vector.valid)
+
+
+def _to_whole(step: _Step) -> Vector:
+    if is_float(step.source):
+        return _float_to_whole(step.node, step.vector, step.target)
+    values: Array = step.vector.values
+    valid = step.vector.valid
+    if pat.is_decimal(step.source):
+        if _by_double(step.node, step.source, step.target):
+            near = Vector(pa.float64(), decimals.to_double(step.vector), valid)
+            return _float_to_whole(step.node, near, step.target)
+        values, valid = decimals.to_whole(step.node, step.vector)
+    return _narrowed(step.node, values, valid, step.target)
+
+
+def _by_double(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether Spark goes by the nearest double: a checked cast of a wide decimal to less than 64 bits."""
+    return source.precision > _LONG_DIGITS and node.mode is not EvalMode.LEGACY and target.bit_width < 64
+
+
+def _narrowed(node: Cast, values: Array, valid: Mask | None, target: pa.DataType) -> Vector:
+    kind = numpy_type(target)
+    result = values.astype(kind)
+    if values.dtype.itemsize > kind.itemsize and node.mode is not EvalMode.LEGACY:
+        valid = settle(node, result != values, valid, f"a value does not fit {target}")
+    return Vector(target, result, valid)
+
+
+def _float_to_whole(node: Cast, vector: Vector, target: pa.DataType) -> Vector:
+    values, valid = vector.values, vector.valid
+    bits = max(target.bit_width, 32)
+    if node.mode is not EvalMode.LEGACY:
+        # As doubles, so that 2^63 passes as int64.
+        high, low = float((1 << (bits - 1)) - 1), float(-(1 << (bits - 1)))
+        near = values.astype(np.float64)
+        fits = (np.floor(near) <= high) & (np.ceil(near) >= low)
+        valid = settle(node, ~fits, valid, f"a value does not fit {target}")
+    whole = to_int64(values)
+    if bits == 32:
+        limits = np.iinfo(np.int32)
+        whole = np.clip(whole, limits.min, limits.max).astype(np.int32)
+    return _narrowed(node, whole, valid, target)
+
+
+# -- dates and timestamps ----------------------------------------------------------------------------------------
+
+
+def _to_date(step: _Step) -> Vector:
+    return dates.to_date(step.vector, step.source)
+
+
+def _to_timestamp(step: _Step) -> Vector:
+    if pat.is_timestamp(step.source) or pat.is_date(step.source):
+        converted, bad = dates.to_timestamp(step.vector, step.source, step.target)
+        if bad.any() and (bad if step.vector.valid is None else bad & step.vector.valid).any():
+            # Spark's own conversion raises in every mode.
+            ansi = dataclasses.replace(step.node, mode=EvalMode.ANSI)
+            settle(ansi, bad, step.vector.valid, f"a value is out of the range of {step.target}")
+        return converted
+    values = step.vector.values.astype(np.int64)
+    if pat.is_boolean(step.source):
+        return Vector(step.target, values, step.vector.valid)
+    limit = ((1 << 63) - 1) // _MICROS
+    micros = np.clip(values, -limit - 1, limit) * _MICROS
+    micros = np.where(values > limit, (1 << 63) - 1, np.where(values < -limit, -(1 << 63), micros))
+    return Vector(step.target, micros, step.vector.valid)
+
+
+def _timestamp_to_number(step: _Step) -> Vector:
+    if pat.is_boolean(step.target):
+        return _to_bool(step)
+    if is_float(step.target):
+        return Vector(step.target, step.vector.values / float(_MICROS), step.vector.valid)
+    node = step.node
+    if node.mode is EvalMode.LEGACY:
+        # Unlike other integers, seconds that do not fit become null instead of wrapping.
+        node = dataclasses.replace(node, mode=EvalMode.TRY)
+    return _narrowed(node, step.vector.values // _MICROS, step.vector.valid, step.target)
+
+
+_Predicate = Callable[[pa.DataType], bool]
+
+
+def _any(_: pa.DataType) -> bool:
+    return True
+
+
+# The first row that fits is taken.
+_CONVERSIONS: tuple[tuple[_Predicate, _Predicate, Callable[[_Step], Vector]], ...] = (
+    (is_text, pat.is_integer, _text_to_whole),
+    (is_text, pat.is_float64, _text_to_double),
+    (is_text, pat.is_decimal, _text_to_decimal),
+    (is_text, pat.is_date, _text_to_date),
+    (is_text, pat.is_timestamp, _text_to_timestamp),
+    (is_text, pat.is_boolean, _text_to_bool),
+    (is_text, is_bytes, _text_to_bytes),
+    (_any, is_text, _to_text),
+    (_any, pat.is_timestamp, _to_timestamp),
+    (pat.is_timestamp, pat.is_date, _to_date),
+    (pat.is_timestamp, _any, _timestamp_to_number),
+    (_any, pat.is_boolean, _to_bool),
+    (_any, is_float, _to_float),
+    (_any, pat.is_decimal, _to_decimal),
+    (_any, pat.is_integer, _to_whole),
+)

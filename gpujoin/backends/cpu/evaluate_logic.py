@@ -1,0 +1,174 @@
+"""Three-valued logic, and the functions that evaluate an operand only where an earlier one leaves them to.
+
+Where an operand might raise it sees only the rows on which Spark would evaluate it; otherwise it is computed for all
+rows, which is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.evaluate_compare import compare
+from gpujoin.backends.cpu.evaluate_errors import can_raise
+from gpujoin.backends.cpu.evaluate_rows import Rows, scatter
+from gpujoin.backends.cpu.evaluate_select import choose
+from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, as_numpy_bool, nulls
+from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
+from gpujoin.model.types import is_bytes, is_float, is_text
+
+Evaluator = Callable[[Expression, Rows], Vector]
+
+_WORTH_SELECTING = 8
+"""An expensive operand is computed on selected rows only where at most one row in this many needs it."""
+
+
+def partly(node: Expression, rows: Rows, needed: Mask | None, evaluate: Evaluator) -> Vector:
+    """Evaluate a node on the rows that need it; elsewhere the result is arbitrary, possibly null.
+
+    Parameters
+    ----------
+    needed : numpy.ndarray or None
+        Mask of one entry a row, or a single one; ``None``: all rows.
+    """
+    assert node.type is not None
+    if needed is None:
+        return evaluate(node, rows)
+    count = int(np.count_nonzero(np.broadcast_to(needed, rows.length)))
+    if count == rows.length:
+        return evaluate(node, rows)
+    if count == 0:
+        return nulls(node.type)
+    if not can_raise(node) and (count * _WORTH_SELECTING > rows.length or not _expensive(node)):
+        return evaluate(node, rows)
+    selected, positions = rows.where(np.broadcast_to(needed, rows.length))
+    found = evaluate(node, selected)
+    return found if found.constant else scatter(found, positions, rows.length)
+
+
+def _expensive(node: Expression) -> bool:
+    return any(
+        n.type is not None and (is_text(n.type) or is_bytes(n.type) or pat.is_decimal(n.type))
+        for n in node.walk()
+        if not isinstance(n, Literal)
+    )
+
+
+def is_true(vector: Vector) -> Mask:
+    """Mask of rows that are true, not false or null."""
+    return np.asarray(vector.values if vector.valid is None else vector.values & vector.valid)
+
+
+def _is_false(vector: Vector) -> Mask:
+    return np.asarray(~vector.values if vector.valid is None else ~vector.values & vector.valid)
+
+
+def connect(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Compute ``AND`` or ``OR`` of any number of operands."""
+    conjunction = node.function is Function.AND
+    decided_by = _is_false if conjunction else is_true
+    so_far = evaluate(node.arguments[0], rows)
+    for argument in node.arguments[1:]:
+        decided = decided_by(so_far)
+        operand = partly(argument, rows, ~decided, evaluate)
+        if so_far.valid is None and operand.valid is None:
+            joined = so_far.values & operand.values if conjunction else so_far.values | operand.values
+            so_far = Vector(pa.bool_(), joined, None, so_far.constant and operand.constant)
+            continue
+        decided = decided | decided_by(operand)
+        known = (
+            (is_true(so_far) & is_true(operand)) if conjunction else (_is_false(so_far) & _is_false(operand))
+        )
+        values = ~decided if conjunction else decided
+        so_far = Vector(pa.bool_(), values, decided | known, so_far.constant and operand.constant)
+    return so_far
+
+
+def negation(vector: Vector) -> Vector:
+    """Compute ``NOT``."""
+    return Vector(pa.bool_(), ~vector.values, vector.valid)
+
+
+def null_test(node: Call, vector: Vector, length: int) -> Vector:
+    """Compute ``IS NULL`` or ``IS NOT NULL``."""
+    valid = vector.mask()
+    if valid is None:
+        valid = np.ones(1 if vector.constant else length, np.bool_)
+    return Vector(pa.bool_(), valid if node.function is Function.IS_NOT_NULL else ~valid)
+
+
+def coalesce(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Take the first value that is not null."""
+    so_far = evaluate(node.arguments[0], rows)
+    for argument in node.arguments[1:]:
+        present = so_far.mask()
+        if present is None:
+            break
+        value = partly(argument, rows, ~present, evaluate)
+        so_far = choose(present, so_far, value)
+    return so_far
+
+
+def case(node: Case, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Take the value of the first branch whose condition is true."""
+    assert node.type is not None
+    result = nulls(node.type)
+    left: Mask = np.ones(1, np.bool_)
+    for condition, value in zip(node.conditions, node.values, strict=True):
+        hit = is_true(partly(condition, rows, left, evaluate)) & left
+        if hit.any():
+            result = choose(hit, partly(value, rows, hit, evaluate), result)
+            left = left & ~hit
+        if not left.any():
+            return result
+    return choose(left, partly(node.otherwise, rows, left, evaluate), result)
+
+
+def membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Compute ``IN``: true on the first equal element, else null if the value or an element is null."""
+    value = evaluate(node.arguments[0], rows)
+    elements = node.arguments[1:]
+    if not elements:
+        return Vector(pa.bool_(), np.zeros(1, np.bool_), constant=True)
+    if len(elements) > 4 and all(isinstance(e, Literal) for e in elements):
+        found = _literal_membership(value, [e for e in elements if isinstance(e, Literal)])
+        if found is not None:
+            return found
+    present = value.mask()
+    hit: Mask = np.zeros(1, np.bool_)
+    unknown: Mask = np.zeros(1, np.bool_)
+    for element in elements:
+        needed = ~hit if present is None else present & ~hit
+        other = partly(element, rows, needed, evaluate)
+        equal = compare(Function.EQ, value, other)
+        hit = hit | is_true(equal)
+        if equal.valid is not None:
+            unknown = unknown | ~equal.valid
+    constant = value.constant and len(hit) == 1
+    unknown = unknown & ~hit
+    return Vector(pa.bool_(), hit, ~unknown if unknown.any() else None, constant)
+
+
+def _literal_membership(value: Vector, elements: list[Literal]) -> Vector | None:
+    """Look all values up in one set; ``None`` where the type's equality is not that of the set."""
+    if is_float(value.dtype) or pat.is_struct(value.dtype) or pat.is_decimal(value.dtype):
+        return None
+    known = [e.value for e in elements if e.value is not None]
+    present = value.mask()
+    if value.in_arrow:
+        wanted = pa.array(known, value.dtype).cast(value.values.type)
+        hit = as_numpy_bool(pc.is_in(value.values, wanted))
+    else:
+        wanted = pa.array(known, value.dtype)
+        if not pat.is_integer(value.dtype):
+            return None
+        hit = np.isin(value.values, wanted.to_numpy(zero_copy_only=False))
+    if present is not None:
+        hit = hit & present
+    if len(known) < len(elements):
+        return Vector(pa.bool_(), hit, hit.copy(), value.constant)
+    return Vector(pa.bool_(), hit, present, value.constant)

@@ -1,0 +1,145 @@
+"""From text to values, by Spark's rules; each function takes one text and gives ``None`` for a malformed one.
+
+They are called once per distinct text: no vectorised parser accepts exactly what Spark accepts.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+from gpujoin.backends.cpu.evaluate_decimal import divide_half_up_int
+from gpujoin.model.types import MAX_PRECISION
+
+BLANK = "".join(map(chr, range(0x21))) + "\x7f"
+"""What Spark strips before it parses: ASCII white space and control characters."""
+
+_JAVA_BLANK = "".join(map(chr, range(0x21)))
+_LEGACY_WHOLE = re.compile(r"([+-]?)(\d*)(?:\.\d*)?\Z", re.ASCII)
+_ANSI_WHOLE = re.compile(r"([+-]?)(\d+)\Z", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=[fFdD]?\Z)", re.ASCII)
+_HEX_FLOAT = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+(?=[fFdD]?\Z)", re.ASCII
+)
+_DECIMAL = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,10}))?\Z")
+_DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\Z", re.ASCII | re.DOTALL)
+_SPECIAL = {
+    "inf": "inf", "+inf": "inf", "infinity": "inf", "+infinity": "inf",
+    "-inf": "-inf", "-infinity": "-inf", "nan": "nan",
+}  # fmt: skip
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+
+
+def whole(text: str, bits: int, *, fraction: bool) -> int | None:
+    """Parse an integer of some width; without ANSI mode a fraction is allowed and dropped."""
+    text = text.strip(BLANK)
+    found = (_LEGACY_WHOLE if fraction else _ANSI_WHOLE).match(text)
+    if found is None or text in ("", "+", "-"):
+        return None
+    value = int(found[1] + (found[2] or "0"))
+    return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
+
+
+def double(text: str) -> float | None:
+    """Parse a double as ``Double.parseDouble`` does, or one of Spark's names for infinity and NaN."""
+    text = text.strip(_JAVA_BLANK)
+    found = _FLOAT.match(text)
+    if found is not None:
+        return float(found[0])
+    found = _HEX_FLOAT.match(text)
+    if found is not None:
+        try:
+            return float.fromhex(found[0])
+        except OverflowError:
+            return float("-inf") if text.startswith("-") else float("inf")
+    special = "nan" if text in ("+NaN", "-NaN") else _SPECIAL.get(text.lower())
+    return None if special is None else float(special)
+
+
+def decimal(text: str, precision: int, scale: int) -> int | None:
+    """Parse a decimal and give it unscaled, rounded half up; ``None`` also if it has too many digits."""
+    found = _DECIMAL.match(text.strip(_JAVA_BLANK))
+    if found is None or not all(ord(c) < 0x10000 for c in found[0]):
+        return None
+    before, _, after = found[2].partition(".")
+    exponent = int(found[3] or 0)
+    digits = int(before + after or "0")
+    if digits == 0:
+        return 0
+    own_scale = len(after) - exponent
+    if not -(1 << 31) <= own_scale < 1 << 31 or len(str(digits)) - own_scale > MAX_PRECISION:
+        return None
+    shift = scale - own_scale
+    if shift >= 0:
+        unscaled = digits * 10**shift
+    elif -shift > len(str(digits)) + 1:
+        unscaled = 0
+    else:
+        unscaled = divide_half_up_int(digits, 10**-shift)
+    if unscaled >= 10**precision:
+        return None
+    return -unscaled if found[1] == "-" else unscaled
+
+
+def date(text: str) -> int | None:
+    """Parse a date, ignoring a time after it, and give it as days since 1970."""
+    found = _DATE.match(text.strip(BLANK))
+    if found is None:
+        return None
+    year = int(found[1] + found[2])
+    return days_from_civil(year, int(found[3] or 1), int(found[4] or 1))
+
+
+def days_from_civil(year: int, month: int, day: int) -> int | None:
+    """Count days since 1970 in the proleptic Gregorian calendar, for any year; ``None`` if there is no such day."""
+    cycles, within = divmod(year - 1, 400)
+    try:
+        ordinal = dt.date(within + 1, month, day).toordinal()
+    except ValueError:
+        return None
+    days = ordinal + cycles * 146_097 - _EPOCH
+    return days if -(1 << 31) <= days < 1 << 31 else None
+
+
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:\d{2})?)?\Z",
+    re.ASCII,
+)
+
+
+def timestamp(text: str, offset: int, *, zoned: bool) -> int | None:
+    """Parse a timestamp written in full, with no zone, ``Z`` or an offset, and give it as microseconds since 1970.
+
+    Parameters
+    ----------
+    text : str
+        What to parse. Spark accepts more: times without a date, zone names.
+    offset : int
+        Seconds by which the target's zone is ahead of UTC.
+    zoned : bool
+        Whether the target has a zone; if not, a zone in the text is ignored.
+
+    Returns
+    -------
+    int or None
+        ``None`` where this is not one of the forms that are understood here.
+    """
+    found = _TIMESTAMP.match(text.strip(BLANK))
+    if found is None:
+        return None
+    days = days_from_civil(int(found[1]), int(found[2]), int(found[3]))
+    hour, minute, second = (int(found[i] or 0) for i in (4, 5, 6))
+    if days is None or hour > 23 or minute > 59 or second > 59:
+        return None
+    micros = int((found[7] or "").ljust(6, "0")[:6])
+    ahead = offset
+    if found[8] is not None and zoned:
+        ahead = 0 if found[8] == "Z" else int(found[8][1:3]) * 3600 + int(found[8][4:]) * 60
+        if ahead > 18 * 3600 or int(found[8][-2:] if found[8] != "Z" else 0) > 59:
+            return None
+        ahead = -ahead if found[8][0] == "-" else ahead
+    return ((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros - ahead * 1_000_000
+
+
+TRUE_WORDS = ("t", "true", "y", "yes", "1")
+FALSE_WORDS = ("f", "false", "n", "no", "0")

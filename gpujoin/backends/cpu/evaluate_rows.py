@@ -1,0 +1,65 @@
+"""The rows an expression is evaluated on."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, from_arrow
+from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.jointype import Side
+
+
+class Rows:
+    """Candidate pairs: row ``i`` pairs row ``i`` of two batches. Columns are read when first asked for.
+
+    Parameters
+    ----------
+    left, right : pyarrow.RecordBatch
+        The two sides.
+    length : int
+        Rows of each; said apart because a batch without columns has no length of its own.
+    """
+
+    def __init__(self, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> None:
+        self._batches = {Side.LEFT: left, Side.RIGHT: right}
+        self._columns: dict[tuple[Side, int], Vector] = {}
+        self._selection: npt.NDArray[np.int64] | None = None
+        self._parent: Rows | None = None
+        self.length = length
+
+    def column(self, ref: ColumnRef) -> Vector:
+        """The values of a column."""
+        key = (ref.side, ref.index)
+        found = self._columns.get(key)
+        if found is None:
+            if self._parent is not None and self._selection is not None:
+                found = self._parent.column(ref).take(self._selection)
+            else:
+                found = from_arrow(self._batches[ref.side].column(ref.index))
+            self._columns[key] = found
+        return found
+
+    def where(self, mask: Mask) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """The rows at which a mask is true, and their positions."""
+        selection = np.flatnonzero(mask)
+        rows = Rows(self._batches[Side.LEFT], self._batches[Side.RIGHT], len(selection))
+        rows._selection, rows._parent = selection, self
+        return rows, selection
+
+
+def scatter(vector: Vector, positions: npt.NDArray[np.int64], length: int) -> Vector:
+    """Put the values of some rows at their positions among all rows; the other rows are null."""
+    vector = vector.expand(len(positions))
+    if vector.in_arrow:
+        source = np.zeros(length, np.int64)
+        absent = np.ones(length, np.bool_)
+        source[positions] = np.arange(len(positions))
+        absent[positions] = False
+        return Vector(vector.dtype, vector.values.take(pa.array(source, mask=absent)))
+    values = np.zeros(length, vector.values.dtype)
+    valid = np.zeros(length, np.bool_)
+    values[positions] = vector.values
+    valid[positions] = True if vector.valid is None else vector.valid
+    return Vector(vector.dtype, values, valid)

@@ -1,0 +1,238 @@
+"""Functions of text and bytes, by Arrow's kernels where these are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpujoin.backends.cpu.evaluate_errors import fail
+from gpujoin.backends.cpu.evaluate_regex import LikePatternError, java_to_re2, like_parts, like_to_re2
+from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, as_numpy_bool, both, nulls
+from gpujoin.model.expressions import Call, Function
+from gpujoin.model.types import is_bytes
+
+_INT_MAX = (1 << 31) - 1
+_COMPARED_BYTES = 1 << 22
+
+Matcher = Callable[[pa.Array], pa.Array]
+
+
+def _booleans(found: pa.Array, valid: Mask | None) -> Vector:
+    return Vector(pa.bool_(), as_numpy_bool(found.fill_null(False) if found.null_count else found), valid)
+
+
+def _groups(patterns: pa.Array) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
+    """Go through the distinct values of an array and the rows that hold each; nulls are left out."""
+    encoded = patterns.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
+    for i, value in enumerate(encoded.dictionary.to_pylist()):
+        yield value, order[starts[i] : starts[i + 1]]
+
+
+def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher]) -> Vector:
+    """Match each row against its own pattern, one distinct pattern at a time.
+
+    Rows where either is null are not looked at, so that a bad pattern counts only where Spark would meet it.
+    """
+    valid = both(text.mask(), patterns.mask())
+    if patterns.constant:
+        if not patterns.values[0].is_valid or (valid is not None and not valid.any()):
+            return nulls(pa.bool_())
+        return _booleans(matcher(patterns.values[0].as_py())(text.values), valid)
+    length = len(patterns.values)
+    found = np.zeros(length, np.bool_)
+    values = text.expand(length).values
+    for pattern, rows in _groups(patterns.values):
+        wanted = rows if valid is None else rows[np.broadcast_to(valid, length)[rows]]
+        if len(wanted):
+            hits = matcher(pattern)(values.take(pa.array(wanted)))
+            found[wanted] = as_numpy_bool(hits)
+    return Vector(pa.bool_(), found, valid)
+
+
+def like(node: Call, vectors: list[Vector]) -> Vector:
+    """Compute ``LIKE``.
+
+    Raises
+    ------
+    ExpressionEvaluationError
+        In every mode, on a row whose pattern misplaces its escape character.
+    """
+    escape = vectors[2].values[0].as_py() if len(vectors) > 2 else "\\"
+
+    def matcher(pattern: str) -> Matcher:
+        try:
+            return _like_matcher(like_parts(pattern, escape))
+        except LikePatternError as problem:
+            fail(node, str(problem))
+
+    return _by_pattern(vectors[0], vectors[1], matcher)
+
+
+def _like_matcher(parts: list[str | None]) -> Matcher:
+    match parts:
+        case []:
+            return lambda text: pc.equal(text, "")
+        case [str(exact)] if exact:
+            return lambda text: pc.equal(text, exact)
+        case [str(prefix), ""] if prefix:
+            return lambda text: pc.starts_with(text, prefix)
+        case ["", str(suffix)] if suffix:
+            return lambda text: pc.ends_with(text, suffix)
+        case ["", str(inner), ""] if inner:
+            return lambda text: pc.match_substring(text, inner)
+    regex = like_to_re2(parts)
+    return lambda text: pc.match_substring_regex(text, regex)
+
+
+def rlike(vectors: list[Vector]) -> Vector:
+    """Compute ``RLIKE`` for a constant pattern of the supported subset."""
+    return _by_pattern(
+        vectors[0],
+        vectors[1],
+        lambda pattern: lambda text: pc.match_substring_regex(text, java_to_re2(pattern)),
+    )
+
+
+def affix(node: Call, vectors: list[Vector]) -> Vector:
+    """Compute ``startswith``, ``endswith`` or ``contains``, on text or bytes."""
+    text, part = vectors
+    if part.constant:
+        kernel = {
+            Function.STARTS_WITH: pc.starts_with,
+            Function.ENDS_WITH: pc.ends_with,
+            Function.CONTAINS: pc.match_substring,
+        }[node.function]
+        return _by_pattern(text, part, lambda pattern: lambda values: kernel(values, pattern))
+    length = len(part.values)
+    valid = both(text.mask(), part.mask())
+    one, two = text.expand(length).values, part.values
+    if node.function is Function.CONTAINS:
+        return Vector(pa.bool_(), _contains(one, two), valid)
+    return Vector(pa.bool_(), _aligned(one, two, at_end=node.function is Function.ENDS_WITH), valid)
+
+
+def _contains(texts: pa.Array, parts: pa.Array) -> Mask:
+    """Search each text for its own part. A Python loop: no kernel searches for one column in another."""
+    pairs = zip(_bytes_list(texts), _bytes_list(parts), strict=True)
+    return np.fromiter((t is not None and p is not None and p in t for t, p in pairs), np.bool_, len(texts))
+
+
+def _bytes_list(array: pa.Array) -> list[bytes | None]:
+    return array.cast(pa.large_binary()).to_pylist()
+
+
+def _layout(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets and data bytes of a text or bytes array."""
+    array = array.cast(pa.large_binary())
+    _, offsets, data = array.buffers()
+    if offsets is None:
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    starts = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
+    """Compare each text's first or last bytes with its own part, a bounded number of bytes at a time."""
+    text_at, text_bytes = _layout(texts)
+    part_at, part_bytes = _layout(parts)
+    sizes = np.diff(part_at)
+    found = np.asarray(sizes <= np.diff(text_at))
+    candidates = np.flatnonzero(found & (sizes > 0))
+    totals = np.cumsum(sizes[candidates])
+    start = 0
+    while start < len(candidates):
+        before = totals[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(totals, before + _COMPARED_BYTES)))
+        rows = candidates[start:stop]
+        count = sizes[rows]
+        first = np.cumsum(count) - count
+        within = np.arange(int(count.sum())) - np.repeat(first, count)
+        origin = text_at[rows + 1] - count if at_end else text_at[rows]
+        same = (
+            text_bytes[np.repeat(origin, count) + within]
+            == part_bytes[np.repeat(part_at[rows], count) + within]
+        )
+        found[rows] = np.logical_and.reduceat(same, first)
+        start = stop
+    return found
+
+
+def length_of(vector: Vector) -> Vector:
+    """Count characters of text, or bytes of bytes."""
+    kernel = pc.binary_length if is_bytes(vector.dtype) else pc.utf8_length
+    counts = kernel(vector.values)
+    valid = vector.mask()
+    return Vector(pa.int32(), counts.fill_null(0).cast(pa.int32()).to_numpy(zero_copy_only=False), valid)
+
+
+def trim(vector: Vector) -> Vector:
+    """Drop spaces, and only spaces, at both ends."""
+    return Vector(vector.dtype, pc.ascii_trim(vector.values, " "))
+
+
+def concat(node: Call, vectors: list[Vector], length: int) -> Vector:
+    """Join text or bytes end to end; null if any is null."""
+    assert node.type is not None
+    wide = pa.large_binary() if is_bytes(node.type) else pa.large_string()
+    if not vectors:
+        return Vector(node.type, pa.array([""], wide))
+    constant = all(v.constant for v in vectors)
+    columns = [v.expand(1 if constant else length).values.cast(wide) for v in vectors]
+    separator = pa.scalar(b"" if is_bytes(node.type) else "", wide)
+    return Vector(node.type, pc.binary_join_element_wise(*columns, separator, null_handling="emit_null"))
+
+
+def substring(vectors: list[Vector]) -> Vector:
+    """Cut out a part by one-based position, from the end if negative, and length; both may vary by row."""
+    text, *numbers = vectors
+    if all(n.constant for n in numbers):
+        if any(n.valid is not None and not n.valid[0] for n in numbers):
+            return Vector(text.dtype, pa.nulls(len(text.values), text.values.type))
+        position, *length = (int(n.values[0]) for n in numbers)
+        if position < 0 and is_bytes(text.dtype):
+            # Arrow's kernel fails where the start lies before the first byte.
+            return _substring_by_row(text, numbers)
+        return Vector(text.dtype, _slice(text, position, length[0] if length else _INT_MAX))
+    return _substring_by_row(text, numbers)
+
+
+def _slice(text: Vector, position: int, length: int) -> pa.Array:
+    if length <= 0:
+        return pc.if_else(text.values.is_valid(), pa.scalar("" if not is_bytes(text.dtype) else b"", text.values.type),
+                          pa.scalar(None, text.values.type))  # fmt: skip
+    start = position - 1 if position > 0 else position
+    if is_bytes(text.dtype):
+        return pc.binary_slice(text.values, start, min(start + length, _INT_MAX))
+    to_the_end = start + length > _INT_MAX or position < 0 <= start + length
+    return pc.utf8_slice_codeunits(text.values, start, None if to_the_end else start + length)
+
+
+def _substring_by_row(text: Vector, numbers: list[Vector]) -> Vector:
+    """Cut with positions that vary. A Python loop: no kernel takes positions from a column."""
+    rows = max(len(text.values), *(len(n.values) for n in numbers))
+    texts = text.expand(rows).values.to_pylist()
+    columns = [n.expand(rows) for n in numbers]
+    positions = columns[0].values.tolist()
+    lengths = columns[1].values.tolist() if len(columns) > 1 else [_INT_MAX] * rows
+    valid = columns[0].mask()
+    for column in columns[1:]:
+        valid = both(valid, column.mask())
+    known = [True] * rows if valid is None else valid.tolist()
+    cut = [
+        None if t is None or not k else _cut(t, p, n)
+        for t, p, n, k in zip(texts, positions, lengths, known, strict=True)
+    ]
+    return Vector(text.dtype, pa.array(cut, text.values.type))
+
+
+def _cut(text: Any, position: int, length: int) -> Any:
+    start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
+    return text[max(start, 0) : max(min(start + length, _INT_MAX), 0)] if length > 0 else text[:0]

@@ -1,0 +1,117 @@
+"""The CPU backend's table: contiguous Arrow arrays and a row count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.rowstore import RowStoreCache
+
+_SMALL_OFFSETS = (1 << 31) - 1
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Columns of one length.
+
+    Attributes
+    ----------
+    columns : tuple of pyarrow.Array
+        Contiguous, their buffers aligned to 8 bytes. Types with 32-bit offsets become their large variants where the
+        data needs it.
+    rows : int
+        Row count, known also without columns.
+    store : RowStoreCache
+        A second form of the fixed-width columns, made when it pays.
+    """
+
+    columns: tuple[pa.Array, ...]
+    rows: int
+    store: RowStoreCache = field(default_factory=RowStoreCache, compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of data the columns refer to."""
+        return sum(column.nbytes for column in self.columns)
+
+
+def from_arrow(table: pa.Table) -> Frame:
+    """Take a table in, without copying where a column is one aligned chunk."""
+    return Frame(tuple(_aligned(_one_array(column)) for column in table.columns), table.num_rows)
+
+
+def to_batch(frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
+    """Give a frame out with exactly this schema, casting where a column's type differs."""
+    if not len(schema):
+        return _batch_without_columns(frame.rows, schema)
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(frame.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def anonymous_batch(frame: Frame) -> pa.RecordBatch:
+    """The columns as a batch, named by position."""
+    return pa.RecordBatch.from_arrays(list(frame.columns), names=[str(i) for i in range(len(frame.columns))])
+
+
+def _batch_without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    counted = pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"]).select([])
+    return counted.replace_schema_metadata(schema.metadata)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.array([], column.type)
+    if pat.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    if _variable(column.type) and sum(chunk.nbytes for chunk in column.chunks) > _SMALL_OFFSETS:
+        column = column.cast(wide_offsets(column.type))
+    return pa.concat_arrays(column.chunks)
+
+
+def _variable(dtype: pa.DataType) -> bool:
+    return bool(pat.is_string(dtype) or pat.is_binary(dtype) or pat.is_nested(dtype))
+
+
+def wide_offsets(dtype: pa.DataType) -> pa.DataType:
+    """The same type with 64-bit offsets throughout, where Arrow has such a type; maps keep theirs."""
+    if pat.is_string(dtype):
+        return pa.large_string()
+    if pat.is_binary(dtype):
+        return pa.large_binary()
+    if pat.is_list(dtype):
+        return pa.large_list(_wide_field(dtype.value_field))
+    if pat.is_large_list(dtype):
+        return pa.large_list(_wide_field(dtype.value_field))
+    if pat.is_fixed_size_list(dtype):
+        return pa.list_(_wide_field(dtype.value_field), dtype.list_size)
+    if pat.is_struct(dtype):
+        return pa.struct([_wide_field(field) for field in dtype])
+    return dtype
+
+
+def _wide_field(field: pa.Field) -> pa.Field:
+    return field.with_type(wide_offsets(field.type))
+
+
+def _aligned(array: pa.Array) -> pa.Array:
+    """An array that NumPy can view in place: NumPy copies an unaligned operand on every use."""
+    if pat.is_nested(array.type) or pat.is_union(array.type) or isinstance(array, pa.ExtensionArray):
+        return array
+    buffers = array.buffers()
+    if pat.is_dictionary(array.type) or all(b is None or b.address % _ALIGNMENT == 0 for b in buffers):
+        return array
+    moved = [None if b is None else _copied(b) for b in buffers]
+    return pa.Array.from_buffers(array.type, len(array), moved, array.null_count, array.offset)
+
+
+def _copied(buffer: pa.Buffer) -> pa.Buffer:
+    return pa.py_buffer(np.frombuffer(buffer, np.uint8).copy())

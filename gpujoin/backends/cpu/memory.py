@@ -1,0 +1,41 @@
+"""Memory: where arrays come from, and running out of it in the engine's terms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.errors import DeviceMemoryError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def empty(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An uninitialised array from Arrow's memory pool.
+
+    The pool keeps freed memory mapped, while NumPy's large arrays go back to the system: touching fresh pages for each
+    batch took longer than gathering into them (`benchmarks/engine/README.md`, "fresh pages").
+    """
+    dtype = np.dtype(dtype)
+    return np.frombuffer(pa.allocate_buffer(length * dtype.itemsize), dtype, count=length)
+
+
+def memory_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Turn a failed allocation (Arrow's is a ``MemoryError`` too) into a :class:`DeviceMemoryError`."""
+
+    @functools.wraps(function)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except DeviceMemoryError:
+            raise
+        except MemoryError as problem:
+            raise DeviceMemoryError(f"the CPU backend ran out of memory: {problem}") from problem
+
+    return guarded

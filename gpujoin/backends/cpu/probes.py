@@ -1,0 +1,217 @@
+"""Matches of a probe: sizes first, pairs on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpujoin.backends.cpu.grouping import Groups, counts_of, starts_of
+from gpujoin.backends.cpu.memory import empty, memory_errors
+from gpujoin.backends.cpu.rowmaps import IndexArray, Mask, index_type
+from gpujoin.errors import GpuJoinError
+from gpujoin.model.backend import PairSlice
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span
+
+_CHUNK = 1 << 15
+
+
+class UniqueProbe:
+    """Each probe row has one match or none.
+
+    Parameters
+    ----------
+    found : ndarray of int, shape (rows,)
+        Build row of each probe row, or −1.
+    """
+
+    def __init__(self, found: IndexArray) -> None:
+        self._found = found
+
+    @property
+    def rows(self) -> int:
+        """Rows of the probed key frame."""
+        return len(self._found)
+
+    @cached_property
+    def _mask(self) -> Mask:
+        return self._found >= 0
+
+    @cached_property
+    def pairs(self) -> int:
+        """Exact number of matching pairs."""
+        return int(np.count_nonzero(self._mask))
+
+    def matched(self) -> Mask:
+        """Mask over probe rows: has a match."""
+        return self._mask
+
+    @memory_errors
+    def lookup(self) -> Indices:
+        """For each probe row its build row or −1."""
+        return Indices(self._found, self.rows, OutOfBounds.NULLIFY)
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        """All pairs, at most ``max_pairs`` at a time."""
+        rows = None if self.pairs == self.rows else self._matched_rows()
+        for start in range(0, self.pairs, max_pairs):
+            length = min(max_pairs, self.pairs - start)
+            yield self._slice(rows, start, length)
+
+    @memory_errors
+    def _matched_rows(self) -> npt.NDArray[np.int64]:
+        return np.flatnonzero(self._mask)
+
+    @memory_errors
+    def _slice(self, rows: npt.NDArray[np.int64] | None, start: int, length: int) -> PairSlice:
+        if rows is None:
+            return PairSlice(Span(start, length), Indices(self._found[start : start + length], length))
+        here = rows[start : start + length]
+        return PairSlice(Indices(here, length), Indices(np.take(self._found, here), length))
+
+    @memory_errors
+    def mark_build(self, marks: Mask) -> None:
+        """Set ``marks`` wherever a build row has a match."""
+        found = self._found if self.pairs == self.rows else np.compress(self._mask, self._found)
+        marks[found] = True
+
+
+class GroupProbe:
+    """Each probe row matches the rows of one group.
+
+    Parameters
+    ----------
+    located : ndarray of int, shape (rows,)
+        Group of each probe row; −1 or an empty group where there is no match.
+    groups : Groups
+        Build rows by group.
+    """
+
+    def __init__(self, located: IndexArray, groups: Groups) -> None:
+        self._order = groups.order
+        self._ranges = _take(groups.ranges, located)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the probed key frame."""
+        return len(self._ranges)
+
+    @cached_property
+    def pairs(self) -> int:
+        """Exact number of matching pairs."""
+        return int(counts_of(self._ranges).sum())
+
+    @memory_errors
+    def matched(self) -> Mask:
+        """Mask over probe rows: has a match."""
+        return counts_of(self._ranges) > 0
+
+    def lookup(self) -> Indices:
+        """Not possible: a row may have several matches.
+
+        Raises
+        ------
+        GpuJoinError
+            Always.
+        """
+        raise GpuJoinError("lookup() needs a build with unique keys; use slices()")
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        """All pairs, at most ``max_pairs`` at a time; a row's matches may be cut."""
+        if not self.pairs:
+            return
+        ends = self._ends()
+        for start in range(0, self.pairs, max_pairs):
+            yield self._slice(ends, start, min(start + max_pairs, self.pairs))
+
+    @memory_errors
+    def _ends(self) -> npt.NDArray[np.int64]:
+        """Number of the pair after each row's last."""
+        return np.cumsum(counts_of(self._ranges))
+
+    @memory_errors
+    def _slice(self, ends: npt.NDArray[np.int64], start: int, stop: int) -> PairSlice:
+        first = int(np.searchsorted(ends, start, side="right"))
+        last = int(np.searchsorted(ends, stop, side="left"))
+        ranges = self._ranges[first : last + 1]
+        counts, begin = counts_of(ranges), starts_of(ranges)
+        skipped = start - (int(ends[first]) - int(counts[0]))
+        counts[0] -= skipped
+        begin[0] += skipped
+        counts[-1] -= int(ends[last]) - stop
+        return expand(first, begin, counts, stop - start, self._order, self.rows)
+
+    @memory_errors
+    def mark_build(self, marks: Mask) -> None:
+        """Set ``marks`` wherever a build row has a match: once per group, however many probe rows meet it."""
+        ranges = self._ranges[self.matched()]
+        if self.pairs > 2 * len(ranges) or self.pairs > len(marks):
+            ranges = np.unique(ranges)
+        counts, starts = counts_of(ranges), starts_of(ranges)
+        length = int(counts.sum())
+        if not length:
+            return
+        positions = np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        positions += np.arange(length)
+        marks[positions if self._order is None else np.take(self._order, positions)] = True
+
+
+def expand(
+    first: int,
+    begin: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    length: int,
+    order: IndexArray | None,
+    probe_rows: int,
+) -> PairSlice:
+    """Pairs of consecutive probe rows with ranges of positions.
+
+    Parameters
+    ----------
+    first : int
+        The first probe row.
+    begin, counts : ndarray of int64
+        Range of positions of each row's matches.
+    length : int
+        Sum of the counts.
+    order : ndarray of int or None
+        Build row at each position; ``None``: the position itself.
+    probe_rows : int
+        Rows of the whole probe, for the index type.
+    """
+    index = index_type(probe_rows)
+    if length == len(counts) and int(counts.min()) == 1:
+        probe: RowMap = Span(first, length)
+        positions = begin
+    else:
+        numbers = np.repeat(np.arange(len(counts), dtype=index), counts)
+        positions = _positions(begin - (np.cumsum(counts) - counts), numbers)
+        numbers += index(first)
+        probe = Indices(numbers, length)
+    build = positions if order is None else _take(order, positions)
+    return PairSlice(probe, Indices(build, length))
+
+
+def _positions(begin: npt.NDArray[np.int64], numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """``begin[numbers[i]] + i``."""
+    positions = empty(len(numbers), np.int64)
+    for start in range(0, len(numbers), _CHUNK):
+        part = positions[start : start + _CHUNK]
+        np.take(begin, numbers[start : start + _CHUNK].astype(np.intp), out=part, mode="clip")
+        part += np.arange(start, start + len(part))
+    return positions
+
+
+def _take(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``values[at]``, the indices widened a chunk at a time; −1 is the last value."""
+    if at.dtype == np.intp:
+        return np.take(values, at, mode="wrap")
+    out = empty(len(at), values.dtype)
+    for start in range(0, len(at), _CHUNK):
+        np.take(
+            values, at[start : start + _CHUNK].astype(np.intp), out=out[start : start + _CHUNK], mode="wrap"
+        )
+    return out

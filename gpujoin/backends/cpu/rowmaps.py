@@ -1,0 +1,82 @@
+"""Row maps as NumPy indices."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
+
+IndexArray: TypeAlias = npt.NDArray[Any]
+"""int32 or int64 row numbers."""
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def index_type(rows: int) -> type[np.signedinteger[Any]]:
+    """The narrowest of int32 and int64 that can number this many rows."""
+    return np.int32 if rows < 1 << 31 else np.int64
+
+
+def as_indices(rows: RowMap) -> IndexArray:
+    """A map as explicit indices; negative where there is no row."""
+    match rows:
+        case Indices(values, _, _):
+            return np.asarray(values)
+        case Span(start, length):
+            return np.arange(start, start + length)
+        case Repeat(start, length, times):
+            first = start // times
+            outer = np.arange(first, -(-(start + length) // times))
+            return np.repeat(outer, times)[start - first * times :][:length]
+        case Tile(start, length, period):
+            offset = start % period
+            pieces = -(-(offset + length) // period)
+            return np.tile(np.arange(period), pieces)[offset : offset + length]
+        case AllNull(length):
+            return np.full(length, -1)
+
+
+def filtered(rows: RowMap, mask: Mask) -> RowMap:
+    """The entries of a map where a mask of its length is true."""
+    kept = np.flatnonzero(mask)
+    if len(kept) == len(mask):
+        return rows
+    match rows:
+        case AllNull():
+            return AllNull(len(kept))
+        case Span(start, _):
+            return Indices(kept + start, len(kept), OutOfBounds.NEVER)
+        case Repeat(start, _, times):
+            return Indices((kept + start) // times, len(kept), OutOfBounds.NEVER)
+        case Tile(start, _, period):
+            return Indices((kept + start) % period, len(kept), OutOfBounds.NEVER)
+        case Indices(values, _, out_of_bounds):
+            return Indices(np.take(values, kept), len(kept), out_of_bounds)
+
+
+def selected(mask: Mask) -> RowMap:
+    """Ascending positions at which a mask is true."""
+    kept = np.flatnonzero(mask)
+    if len(kept) == len(mask):
+        return Span(0, len(mask))
+    return Indices(kept, len(kept), OutOfBounds.NEVER)
+
+
+def set_marks(marks: Mask, rows: RowMap) -> None:
+    """Set a mask at the rows of a map without negative entries."""
+    if rows.length == 0:
+        return
+    match rows:
+        case Span(start, length):
+            marks[start : start + length] = True
+        case Repeat(start, length, times):
+            marks[start // times : (start + length - 1) // times + 1] = True
+        case Tile(start, length, period):
+            if length >= period:
+                marks[:period] = True
+            else:
+                marks[as_indices(rows)] = True
+        case _:
+            marks[as_indices(rows)] = True

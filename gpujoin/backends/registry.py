@@ -1,0 +1,53 @@
+"""Backends by name, imported when first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from gpujoin.errors import BackendUnavailableError
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.reasons import Reason
+
+_MODULES = {BackendName.CPU: "gpujoin.backends.cpu", BackendName.GPU: "gpujoin.backends.cudf"}
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRequest:
+    """What a backend needs to know to be made.
+
+    Attributes
+    ----------
+    threads : int
+        CPU threads to use.
+    device : int
+        GPU ordinal; ignored by the CPU backend.
+    memory_limit : int or None
+        Most device memory to use, in bytes; ``None``: the backend decides.
+    """
+
+    threads: int = 1
+    device: int = 0
+    memory_limit: int | None = None
+
+
+def unavailable(name: BackendName) -> Reason | None:
+    """Why a backend cannot be used in this process, or ``None`` if it can.
+
+    Cheap, and safe to call before a fork: no device context is created.
+    """
+    return importlib.import_module(_MODULES[name]).unavailable()
+
+
+def create(name: BackendName, request: BackendRequest) -> AnyBackend:
+    """Make a backend.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If its packages are not installed or it has no device; the message says what to install.
+    """
+    reason = unavailable(name)
+    if reason is not None:
+        raise BackendUnavailableError(str(reason))
+    return importlib.import_module(_MODULES[name]).create(request)
