@@ -1,0 +1,40 @@
+"""The GPU backend, over pylibcudf, RMM and CuPy. Importing it needs none of them, nor a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpujoin.backends.cudf.discovery import why_unavailable
+
+if TYPE_CHECKING:
+    from gpujoin.backends.cudf.backend import CudfBackend
+    from gpujoin.backends.registry import BackendRequest
+    from gpujoin.model.reasons import Reason
+
+
+def unavailable() -> Reason | None:
+    """Why the backend cannot be used in this process, or ``None`` if it can. Makes no CUDA context."""
+    return why_unavailable()
+
+
+def create(request: BackendRequest) -> CudfBackend:
+    """Make a backend on one GPU. From here on this process has a CUDA context, and must not fork.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If there is no such GPU, or CUDA cannot use it.
+    """
+    from gpujoin.backends.cudf.backend import CudfBackend
+    from gpujoin.backends.cudf.device import Device
+
+    return CudfBackend(Device(request.device, request.memory_limit))
+
+
+def release_cached_memory(device: int) -> None:
+    """Give device memory that no frame uses back to the GPU, for other processes; a no-op before :func:`create`."""
+    import sys
+
+    module = sys.modules.get("gpujoin.backends.cudf.device")
+    if module is not None:
+        module.release_cached_memory(device)

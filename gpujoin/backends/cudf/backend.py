@@ -1,0 +1,189 @@
+"""The backend over pylibcudf, RMM and CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.backends.cudf import rowmaps
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.device import Device
+from gpujoin.backends.cudf.frames import CudfFrame, device_ops, download, upload
+from gpujoin.backends.cudf.gathering import gathered, gathered_bytes
+from gpujoin.backends.cudf.index import Index, IndexProbe
+from gpujoin.backends.cudf.keys import FrameKeys
+from gpujoin.backends.cudf.offers import can_evaluate
+from gpujoin.backends.cudf.storage import storage_type
+from gpujoin.backends.cudf.text import evaluate
+from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import Expression
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MORSEL_ROWS = 1 << 23
+"""Enough rows that launching some fifty kernels is small beside running them, at 8 to 100 MB a column."""
+
+
+def _on_device(method: Callable[Concatenate[CudfBackend, P], R]) -> Callable[Concatenate[CudfBackend, P], R]:
+    @wraps(method)
+    def entered(self: CudfBackend, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.device.entered():
+            return method(self, *args, **kwargs)
+
+    return cast("Callable[Concatenate[CudfBackend, P], R]", entered)
+
+
+class CudfBuild:
+    """A build side on the device; see :class:`gpujoin.model.backend.Build`."""
+
+    def __init__(self, device: Device, index: Index) -> None:
+        self._device = device
+        self._index = index
+
+    @property
+    def rows(self) -> int:
+        """See :class:`gpujoin.model.backend.Build`."""
+        return self._index.rows
+
+    @property
+    def unique(self) -> bool:
+        """See :class:`gpujoin.model.backend.Build`."""
+        return self._index.unique
+
+    @property
+    def algorithm(self) -> str:
+        """``direct``, ``sorted``, ``fingerprint`` or ``empty``."""
+        return self._index.algorithm
+
+    @property
+    def nbytes(self) -> int:
+        """See :class:`gpujoin.model.backend.Build`."""
+        return self._index.nbytes
+
+    def probe(self, keys: CudfFrame) -> IndexProbe:
+        """See :class:`gpujoin.model.backend.Build`."""
+        with self._device.entered():
+            return IndexProbe(self._index, FrameKeys(self._index.ops, keys))
+
+
+class CudfBackend:
+    """One GPU; see :class:`gpujoin.model.backend.Backend`. Masks and indices are CuPy arrays of bool and int32.
+
+    Parameters
+    ----------
+    device : Device
+        The GPU.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._ops = device_ops()
+
+    @property
+    def name(self) -> BackendName:
+        """Which backend this is."""
+        return BackendName.GPU
+
+    @property
+    def threads(self) -> int:
+        """One: a probe fills the device, and a second one would only double the memory in use."""
+        return 1
+
+    @property
+    def morsel_rows(self) -> int:
+        """See :data:`MORSEL_ROWS`."""
+        return MORSEL_ROWS
+
+    def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002 - the protocol's name
+        """See :func:`gpujoin.backends.cudf.storage.storage_type`."""
+        return storage_type(type) is not None
+
+    def can_evaluate(self, condition: Expression) -> bool:
+        """See :func:`gpujoin.backends.cudf.offers.can_evaluate`."""
+        return can_evaluate(condition)
+
+    @_on_device
+    def from_arrow(self, table: pa.Table) -> CudfFrame:
+        """Copy a table to the device."""
+        return upload(table)
+
+    @_on_device
+    def to_arrow(self, frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
+        """Copy a frame to the host, as one batch of exactly this schema."""
+        return download(frame, schema)
+
+    def frame_rows(self, frame: CudfFrame) -> int:
+        """Row count."""
+        return frame.rows
+
+    def frame_bytes(self, frame: CudfFrame) -> int:
+        """Device memory."""
+        return frame.nbytes
+
+    @_on_device
+    def build(self, keys: CudfFrame) -> CudfBuild:
+        """Make a key frame searchable."""
+        return CudfBuild(self.device, Index(self._ops, FrameKeys(self._ops, keys), self.device.entered))
+
+    @_on_device
+    def gather(self, frame: CudfFrame, rows: RowMap) -> CudfFrame:
+        """Rows of a frame by a map; spans share the frame's memory."""
+        return gathered(self._ops, frame, rows)
+
+    @_on_device
+    def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
+        """See :func:`gpujoin.backends.cudf.gathering.gathered_bytes`."""
+        return gathered_bytes(self._ops, frame, rows)
+
+    @_on_device
+    def evaluate(self, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
+        """See :func:`gpujoin.backends.cudf.text.evaluate`."""
+        return evaluate(condition, left, right, length)
+
+    @_on_device
+    def filter_map(self, rows: RowMap, mask: Array) -> RowMap:
+        """The entries of a map where a mask of its length is true."""
+        return rowmaps.filtered(self._ops, rows, mask)
+
+    @_on_device
+    def selection(self, mask: Array, value: bool) -> RowMap:
+        """Ascending positions at which a mask has a value."""
+        return rowmaps.selected(self._ops, mask, value)
+
+    @_on_device
+    def marks(self, length: int) -> Array:
+        """A fresh mask, all false."""
+        return cupy.zeros(length, dtype=bool)
+
+    @_on_device
+    def mark(self, marks: Array, rows: RowMap) -> None:
+        """Set a mask at the rows of a map that is never out of bounds."""
+        rowmaps.set_marks(self._ops, marks, rows)
+
+    @_on_device
+    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
+        """A map as NumPy indices, negative where there is no row."""
+        return np.asarray(cupy.asnumpy(rowmaps.indices(self._ops, rows)), dtype=np.int64)
+
+    @_on_device
+    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
+        """NumPy indices as a map on the device."""
+        return Indices(cupy.asarray(indices.astype(np.int32)), len(indices), out_of_bounds)
+
+    @_on_device
+    def mask_to_host(self, mask: Array) -> npt.NDArray[np.bool_]:
+        """A mask as NumPy booleans."""
+        return np.asarray(cupy.asnumpy(mask), dtype=np.bool_)
+
+    @_on_device
+    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Array:
+        """NumPy booleans as a mask."""
+        return cupy.asarray(mask)

@@ -1,0 +1,173 @@
+"""One GPU: making it current, its memory, and its errors.
+
+Every public method of the backend runs inside :meth:`Device.entered`. There the device and one stream are current for
+CuPy, the same stream is given to pylibcudf, and both allocate from one RMM resource. The stream is the calling thread's
+own default stream, and it is waited for on leaving: so what a method returns may be used by, and freed in, any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cupy
+import rmm.mr
+from cuda.bindings import driver, runtime
+from rmm.allocators.cupy import rmm_cupy_allocator
+from rmm.pylibrmm.stream import PER_THREAD_DEFAULT_STREAM, Stream
+
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+
+STREAM: Stream = PER_THREAD_DEFAULT_STREAM
+"""What to pass as ``stream=`` to pylibcudf. ``Table.from_arrow`` accepts no other kind of object than RMM's own."""
+
+_SHARE_OF_FREE_MEMORY = 0.8
+_OUT_OF_MEMORY = ("out_of_memory", "out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
+_CUDA_OUT_OF_MEMORY = 2
+_POOL_ALIGNMENT = 256
+
+_installed: dict[int, tuple[int, rmm.mr.DeviceMemoryResource]] = {}
+_installing = threading.Lock()
+
+
+class Device:
+    """A GPU with a bounded share of its memory.
+
+    Parameters
+    ----------
+    ordinal : int
+        Which GPU, among those visible to CUDA.
+    memory_limit : int or None
+        Most bytes to allocate; ``None``: four fifths of what is free now.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If there is no such GPU, or CUDA cannot use it.
+
+    Notes
+    -----
+    libcudf takes its temporary memory from RMM's resource of the device, which is one for the whole process. So the
+    resource is installed there, and the limit is that of the latest ``Device`` made for the GPU.
+    """
+
+    def __init__(self, ordinal: int, memory_limit: int | None) -> None:
+        self.ordinal = ordinal
+        self._inside = threading.local()
+        try:
+            count = int(cupy.cuda.runtime.getDeviceCount())
+        except cupy.cuda.runtime.CUDARuntimeError as problem:
+            raise BackendUnavailableError(
+                f"CUDA does not start: {problem}; run `gpujoin doctor` to see what is missing"
+            ) from problem
+        if not 0 <= ordinal < count:
+            raise BackendUnavailableError(
+                f"GPU {ordinal} does not exist: CUDA sees {count} (CUDA_VISIBLE_DEVICES hides the others)"
+            )
+        with cupy.cuda.Device(ordinal):
+            self.memory_limit = _install(ordinal, memory_limit)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make the device current in this thread, and wait for its work at the end; blocks may be nested.
+
+        Raises
+        ------
+        DeviceMemoryError
+            For every way in which RMM, libcudf and CuPy say that device memory ran out.
+        """
+        if getattr(self._inside, "depth", 0):
+            yield
+            return
+        self._inside.depth = 1
+        try:
+            with (
+                device_errors(),
+                cupy.cuda.Device(self.ordinal),
+                cupy.cuda.Stream.ptds,
+                cupy.cuda.using_allocator(rmm_cupy_allocator),
+            ):
+                try:
+                    yield
+                finally:
+                    STREAM.synchronize()
+        finally:
+            self._inside.depth = 0
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """Turn every kind of out-of-memory error into :class:`~gpujoin.errors.DeviceMemoryError`.
+
+    The failed frames' variables are cleared: an exception that is being handled would keep device memory alive
+    through them.
+    """
+    try:
+        yield
+    except DeviceMemoryError:
+        raise
+    except (MemoryError, RuntimeError) as problem:
+        if not is_out_of_memory(problem):
+            raise
+        message = str(problem)
+        traceback.clear_frames(problem.__traceback__)
+    else:
+        return
+    raise DeviceMemoryError(f"the GPU is out of memory: {message}")
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether an error of RMM, libcudf or CuPy says that memory ran out."""
+    if isinstance(problem, MemoryError):
+        return True
+    if getattr(problem, "status", None) == _CUDA_OUT_OF_MEMORY:
+        return True
+    return any(sign in str(problem) for sign in _OUT_OF_MEMORY)
+
+
+def release_cached_memory(ordinal: int) -> None:
+    """Give the memory that no frame uses back to the GPU, for other processes; e.g. when a GPU slot is given up."""
+    if ordinal in _installed and _pools_supported(ordinal):
+        _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
+
+
+def _install(ordinal: int, limit: int | None) -> int:
+    with _installing:
+        current = _installed.get(ordinal)
+        if current is not None and limit in (None, current[0]):
+            return current[0]
+        if limit is None:
+            free, _ = rmm.mr.available_device_memory()
+            limit = int(free * _SHARE_OF_FREE_MEMORY)
+        resource = rmm.mr.LimitingResourceAdaptor(_pool(ordinal, limit), limit)
+        rmm.mr.set_per_device_resource(ordinal, resource)
+        _installed[ordinal] = (limit, resource)
+        return limit
+
+
+def _pool(ordinal: int, limit: int) -> rmm.mr.DeviceMemoryResource:
+    """The driver's own pool of the device where there is one; else a pool of RMM's that grows as needed."""
+    if not _pools_supported(ordinal):
+        most = limit // _POOL_ALIGNMENT * _POOL_ALIGNMENT
+        return rmm.mr.PoolMemoryResource(
+            rmm.mr.CudaMemoryResource(), initial_pool_size=0, maximum_pool_size=most
+        )
+    pool = _checked(runtime.cudaDeviceGetDefaultMemPool(ordinal))
+    keep = runtime.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold
+    _checked(runtime.cudaMemPoolSetAttribute(pool, keep, driver.cuuint64_t(limit)))
+    return rmm.mr.CudaAsyncViewMemoryResource(pool)
+
+
+def _pools_supported(ordinal: int) -> bool:
+    attribute = runtime.cudaDeviceAttr.cudaDevAttrMemoryPoolsSupported
+    return bool(_checked(runtime.cudaDeviceGetAttribute(attribute, ordinal)))
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if status != runtime.cudaError_t.cudaSuccess:
+        raise BackendUnavailableError(f"a CUDA call failed: {status.name}; run `gpujoin doctor`")
+    return values[0] if values else None

@@ -1,0 +1,94 @@
+"""Whether the backend can be used in this process, found out without a CUDA context.
+
+Spark forks its Python workers, and a CUDA context does not survive a fork; so neither CuPy, RMM nor the CUDA runtime
+may be asked here. The CUDA driver library is only opened, never initialised; devices are counted by NVML, which holds
+no context, or, where NVML is missing (it is optional in containers), by the driver's files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpujoin.model.reasons import Reason, ReasonKind
+
+_PACKAGES = ("pylibcudf", "rmm", "cupy")
+_NVML_SUCCESS = 0
+_NEW_CUDA = (13, 0)
+
+
+def why_unavailable() -> Reason | None:
+    """Why this process cannot use the backend, or ``None`` if it can, as far as can be told without a context."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        return _reason(
+            f'the packages {", ".join(missing)} are not installed; pip install "gpujoin[{suggested_extra()}]"'
+        )
+    if hidden := hidden_by_environment(os.environ):
+        return _reason(f"no GPU is visible: {hidden}")
+    driver = _library("libcuda.so.1")
+    if driver is None:
+        return _reason(
+            "there is no NVIDIA driver: libcuda.so.1 cannot be loaded; in a container, start it with the NVIDIA "
+            "runtime and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        )
+    count = _nvml_devices()
+    if count is None:
+        count = _device_files()
+    return _reason("there is no NVIDIA GPU on this machine") if count == 0 else None
+
+
+def suggested_extra() -> str:
+    """The extra of gpujoin that fits the installed driver: ``cu12`` for one older than CUDA 13."""
+    driver = _library("libcuda.so.1")
+    version = ctypes.c_int(0)
+    if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return "cu13"
+    return "cu13" if (version.value // 1000, 0) >= _NEW_CUDA else "cu12"
+
+
+def hidden_by_environment(environment: Mapping[str, str]) -> str | None:
+    """How the environment hides every GPU from CUDA, or ``None`` if it does not.
+
+    ``CUDA_VISIBLE_DEVICES`` that is set but names no device first (empty, ``-1``, ``NoDevFiles``) hides all.
+    """
+    value = environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return None
+    first = value.split(",")[0].strip()
+    if first in ("", "-1") or first.lower() in ("none", "void", "nodevfiles"):
+        return f"CUDA_VISIBLE_DEVICES={value!r}; unset it, or name a device"
+    return None
+
+
+def _reason(why: str) -> Reason:
+    return Reason(ReasonKind.UNAVAILABLE, "gpu backend", why, "spark.gpujoin.backend")
+
+
+def _library(name: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
+
+
+def _nvml_devices() -> int | None:
+    nvml = _library("libnvidia-ml.so.1")
+    if nvml is None or nvml.nvmlInit_v2() != _NVML_SUCCESS:
+        return None
+    try:
+        count = ctypes.c_uint(0)
+        return int(count.value) if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == _NVML_SUCCESS else None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _device_files(root: Path = Path("/")) -> int:
+    """Devices of the kernel driver; ``/dev/dxg`` stands for the GPUs of a Windows host."""
+    listed = root / "proc/driver/nvidia/gpus"
+    if listed.is_dir():
+        return len(list(listed.iterdir()))
+    return len(list((root / "dev").glob("nvidia[0-9]*"))) or int((root / "dev/dxg").exists())

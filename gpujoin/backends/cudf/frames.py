@@ -1,0 +1,196 @@
+"""Tables on the device, and the way in and out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import cupy
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+import pylibcudf as plc
+
+from gpujoin.backends.cudf.arrays import Array, ArrayOps
+from gpujoin.backends.cudf.device import STREAM
+from gpujoin.backends.cudf.rowmaps import check_length
+from gpujoin.backends.cudf.storage import restore, storage_type, store
+from gpujoin.errors import GpuJoinError
+
+_T = plc.types.TypeId
+_NUMPY = {
+    _T.BOOL8: np.dtype("bool"), _T.INT8: np.dtype("int8"), _T.INT16: np.dtype("int16"),
+    _T.INT32: np.dtype("int32"), _T.INT64: np.dtype("int64"), _T.UINT8: np.dtype("uint8"),
+    _T.UINT16: np.dtype("uint16"), _T.UINT32: np.dtype("uint32"), _T.UINT64: np.dtype("uint64"),
+    _T.FLOAT32: np.dtype("float32"), _T.FLOAT64: np.dtype("float64"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CudfFrame:
+    """Columns on the device.
+
+    Attributes
+    ----------
+    table : pylibcudf.Table
+        Columns of the storage types (see :mod:`gpujoin.backends.cudf.storage`); knows its row count without any.
+    types : tuple of pyarrow.DataType
+        What the columns stand for.
+    dictionaries : dict of int to pyarrow.Array
+        The values of each dictionary-encoded column, which stay on the host.
+    """
+
+    table: plc.Table
+    types: tuple[pa.DataType, ...] = ()
+    dictionaries: dict[int, pa.Array] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Row count."""
+        return self.table.num_rows()
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that its rows take, shared or not."""
+        return sum(column_bytes(column) for column in self.table.columns())
+
+    def with_table(self, table: plc.Table) -> CudfFrame:
+        """Other rows of the same columns."""
+        return CudfFrame(table, self.types, self.dictionaries)
+
+
+def upload(table: pa.Table) -> CudfFrame:
+    """Copy an Arrow table to the device.
+
+    Raises
+    ------
+    GpuJoinError
+        If a column's type is not one that ``can_gather`` admits.
+    DeviceMemoryError
+        If it does not fit, or has more rows than a device column can.
+    """
+    check_length(table.num_rows)
+    for column in table.schema:
+        if storage_type(column.type) is None:
+            raise GpuJoinError(f"column {column.name!r} of type {column.type} cannot be held by cuDF")
+    if table.num_columns == 0:
+        return CudfFrame(plc.Table([], num_rows=table.num_rows))
+    dictionaries: dict[int, pa.Array] = {}
+    if any(pat.is_dictionary(f.type) for f in table.schema):
+        table = table.unify_dictionaries()
+    columns = []
+    for position, column in enumerate(table.columns):
+        if pat.is_dictionary(column.type):
+            dictionaries[position] = (
+                column.chunk(0).dictionary if column.num_chunks else pa.array([], column.type.value_type)
+            )
+        columns.append(
+            pa.chunked_array([store(chunk) for chunk in column.chunks], type=storage_type(column.type))
+        )
+    if table.num_rows == 0:
+        empty = plc.copying.slice(null_row(tuple(table.schema.types)), [0, 0], stream=STREAM)[0]
+        return CudfFrame(empty, tuple(table.schema.types), dictionaries)
+    stored = pa.table(columns, names=[str(i) for i in range(len(columns))])
+    on_device = plc.Table.from_arrow(stored, stream=STREAM)
+    STREAM.synchronize()  # the host buffers may go only now
+    return CudfFrame(on_device, tuple(table.schema.types), dictionaries)
+
+
+def null_row(types: tuple[pa.DataType, ...]) -> plc.Table:
+    """One row of nulls. What is empty or all null is cut or repeated from it, so that every type has one way in."""
+    nulls = [pa.nulls(1, storage_type(dtype)) for dtype in types]
+    table = plc.Table.from_arrow(pa.table(nulls, names=[str(i) for i in range(len(types))]), stream=STREAM)
+    STREAM.synchronize()
+    return table
+
+
+def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
+    """A frame as one Arrow batch of exactly a schema.
+
+    Raises
+    ------
+    GpuJoinError
+        If the number of columns differs.
+    """
+    columns = frame.table.columns()
+    if len(columns) != len(schema):
+        raise GpuJoinError(
+            f"a frame of {len(columns)} columns cannot be given out as {len(schema)}: {schema.names}"
+        )
+    if not columns:
+        nothing = pa.Array.from_buffers(pa.struct([]), frame.rows, [None])
+        return pa.RecordBatch.from_struct_array(nothing).replace_schema_metadata(schema.metadata)
+    arrays: list[pa.Array]
+    if frame.rows == 0:
+        arrays = [pa.array([], storage_type(wanted.type)) for wanted in schema]
+    else:
+        arrays = [column.to_arrow(stream=STREAM) for column in columns]
+        STREAM.synchronize()
+    restored = [
+        restore(array, wanted.type, frame.dictionaries.get(position))
+        for position, (array, wanted) in enumerate(zip(arrays, schema, strict=True))
+    ]
+    return pa.RecordBatch.from_arrays(restored, schema=schema)
+
+
+# -- between columns and arrays --------------------------------------------------------------------------------
+
+
+def as_array(column: plc.Column) -> Array:
+    """The values of a fixed-width column as a CuPy array over the same memory; those of null rows are arbitrary."""
+    return _view(column, _NUMPY[column.type().id()], column.size(), column.offset())
+
+
+def decimal_words(column: plc.Column) -> tuple[Array, Array]:
+    """Low (unsigned) and high (signed) 64 bits of a DECIMAL128 column, as strided CuPy arrays over the same memory."""
+    words = _view(column, np.dtype("int64"), 2 * column.size(), 2 * column.offset())
+    return words.view(np.uint64)[::2], words[1::2]
+
+
+def _view(column: plc.Column, dtype: np.dtype[Any], size: int, offset: int) -> Array:
+    data = column.data()
+    if size == 0 or data is None:
+        return cupy.empty(size, dtype=dtype)
+    memory = cupy.cuda.UnownedMemory(data.ptr, data.size, column, cupy.cuda.runtime.getDevice())
+    start = cupy.cuda.MemoryPointer(memory, offset * dtype.itemsize)
+    return cupy.ndarray((size,), dtype=dtype, memptr=start)
+
+
+def as_column(array: Array) -> plc.Column:
+    """A contiguous CuPy array as a column over the same memory, without nulls."""
+    return plc.Column.from_cuda_array_interface(cupy.ascontiguousarray(array), stream=STREAM)
+
+
+def validity(column: plc.Column) -> Array | None:
+    """Mask of the rows that are not null; ``None`` if all are."""
+    return None if column.null_count() == 0 else as_array(plc.unary.is_valid(column, stream=STREAM))
+
+
+def retyped(column: plc.Column, dtype: plc.DataType) -> plc.Column:
+    """A fixed-width column read as another type of the same width, over the same memory."""
+    return plc.Column(
+        dtype, column.size(), column.data(), column.null_mask(), column.null_count(), column.offset(), []
+    )
+
+
+def column_bytes(column: plc.Column) -> int:
+    """Device memory that the rows of a column take; of variable-width ones, that of the column they were cut from."""
+    if column.num_children() or column.type().id() == _T.STRING:
+        return column.device_buffer_size()
+    mask = (column.size() + 7) // 8 if column.null_count() else 0
+    return column.size() * plc.types.size_of(column.type()) + mask
+
+
+def device_ops() -> ArrayOps:
+    """CuPy, with libcudf's radix sort."""
+    return ArrayOps(cupy, _stable_argsort)
+
+
+def _stable_argsort(values: Array) -> Array:
+    order = plc.sorting.stable_sorted_order(
+        plc.Table([as_column(values)]),
+        [plc.types.Order.ASCENDING],
+        [plc.types.NullOrder.AFTER],
+        stream=STREAM,
+    )
+    return as_array(order)

@@ -1,0 +1,112 @@
+"""Rows of a frame by a map, and how many bytes that will be."""
+
+from __future__ import annotations
+
+import cupy
+import pylibcudf as plc
+
+from gpujoin.backends.cudf import rowmaps
+from gpujoin.backends.cudf.arrays import Array, ArrayOps
+from gpujoin.backends.cudf.device import STREAM
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, null_row, validity
+from gpujoin.errors import GpuJoinError
+from gpujoin.model.maps import AllNull, Indices, RowMap, Span
+
+_T = plc.types.TypeId
+
+
+def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> CudfFrame:
+    """Rows of a frame by a map; a null row where it has none.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the result does not fit, or has more rows than a device column can.
+    """
+    rowmaps.check_length(rows.length)
+    if not frame.table.columns():
+        return frame.with_table(plc.Table([], num_rows=rows.length))
+    if rows.length == 0:
+        rows = Span(0, 0)
+    if isinstance(rows, Span):
+        if rows.length == frame.rows:
+            return frame
+        bounds = [rows.start, rows.start + rows.length]
+        return frame.with_table(plc.copying.slice(frame.table, bounds, stream=STREAM)[0])
+    if isinstance(rows, AllNull) or frame.rows == 0:
+        if not rowmaps.may_miss(rows):
+            raise GpuJoinError(f"{rows.length} rows cannot be gathered from a frame without any")
+        return frame.with_table(_nulls(frame, rows.length))
+    policies = plc.copying.OutOfBoundsPolicy
+    policy = policies.NULLIFY if rowmaps.may_miss(rows) else policies.DONT_CHECK
+    index = as_column(rowmaps.gather_indices(ops, rows))
+    return frame.with_table(plc.copying.gather(frame.table, index, policy, stream=STREAM))
+
+
+def _nulls(frame: CudfFrame, length: int) -> plc.Table:
+    """Nothing but nulls: one row of them, repeated. libcudf itself makes none from a struct column without rows."""
+    first = as_column(cupy.zeros(length, dtype=cupy.int32))
+    return plc.copying.gather(
+        null_row(frame.types), first, plc.copying.OutOfBoundsPolicy.DONT_CHECK, stream=STREAM
+    )
+
+
+def gathered_bytes(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
+    """Bytes of data, offsets excluded, of each column after :func:`gathered`; zero for fixed-width columns.
+
+    Exact for text; for lists and structs the bytes of all that lies below, a boolean counting as one byte.
+    """
+    index: Array | None = None
+    sizes: list[int] = []
+    for column in frame.table.columns():
+        if not variable(column) or rows.length == 0 or frame.rows == 0:
+            sizes.append(0)
+            continue
+        each = value_bytes(ops, column)
+        if isinstance(rows, Span):
+            sizes.append(int(each[rows.start : rows.start + rows.length].sum()))
+            continue
+        if index is None:
+            index = rowmaps.indices(ops, rows)
+            if isinstance(rows, Indices) and rowmaps.may_miss(rows):
+                index = index[index >= 0]
+        sizes.append(0 if isinstance(rows, AllNull) else int(each[index].sum()))
+    return tuple(sizes)
+
+
+def variable(column: plc.Column) -> bool:
+    """Whether a column holds anything of variable width."""
+    kind = column.type().id()
+    if kind == _T.STRUCT:
+        return any(variable(child) for child in column.children())
+    return kind in (_T.STRING, _T.LIST)
+
+
+def value_bytes(ops: ArrayOps, column: plc.Column) -> Array:
+    """int64 bytes of each value of a column, offsets excluded; none for a null one of variable width."""
+    kind = column.type().id()
+    if kind == _T.STRUCT:
+        view = column.struct_view()
+        fields = [view.get_sliced_child(i, stream=STREAM) for i in range(column.num_children())]
+        sizes = sum(
+            (value_bytes(ops, field) for field in fields), cupy.zeros(column.size(), dtype=cupy.int64)
+        )
+    elif kind in (_T.STRING, _T.LIST) and column.size():
+        offsets = _offsets(column)
+        if kind == _T.LIST:
+            child = value_bytes(ops, column.child(1))
+            before = cupy.zeros(child.shape[0] + 1, dtype=cupy.int64)
+            before[1:] = cupy.cumsum(child)
+            offsets = before[offsets]
+        sizes = (offsets[1:] - offsets[:-1]).astype(cupy.int64)
+    elif kind in (_T.STRING, _T.LIST):
+        return cupy.zeros(0, dtype=cupy.int64)
+    else:
+        return cupy.full(column.size(), plc.types.size_of(column.type()), dtype=cupy.int64)
+    valid = validity(column)
+    return sizes if valid is None else cupy.where(valid, sizes, 0)
+
+
+def _offsets(column: plc.Column) -> Array:
+    """The ``size + 1`` offsets of the rows of a text or list column that is not empty."""
+    return as_array(column.child(0))[column.offset() : column.offset() + column.size() + 1]

@@ -1,0 +1,94 @@
+"""Row maps in terms of arrays."""
+
+from __future__ import annotations
+
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, positions
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
+
+OUT_OF_BOUNDS = -(1 << 31)
+"""An index that libcudf takes for no row whatever the size of the table: it adds the row count to negative ones."""
+
+
+def indices(ops: ArrayOps, rows: RowMap) -> Array:
+    """A map as int32 indices, negative where there is no row.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If it is longer than a device column may be; a smaller part of it will do.
+    """
+    xp = ops.xp
+    check_length(rows.length)
+    match rows:
+        case Indices(values, _, _):
+            return values
+        case Span(start, length):
+            return xp.arange(start, start + length, dtype=xp.int32)
+        case Repeat(start, length, times):
+            return (xp.arange(start, start + length, dtype=xp.int64) // times).astype(xp.int32)
+        case Tile(start, length, period):
+            return (xp.arange(start, start + length, dtype=xp.int64) % period).astype(xp.int32)
+        case AllNull(length):
+            return xp.full(length, -1, dtype=xp.int32)
+
+
+def gather_indices(ops: ArrayOps, rows: RowMap) -> Array:
+    """A map as libcudf wants it: :func:`indices` with every negative one as ``OUT_OF_BOUNDS``."""
+    found = indices(ops, rows)
+    if may_miss(rows):
+        return ops.xp.where(found < 0, OUT_OF_BOUNDS, found).astype(ops.xp.int32)
+    return found
+
+
+def may_miss(rows: RowMap) -> bool:
+    """Whether a map may have entries without a row."""
+    if isinstance(rows, Indices):
+        return rows.out_of_bounds is OutOfBounds.NULLIFY
+    return isinstance(rows, AllNull)
+
+
+def filtered(ops: ArrayOps, rows: RowMap, mask: Array) -> RowMap:
+    """The entries of a map where a mask of its length is true."""
+    kept = positions(ops, mask)
+    count = int(kept.shape[0])
+    match rows:
+        case Indices(values, _, out_of_bounds):
+            return Indices(values[kept], count, out_of_bounds)
+        case Span(start, length):
+            return Span(start, length) if count == length else Indices(kept + start, count)
+        case Repeat(start, _, times):
+            return Indices(((kept.astype(ops.xp.int64) + start) // times).astype(ops.xp.int32), count)
+        case Tile(start, _, period):
+            return Indices(((kept.astype(ops.xp.int64) + start) % period).astype(ops.xp.int32), count)
+        case AllNull():
+            return AllNull(count)
+
+
+def selected(ops: ArrayOps, mask: Array, value: bool) -> RowMap:
+    """Ascending positions at which a mask has a value."""
+    found = positions(ops, mask if value else ~mask)
+    count = int(found.shape[0])
+    return Span(0, count) if count == mask.shape[0] else Indices(found, count)
+
+
+def set_marks(ops: ArrayOps, marks: Array, rows: RowMap) -> None:
+    """Set a mask at the rows of a map that is never out of bounds."""
+    if isinstance(rows, Span):
+        marks[rows.start : rows.start + rows.length] = True
+    else:
+        marks[indices(ops, rows)] = True
+
+
+def check_length(length: int) -> None:
+    """Refuse more rows than a device column holds.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If there are.
+    """
+    if length > MAX_ROWS:
+        raise DeviceMemoryError(
+            f"{length} rows are over the {MAX_ROWS} rows of a device column; use fewer at a time"
+        )

@@ -1,0 +1,207 @@
+"""How each Arrow type lies on the device, and back.
+
+A payload only rides: any fixed-width type is uploaded as an integer or decimal of its width, bytes as text (libcudf
+neither validates nor alters text, and has no binary type), maps as lists of structs. All of these are the same Arrow
+buffers under another name, so nothing is copied; the exact type wanted is put back when a frame is given out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+_INTEGERS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
+_WIDE = pa.decimal128(38, 0)
+_UNCHANGED = frozenset(
+    {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+     pa.float32(), pa.float64(), pa.string(), pa.large_string()}
+)  # fmt: skip
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
+def storage_type(dtype: pa.DataType) -> pa.DataType | None:
+    """The type that a column of ``dtype`` has on the device, or ``None`` if it has none.
+
+    A dictionary-encoded column stores its int32 codes; its values stay on the host. That, extension types and string
+    views are for whole columns only, not below a list or struct.
+    """
+    if pat.is_dictionary(dtype):
+        return pa.int32()
+    if isinstance(dtype, pa.BaseExtensionType):
+        return storage_type(dtype.storage_type)
+    return _inner_storage(_VIEWS.get(dtype, dtype))
+
+
+def _inner_storage(dtype: pa.DataType) -> pa.DataType | None:
+    if dtype in _UNCHANGED:
+        return dtype
+    if pat.is_null(dtype):
+        return pa.int8()
+    if pat.is_binary(dtype):
+        return pa.string()
+    if pat.is_large_binary(dtype):
+        return pa.large_string()
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        item = _inner_storage(dtype.value_type)
+        return None if item is None else pa.list_(item)
+    if pat.is_map(dtype):
+        return _inner_storage(pa.list_(_entries(dtype)))
+    if pat.is_struct(dtype):
+        fields = [_inner_storage(f.type) for f in dtype]
+        # libcudf tells the rows of a struct by its first field.
+        return (
+            pa.struct([(str(i), f) for i, f in enumerate(fields)]) if fields and None not in fields else None
+        )
+    return _fixed_storage(dtype)
+
+
+def _fixed_storage(dtype: pa.DataType) -> pa.DataType | None:
+    if isinstance(dtype, pa.BaseExtensionType) or pat.is_dictionary(dtype) or pat.is_nested(dtype):
+        return None
+    try:
+        bits = dtype.bit_width
+    except ValueError:
+        return None
+    return _WIDE if bits == 128 else _INTEGERS.get(bits // 8)
+
+
+def store(array: pa.Array) -> pa.Array:
+    """An array as its storage type, sharing its buffers where their layout allows.
+
+    Dictionary-encoded arrays become codes; the values are the caller's to keep.
+    """
+    dtype = array.type
+    if pat.is_dictionary(dtype):
+        return array.indices.cast(pa.int32())
+    if isinstance(dtype, pa.BaseExtensionType):
+        return store(array.storage)
+    if dtype in _VIEWS:
+        array = array.cast(_VIEWS[dtype])
+    wanted = storage_type(dtype)
+    assert wanted is not None, f"{dtype} has no storage type"
+    return _store(array, wanted)
+
+
+def _store(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    dtype = array.type
+    if pat.is_struct(dtype):
+        fields = [_store(array.field(i), wanted.field(i).type) for i in range(dtype.num_fields)]
+        return _struct(fields, wanted, array)
+    if pat.is_large_list(dtype):
+        array = array.cast(pa.list_(dtype.value_field))
+    if pat.is_map(dtype):
+        array = _relabelled(array, pa.list_(_entries(dtype)), [_map_entries(array)])
+    if pat.is_list(array.type):
+        return _relabelled(array, wanted, [_store(array.values, wanted.value_type)])
+    if pat.is_null(dtype):
+        return pa.nulls(len(array), wanted)
+    return array if array.type == wanted else _relabelled(array, wanted)
+
+
+def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = None) -> pa.Array:
+    """An array that came from the device, as the type it stands for.
+
+    Parameters
+    ----------
+    array : Array
+        Of the storage type, up to what libcudf does not keep: names, precision, the width of offsets.
+    dtype : DataType
+        The type wanted.
+    dictionary : Array or None
+        The values of a dictionary-encoded column.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If text exceeds the 2 GiB of 32-bit offsets that ``dtype`` has.
+    """
+    if dictionary is not None:
+        if not pat.is_dictionary(dtype):
+            return dictionary.take(array).cast(dtype)
+        codes = array.cast(dtype.index_type)
+        return pa.DictionaryArray.from_arrays(codes, dictionary, ordered=dtype.ordered)
+    if isinstance(dtype, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(dtype, restore(array, dtype.storage_type))
+    if dtype in _VIEWS:
+        return _restore(array, _VIEWS[dtype]).cast(dtype)
+    return _restore(array, dtype)
+
+
+def _restore(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pat.is_null(dtype):
+        return pa.nulls(len(array))
+    if pat.is_struct(dtype):
+        fields = [_restored_child(array.field(i), f) for i, f in enumerate(dtype)]
+        return _struct(fields, dtype, array)
+    if pat.is_large_list(dtype):
+        small = pa.list_(dtype.value_field)
+        return _restore(array, small).cast(dtype)
+    if pat.is_list(dtype):
+        return _relabelled(array, dtype, [_restored_child(array.values, dtype.value_field)])
+    if pat.is_map(dtype):
+        return _relabelled(
+            array, dtype, [_restored_child(array.values, pa.field("entries", _entries(dtype), False))]
+        )
+    if pat.is_string(dtype) or pat.is_binary(dtype):
+        array = array.cast(pa.string())
+    elif pat.is_large_string(dtype) or pat.is_large_binary(dtype):
+        array = array.cast(pa.large_string())
+    return array if array.type == dtype else _relabelled(array, dtype)
+
+
+def _restored_child(array: pa.Array, field: pa.Field) -> pa.Array:
+    """A child column; one that is declared without nulls loses those that its parent's nulls gave it."""
+    child = _restore(array, field.type)
+    if field.nullable or child.null_count == 0 or pat.is_null(field.type):
+        return child
+    if pat.is_struct(field.type):
+        return pa.StructArray.from_arrays(child.flatten(), fields=list(field.type))
+    buffers = _own_buffers(child)
+    return pa.Array.from_buffers(
+        child.type,
+        len(child),
+        [None, *buffers[1:]],
+        null_count=0,
+        offset=child.offset,
+        children=_children(child),
+    )
+
+
+def _relabelled(array: pa.Array, dtype: pa.DataType, children: list[pa.Array] | None = None) -> pa.Array:
+    return pa.Array.from_buffers(
+        dtype,
+        len(array),
+        _own_buffers(array),
+        null_count=array.null_count,
+        offset=array.offset,
+        children=children,
+    )
+
+
+def _own_buffers(array: pa.Array) -> list[pa.Buffer | None]:
+    """The array's own buffers, without those of its children."""
+    buffers: list[pa.Buffer | None] = array.buffers()
+    if pat.is_list(array.type) or pat.is_map(array.type) or pat.is_large_list(array.type):
+        return buffers[:2]
+    return buffers
+
+
+def _children(array: pa.Array) -> list[pa.Array] | None:
+    if pat.is_map(array.type):
+        return [_map_entries(array)]
+    return [array.values] if pat.is_list(array.type) or pat.is_large_list(array.type) else None
+
+
+def _struct(fields: list[pa.Array], dtype: pa.DataType, like: pa.Array) -> pa.Array:
+    mask = like.is_null() if like.null_count else None
+    return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=mask)
+
+
+def _map_entries(array: Any) -> pa.Array:
+    return pa.StructArray.from_arrays([array.keys, array.items], fields=list(_entries(array.type)))
+
+
+def _entries(dtype: Any) -> pa.DataType:
+    return pa.struct([dtype.key_field, dtype.item_field])

@@ -1,0 +1,156 @@
+"""Text and columns of an expression, from libcudf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import cupy
+import pyarrow as pa
+import pyarrow.types as pat
+import pylibcudf as plc
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.device import STREAM
+from gpujoin.backends.cudf.evaluate import Evaluator, Text
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, upload, validity
+from gpujoin.backends.cudf.values import Value, in_words
+from gpujoin.model.expressions import ColumnRef, Expression, Function
+from gpujoin.model.jointype import Side
+from gpujoin.model.types import logical
+
+_BOOL = plc.DataType(plc.types.TypeId.BOOL8)
+_MILLISECONDS_OF_A_DAY = 86_400_000
+_OPERATORS = {
+    Function.EQ: plc.binaryop.BinaryOperator.EQUAL,
+    Function.NE: plc.binaryop.BinaryOperator.NOT_EQUAL,
+    Function.LT: plc.binaryop.BinaryOperator.LESS,
+    Function.LE: plc.binaryop.BinaryOperator.LESS_EQUAL,
+    Function.GT: plc.binaryop.BinaryOperator.GREATER,
+    Function.GE: plc.binaryop.BinaryOperator.GREATER_EQUAL,
+}
+_SEARCHES = {
+    Function.STARTS_WITH: plc.strings.find.starts_with,
+    Function.ENDS_WITH: plc.strings.find.ends_with,
+    Function.CONTAINS: plc.strings.find.contains,
+}
+
+
+def evaluate(condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
+    """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`gpujoin.backends.cudf.offers`.
+
+    Raises
+    ------
+    ExpressionEvaluationError
+        If it fails on a value in ANSI mode.
+    """
+    return Evaluator(cupy, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length)).mask(condition, length)
+
+
+@dataclass(frozen=True, eq=False)
+class CudfText:
+    """A text column, or a constant for ``length`` rows; see :class:`.evaluate.Text`."""
+
+    content: plc.Column | str | None
+    length_: int
+
+    @cached_property
+    def column(self) -> plc.Column:
+        """One text a row; an empty one for a null constant, whose results are masked anyway."""
+        if isinstance(self.content, plc.Column):
+            return self.content
+        return plc.Column.from_scalar(self._scalar, self.length_, stream=STREAM)
+
+    @cached_property
+    def _scalar(self) -> plc.Scalar:
+        assert not isinstance(self.content, plc.Column)
+        return plc.Scalar.from_py(self.content or "", stream=STREAM)
+
+    @property
+    def operand(self) -> plc.Column | plc.Scalar:
+        """What libcudf takes as a second operand."""
+        return self.content if isinstance(self.content, plc.Column) else self._scalar
+
+    @property
+    def valid(self) -> Array | None:
+        """See :class:`.evaluate.Text`."""
+        if isinstance(self.content, plc.Column):
+            return validity(self.content)
+        return cupy.zeros(1, dtype=bool) if self.content is None else None
+
+    def compare(self, function: Function, other: CudfText) -> Array:
+        """See :class:`.evaluate.Text`."""
+        return as_array(
+            plc.binaryop.binary_operation(
+                self.column, other.operand, _OPERATORS[function], _BOOL, stream=STREAM
+            )
+        )
+
+    def search(self, function: Function, other: CudfText) -> Array:
+        """See :class:`.evaluate.Text`."""
+        return as_array(_SEARCHES[function](self.column, other.operand, stream=STREAM))
+
+    def like(self, pattern: str, escape: str) -> Array:
+        """See :class:`.evaluate.Text`."""
+        return as_array(plc.strings.contains.like(self.column, pattern, escape, stream=STREAM))
+
+    def length(self) -> Array:
+        """See :class:`.evaluate.Text`."""
+        return as_array(plc.strings.attributes.count_characters(self.column, stream=STREAM))
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """The columns of two frames of candidate pairs; see :class:`.evaluate.Source`."""
+
+    frames: dict[Side, CudfFrame]
+    length: int
+
+    def text(self, value: str | None) -> CudfText:
+        """See :class:`.evaluate.Source`."""
+        return CudfText(value, self.length)
+
+    def column_valid(self, node: ColumnRef) -> Array | None:
+        """See :class:`.evaluate.Source`."""
+        column, _ = self._plain(node)
+        return cupy.zeros(1, dtype=bool) if pat.is_null(self._type(node)) else validity(column)
+
+    def column(self, node: ColumnRef) -> Value | Text:
+        """See :class:`.evaluate.Source`."""
+        column, stored = self._plain(node)
+        wanted = logical(stored)
+        if pat.is_string(wanted):
+            return CudfText(column, self.length)
+        valid = validity(column)
+        if pat.is_decimal128(stored):
+            return in_words(decimal_words(column), wanted, valid)
+        data = as_array(column)
+        if pat.is_decimal(stored):
+            return Value(wanted, data.astype(cupy.int64), valid)
+        if pat.is_date64(stored):
+            return Value(wanted, (data // _MILLISECONDS_OF_A_DAY).astype(cupy.int32), valid)
+        return Value(wanted, data, valid)
+
+    def _type(self, node: ColumnRef) -> pa.DataType:
+        return self.frames[node.side].types[node.index]
+
+    def _plain(self, node: ColumnRef) -> tuple[plc.Column, pa.DataType]:
+        """The column and the type of its values, a dictionary being looked up."""
+        frame, dtype = self.frames[node.side], self._type(node)
+        column = frame.table.columns()[node.index]
+        while isinstance(dtype, pa.BaseExtensionType):
+            dtype = dtype.storage_type
+        if not pat.is_dictionary(dtype):
+            return column, dtype
+        values = upload(pa.table({"values": frame.dictionaries[node.index]}))
+        if values.rows == 0:
+            return plc.Column.all_null_like(
+                values.table.columns()[0], column.size(), stream=STREAM
+            ), dtype.value_type
+        codes, valid = as_array(column), validity(column)
+        if valid is not None:
+            codes = cupy.where(valid, codes, -(1 << 31)).astype(cupy.int32)
+        looked_up = plc.copying.gather(
+            values.table, as_column(codes), plc.copying.OutOfBoundsPolicy.NULLIFY, stream=STREAM
+        )
+        return looked_up.columns()[0], dtype.value_type
