@@ -1,0 +1,1 @@
+"""Joins on Spark DataFrames. This module imports nothing: PySpark may be missing."""

@@ -1,0 +1,118 @@
+"""What is known of Catalyst expressions: which can be moved, and which can never fail on any row."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pyspark.sql import types as t
+
+from gpujoin.model.expressions import EvalMode
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.spark.catalyst.nodes import Expanded, Node
+
+
+class MayFail(Enum):
+    """Whether evaluating an expression on some row can raise an error."""
+
+    NEVER = "never"
+    PERHAPS = "perhaps"
+
+
+def eval_mode(node: Node) -> EvalMode:
+    """Tell what an operation does on overflow, division by zero and malformed input."""
+    if "failOnError" in node.fields:
+        return EvalMode.ANSI if node.fields["failOnError"] else EvalMode.LEGACY
+    if "nullOnOverflow" in node.fields:
+        return EvalMode.LEGACY if node.fields["nullOnOverflow"] else EvalMode.ANSI
+    if node.fields.keys() & {"evalMode", "evalContext"}:
+        return EvalMode(str(node.jvm.evalMode().toString()).lower())
+    return EvalMode.LEGACY
+
+
+def obstacles(node: Node) -> tuple[Reason, ...]:
+    """Find what keeps a condition from being taken apart at all: subqueries, outer references, non-determinism."""
+    found = []
+    if not node.jvm.deterministic():
+        found.append(_unsupported(f"{node} is not deterministic"))
+    for part in node.walk():
+        if part.name in _SUBQUERIES or "plan" in part.fields:
+            found.append(_unsupported(f"{part.name} is a subquery"))
+        elif part.name == "OuterReference":
+            found.append(_unsupported(f"{part} refers to a query around the join"))
+    return tuple(found)
+
+
+def may_fail(node: Expanded) -> MayFail:
+    """Tell whether an expression can fail on some row; what is not known never to fail may fail.
+
+    Dates and timestamps beyond the year 290,000, where shifting one overflows, do not count.
+    """
+    safe = _safe_itself(node) and all(may_fail(child) is MayFail.NEVER for child in node.children)
+    return MayFail.NEVER if safe else MayFail.PERHAPS
+
+
+def _safe_itself(node: Expanded) -> bool:
+    if node.name in _SAFE:
+        return True
+    if node.name in ("Add", "Subtract", "Multiply"):
+        return eval_mode(node) is not EvalMode.ANSI or isinstance(node.data_type, t.FractionalType)
+    if node.name in (
+        "Divide",
+        "IntegralDivide",
+        "Remainder",
+        "Pmod",
+        "Abs",
+        "UnaryMinus",
+        "Round",
+        "Floor",
+        "Ceil",
+    ):
+        return eval_mode(node) is not EvalMode.ANSI
+    if node.name == "Cast":
+        return eval_mode(node) is not EvalMode.ANSI or _lossless(node.children[0].data_type, node.data_type)
+    if node.name in ("RLike", "Like"):
+        return node.children[1].name == "Literal"
+    return False
+
+
+def _lossless(source: t.DataType, target: t.DataType) -> bool:
+    """Whether every value has an image, so that not even an ANSI cast can fail."""
+    if source == target or isinstance(source, t.NullType):
+        return True
+    if isinstance(target, t.StringType):
+        return isinstance(
+            source, (t.NumericType, t.BooleanType, t.DateType, t.TimestampType, t.TimestampNTZType)
+        )
+    if isinstance(source, t.IntegralType) and isinstance(target, (t.IntegralType, t.FloatType, t.DoubleType)):
+        order = (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType)
+        return order.index(type(source)) <= order.index(type(target))
+    if isinstance(source, t.IntegralType) and isinstance(target, t.DecimalType):
+        digits = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 20}[type(source)]
+        return target.precision - target.scale >= digits
+    if isinstance(source, t.DecimalType) and isinstance(target, t.DecimalType):
+        whole = target.precision - target.scale >= source.precision - source.scale
+        return whole and target.scale >= source.scale
+    if isinstance(source, (t.FloatType, t.DecimalType)) and isinstance(target, t.DoubleType):
+        return True
+    moments = (t.DateType, t.TimestampType, t.TimestampNTZType)
+    return isinstance(source, moments) and isinstance(target, moments)
+
+
+def _unsupported(why: str) -> Reason:
+    return Reason(ReasonKind.UNSUPPORTED, "condition", why)
+
+
+_SUBQUERIES = frozenset({
+    "ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery",
+})  # fmt: skip
+_SAFE = frozenset({
+    "AttributeReference", "Literal", "Alias",
+    "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual",
+    "And", "Or", "Not", "In", "InSet", "IsNull", "IsNotNull", "IsNaN", "Coalesce", "NaNvl", "NullIfResult",
+    "CaseWhen", "If", "Greatest", "Least", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized",
+    "NormalizeNaNAndZero", "Upper", "Lower", "StringTrim", "StringTrimLeft", "StringTrimRight", "Length",
+    "OctetLength", "Substring", "Concat", "StartsWith", "EndsWith", "Contains",
+    "GetStructField", "Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekDay", "WeekOfYear",
+    "Hour", "Minute", "Second", "DateDiff", "ExtractANSIIntervalDays",
+    "DateAdd", "DateSub", "AddMonths", "DateAddYMInterval", "TimeAdd", "TimestampAddInterval", "TimestampAddYMInterval",
+})  # fmt: skip

@@ -1,0 +1,220 @@
+"""Catalyst expressions over both sides, as residual conditions.
+
+A tree is translated only where every node is understood exactly, its types and its evaluation mode included.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
+from gpujoin.model.jointype import Side
+from gpujoin.spark.catalyst.columns import SideColumns, arrow_type
+from gpujoin.spark.catalyst.nodes import Expanded, Node
+from gpujoin.spark.catalyst.traits import MayFail, eval_mode, may_fail
+
+
+class NotTranslatableError(Exception):
+    """A node is not understood; the message says which, and why."""
+
+
+class Translator:
+    """Translates expressions over the columns of a join.
+
+    Parameters
+    ----------
+    ids : mapping from Side to frozenset of int
+        Attributes of the two children.
+    columns : mapping from Side to SideColumns
+        Where columns are taken from; columns are added for what Spark is to compute.
+    """
+
+    def __init__(self, ids: Mapping[Side, frozenset[int]], columns: Mapping[Side, SideColumns]) -> None:
+        self._ids = ids
+        self._columns = columns
+
+    def side_of(self, node: Expanded) -> Side | None:
+        """Give the side whose columns alone an expression reads; ``None`` where it reads both, or none."""
+        used = node.attribute_ids
+        return next((side for side in Side if used and used <= self._ids[side]), None)
+
+    def __call__(self, node: Expanded) -> Expression:
+        """Translate an expression.
+
+        Raises
+        ------
+        NotTranslatableError
+            If any part of it is not understood, or has no exact counterpart.
+        """
+        side = self.side_of(node)
+        if side is not None and may_fail(node) is MayFail.NEVER:
+            return self._column(side, node.source)
+        if node.name == "AttributeReference":
+            raise NotTranslatableError(f"{node} is a column of neither side")
+        _refuse_collation(node)
+        if node.name == "Literal":
+            return _literal(node)
+        return self._operation(node)
+
+    def _column(self, side: Side, source: Node) -> Expression:
+        if source.name == "AttributeReference":
+            _refuse_collation(source)
+        try:
+            return self._columns[side].reference(source)
+        except JoinSpecError as problem:
+            raise NotTranslatableError(str(problem)) from None
+
+    def _operation(self, node: Expanded) -> Expression:
+        operands = [self(child) for child in node.children]
+        result = _arrow(node.data_type)
+        if node.name == "Cast":
+            _refuse_zones(node)
+            return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
+        if node.name in ("CaseWhen", "If", "NullIfResult"):
+            return _case(node.name, operands, result)
+        if node.name == "GetStructField":
+            operands.append(_field_name(node))
+        if node.name == "Like":
+            operands.append(Literal(value=str(node.jvm.escapeChar()), type=pa.string()))
+        if node.name in _ZONED:
+            _refuse_zones(node)
+        if node.name == "StringTrim" and len(operands) != 1:
+            raise NotTranslatableError(f"{node}: trimming characters other than spaces")
+        function = _FUNCTIONS.get(node.name)
+        if function is None:
+            raise NotTranslatableError(f"{node}: {node.name} over columns of both sides is not covered")
+        return Call(function=function, arguments=tuple(operands), mode=eval_mode(node), type=result)
+
+
+def _case(name: str, operands: list[Expression], result: pa.DataType) -> Expression:
+    nothing = Literal(value=None, type=result)
+    if name == "NullIfResult":
+        return Case(conditions=(operands[0],), values=(nothing,), otherwise=operands[1], type=result)
+    otherwise = operands.pop() if len(operands) % 2 else nothing
+    return Case(
+        conditions=tuple(operands[0::2]), values=tuple(operands[1::2]), otherwise=otherwise, type=result
+    )
+
+
+def _field_name(node: Node) -> Literal:
+    struct = node.children[0].data_type
+    assert isinstance(struct, t.StructType)
+    name = struct.names[int(node.fields["ordinal"])]
+    if struct.names.count(name) > 1:
+        raise NotTranslatableError(f"{node}: the struct has several fields {name!r}")
+    return Literal(value=name, type=pa.string())
+
+
+def _literal(node: Node) -> Literal:
+    dtype, value = node.data_type, node.jvm.value()
+    try:
+        return Literal(value=None if value is None else _python_value(dtype, value), type=_arrow(dtype))
+    except OverflowError:
+        raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
+
+
+def _python_value(dtype: t.DataType, value: Any) -> Any:
+    """The Python value of a literal, from Catalyst's internal one."""
+    match dtype:
+        case t.BooleanType() | t.BinaryType():
+            return bytes(value) if isinstance(dtype, t.BinaryType) else bool(value)
+        case t.IntegralType():
+            return int(value)
+        case t.FloatType() | t.DoubleType():
+            return float(value)
+        case t.DecimalType():
+            return decimal.Decimal(str(value.toJavaBigDecimal().toPlainString()))
+        case t.StringType():
+            return str(value.toString())
+        case t.DateType():
+            return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
+        case t.TimestampType():
+            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(value))
+        case t.TimestampNTZType():
+            return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001
+        case _:
+            raise NotTranslatableError(f"a literal of type {dtype.simpleString()}")
+
+
+def _arrow(dtype: t.DataType) -> pa.DataType:
+    try:
+        return arrow_type(dtype)
+    except JoinSpecError as problem:
+        raise NotTranslatableError(str(problem)) from None
+
+
+def _refuse_collation(node: Node) -> None:
+    if "collate" in node.type_name.lower():
+        raise NotTranslatableError(
+            f"{node} has type {node.type_name}; only strings compared by bytes are covered"
+        )
+
+
+def _refuse_zones(node: Expanded) -> None:
+    """Conversions between timestamps with a zone and anything else depend on the session's zone: Spark's business."""
+    kinds = [child.data_type for child in node.children] + [node.data_type]
+    if any(isinstance(kind, t.TimestampType) for kind in kinds) and len({type(kind) for kind in kinds}) > 1:
+        raise NotTranslatableError(f"{node} depends on the session's time zone")
+
+
+_ZONED = frozenset({"Hour", "Minute", "Second", "DateDiff"})
+_FUNCTIONS = {
+    "EqualTo": Function.EQ,
+    "LessThan": Function.LT,
+    "LessThanOrEqual": Function.LE,
+    "GreaterThan": Function.GT,
+    "GreaterThanOrEqual": Function.GE,
+    "EqualNullSafe": Function.EQ_NULL_SAFE,
+    "And": Function.AND,
+    "Or": Function.OR,
+    "Not": Function.NOT,
+    "Add": Function.ADD,
+    "Subtract": Function.SUBTRACT,
+    "Multiply": Function.MULTIPLY,
+    "Divide": Function.DIVIDE,
+    "IntegralDivide": Function.INTEGRAL_DIVIDE,
+    "Remainder": Function.REMAINDER,
+    "Pmod": Function.PMOD,
+    "UnaryMinus": Function.NEGATE,
+    "Abs": Function.ABS,
+    "Floor": Function.FLOOR,
+    "Ceil": Function.CEIL,
+    "IsNull": Function.IS_NULL,
+    "IsNotNull": Function.IS_NOT_NULL,
+    "IsNaN": Function.IS_NAN,
+    "In": Function.IN,
+    "Coalesce": Function.COALESCE,
+    "Greatest": Function.GREATEST,
+    "Least": Function.LEAST,
+    "Like": Function.LIKE,
+    "RLike": Function.RLIKE,
+    "StartsWith": Function.STARTS_WITH,
+    "EndsWith": Function.ENDS_WITH,
+    "Contains": Function.CONTAINS,
+    "Lower": Function.LOWER,
+    "Upper": Function.UPPER,
+    "StringTrim": Function.TRIM,
+    "Length": Function.LENGTH,
+    "Substring": Function.SUBSTRING,
+    "Concat": Function.CONCAT,
+    "Year": Function.YEAR,
+    "Quarter": Function.QUARTER,
+    "Month": Function.MONTH,
+    "DayOfMonth": Function.DAY,
+    "DayOfWeek": Function.DAY_OF_WEEK,
+    "DayOfYear": Function.DAY_OF_YEAR,
+    "Hour": Function.HOUR,
+    "Minute": Function.MINUTE,
+    "Second": Function.SECOND,
+    "DateAdd": Function.DATE_ADD,
+    "DateSub": Function.DATE_SUB,
+    "DateDiff": Function.DATE_DIFF,
+    "GetStructField": Function.GET_FIELD,
+}

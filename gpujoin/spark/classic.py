@@ -1,0 +1,359 @@
+"""Planning one join of a classic session: from the result of ``DataFrame.join`` to a request of the runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import Options, Strategy
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.spec import JoinSpec
+from gpujoin.plan.explain import JoinExplanation
+from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
+from gpujoin.spark.catalyst.columns import SideColumns
+from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.split import SplitCondition, split_condition
+from gpujoin.spark.compat import arrow_schema
+from gpujoin.spark.explaining import expected_backend, joins_in, size_of
+from gpujoin.spark.gateway import analyzed_plan, optimized_plan
+from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.rewrite import PlanBuilder
+from gpujoin.spark.settings import broadcast_threshold, gpu_outlook
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHARED_KEY_TYPES = frozenset(
+    {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz"}
+)
+_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A join ready to be run.
+
+    Attributes
+    ----------
+    request : JoinRequest
+        What to run.
+    left, right : DataFrame
+        Prepared inputs.
+    sources : tuple of int
+        For each column of Spark's Join, its position in the result.
+    """
+
+    request: JoinRequest
+    left: DataFrame
+    right: DataFrame
+    sources: tuple[int, ...]
+
+
+class ClassicPlan:
+    """What was decided about a join, and the means to carry it out.
+
+    Parameters
+    ----------
+    native : DataFrame
+        Spark's own join.
+    right : DataFrame
+        Its right side, as given.
+    conf : mapping
+        The session's configuration.
+    options : Options
+        Settings and arguments.
+    join_id : str
+        The join's id.
+
+    Attributes
+    ----------
+    explanation : JoinExplanation
+        What was decided; it has reasons if the join is left to Spark.
+    execution : Execution or None
+        ``None`` if the join is left to Spark.
+    """
+
+    def __init__(
+        self, native: DataFrame, right: DataFrame, conf: Mapping[str, str], options: Options, join_id: str
+    ) -> None:
+        self.native = native
+        self._right = right
+        self._conf = conf
+        self._options = options
+        self._join_id = join_id
+        self._builder = PlanBuilder(native.sparkSession)
+        self._outlook = gpu_outlook(conf)
+        self.execution: Execution | None = None
+        plan = analyzed_plan(native)
+        found = top_join(plan)
+        self._join: Any = None
+        self._above: tuple[Any, ...] = ()
+        if found is None:
+            reason = Reason(ReasonKind.UNEXPECTED, "plan", f"its top is {plan.nodeName()}, not a join")
+            self.explanation = JoinExplanation(
+                join_type="unknown",
+                strategy=Strategy.SPARK,
+                backend="spark",
+                reasons=(reason,),
+                join_id=join_id,
+            )
+            return
+        self._join, self._above = found
+        self.explanation = self._explain_spark(())
+
+    def decide(self) -> None:
+        """Plan the join; fills :attr:`explanation` and :attr:`execution`. Nothing runs."""
+        if self._join is None:
+            return
+        choice = choose_without_reading(self._options)
+        if choice is not None:
+            self.explanation = self._explain_spark(choice.reasons)
+            return
+        gateway = self._builder.gateway
+        join = read_join(gateway, self._join)
+        if isinstance(join, Reason):
+            self.explanation = self._explain_spark((join,))
+            return
+        reasons = self._refusals(join)
+        columns = {side: SideColumns(side) for side in Side}
+        outputs = _register_outputs(join, columns)
+        split = split_condition(join, columns, gateway)
+        reasons += split.reasons
+        reasons += _condition_refusals(split)
+        if reasons:
+            self.explanation = self._explain_spark(tuple(reasons), split)
+            return
+        self._decide_strategy(join, split, columns, outputs)
+
+    def finish(self, result: DataFrame) -> DataFrame:
+        """Put the runtime's result into the place of Spark's join.
+
+        Raises
+        ------
+        JoinSpecError
+            If the schema is not exactly that of Spark's join.
+        """
+        assert self.execution is not None
+        plan = self._builder.in_place_of(
+            self._join, result, self.execution.sources, self._join_id, self._renewed()
+        )
+        frame = self._builder.dataframe(self._builder.under(self._above, plan))
+        if frame.schema != self.native.schema:
+            raise JoinSpecError(f"the result's schema is {frame.schema}, not {self.native.schema}")
+        return frame
+
+    def leave(self, reasons: tuple[Reason, ...]) -> None:
+        """Leave the join to Spark after all."""
+        self.execution = None
+        self.explanation = dataclasses.replace(
+            self.explanation,
+            strategy=Strategy.SPARK,
+            backend="spark",
+            build_side=None,
+            reasons=reasons,
+            notes=(),
+        )
+
+    def mark_native(self) -> None:
+        """Note on Spark's join where its explanation is kept."""
+        if self._join is not None:
+            self._builder.tag(self._join, self._join_id)
+
+    def _renewed(self) -> list[Any]:
+        """The DataFrames whose columns Spark gave new identities, since the left side has the same ones."""
+        given, joined = analyzed_plan(self._right), self._join.right()
+        if given.outputSet().equals(joined.outputSet()):
+            return []
+        return self._builder.renewed(joined)
+
+    # -- parts of decide() ---------------------------------------------------------------------------------
+
+    def _refusals(self, join: JoinNode) -> list[Reason]:
+        return [
+            Reason(ReasonKind.UNSUPPORTED, f"{side.value} side", "it is a stream")
+            for side in Side
+            if join.child(side).isStreaming()
+        ]
+
+    def _decide_strategy(
+        self,
+        join: JoinNode,
+        split: SplitCondition,
+        columns: dict[Side, SideColumns],
+        outputs: dict[Side, list[int]],
+    ) -> None:
+        for side in Side:
+            if not columns[side].expressions:
+                columns[side].index_of(self._builder.constant())
+        frames = {side: self._prepare(join, side, split, columns[side]) for side in Side}
+        facts = self._facts(join, split, frames)
+        choice = choose(facts, self._options)
+        if choice.strategy is Strategy.SPARK:
+            self.explanation = self._explain(split, facts, choice)
+            return
+        try:
+            prepared = {side: self._prepared(frames[side], facts.side(side)) for side in Side}
+        except JoinSpecError as problem:
+            reason = Reason(ReasonKind.UNSUPPORTED, "columns", str(problem))
+            self.explanation = self._explain(split, facts, Choice(Strategy.SPARK, None, (reason,)))
+            return
+        spec, sources = _spec(join, split, outputs)
+        self.explanation = self._explain(split, facts, choice)
+        assert choice.build_side is not None
+        self.execution = Execution(
+            JoinRequest(
+                spec=spec,
+                left=prepared[Side.LEFT],
+                right=prepared[Side.RIGHT],
+                strategy=choice.strategy,
+                build_side=choice.build_side,
+                options=self._options,
+                partitions=self._options.exchange_partitions,
+                join_id=self._join_id,
+                description=_description(self.explanation),
+            ),
+            frames[Side.LEFT],
+            frames[Side.RIGHT],
+            sources,
+        )
+
+    def _prepare(self, join: JoinNode, side: Side, split: SplitCondition, columns: SideColumns) -> DataFrame:
+        names = [columns.name_of(i) for i in range(len(columns.expressions))]
+        return self._builder.select(join.child(side), split.filters[side], columns.expressions, names)
+
+    def _prepared(self, frame: DataFrame, facts: SideFacts) -> PreparedSide:
+        large = self._conf.get(_LARGE, "false").lower() == "true"
+        schema = frame.schema
+        return PreparedSide(
+            spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes
+        )
+
+    def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:
+        return JoinFacts(
+            join_type=join.join_type,
+            equality=bool(split.keys),
+            condition=split.residual is not None,
+            left=_side_facts(frames[Side.LEFT], join.left_hint),
+            right=_side_facts(frames[Side.RIGHT], join.right_hint),
+            gpu=self._outlook,
+            spark_threshold=broadcast_threshold(self._conf, self.native.sparkSession),
+        )
+
+    def _explain(self, split: SplitCondition, facts: JoinFacts, choice: Choice) -> JoinExplanation:
+        base = self._explain_spark(choice.reasons, split)
+        left_bytes, right_bytes = facts.left.size_bytes, facts.right.size_bytes
+        base = dataclasses.replace(base, left_bytes=left_bytes, right_bytes=right_bytes)
+        if choice.strategy is Strategy.SPARK:
+            return base
+        backend, notes = expected_backend(self._options, self._outlook)
+        return dataclasses.replace(
+            base,
+            strategy=choice.strategy,
+            backend=backend,
+            build_side=choice.build_side,
+            notes=choice.notes + notes,
+        )
+
+    def _explain_spark(
+        self, reasons: tuple[Reason, ...], split: SplitCondition | None = None
+    ) -> JoinExplanation:
+        join, gateway = self._join, self._builder.gateway
+        return JoinExplanation(
+            join_type=join_type_name(join),
+            strategy=Strategy.SPARK,
+            backend="spark",
+            keys=tuple(split.shown_keys) if split else (),
+            condition=" AND ".join(split.shown_residual) or None if split else None,
+            left_bytes=size_of(join.left()),
+            right_bytes=size_of(join.right()),
+            reasons=reasons,
+            join_id=self._join_id,
+            inputs=joins_in(gateway, join.left()) + joins_in(gateway, join.right()),
+        )
+
+
+def choose_without_reading(options: Options) -> Choice | None:
+    """Decide what settings alone decide: Spark's join."""
+    if options.enabled and options.strategy is not Strategy.SPARK:
+        return None
+    nothing = JoinFacts(JoinType.INNER, equality=True, condition=False, left=SideFacts(), right=SideFacts())
+    return choose(nothing, options)
+
+
+def _register_outputs(join: JoinNode, columns: dict[Side, SideColumns]) -> dict[Side, list[int]]:
+    """Make columns of what the join returns; their positions, per side."""
+    sides = (Side.LEFT,) if join.join_type.left_rows_only else (Side.LEFT, Side.RIGHT)
+    return {
+        side: [columns[side].index_of(c) for c in join.columns(side)] if side in sides else []
+        for side in Side
+    }
+
+
+def _condition_refusals(split: SplitCondition) -> list[Reason]:
+    """Whether the CPU backend, on which every join must be able to end, evaluates the residual condition exactly."""
+    if split.residual is None or split.reasons:
+        return []
+    if create(BackendName.CPU, BackendRequest()).can_evaluate(split.residual):
+        return []
+    shown = " AND ".join(split.shown_residual)
+    return [Reason(ReasonKind.UNSUPPORTED, "condition", f"{shown} cannot be evaluated exactly as Spark does")]
+
+
+def _spec(
+    join: JoinNode, split: SplitCondition, outputs: dict[Side, list[int]]
+) -> tuple[JoinSpec, tuple[int, ...]]:
+    """The specification, and where each column of Spark's join is found in its result."""
+    kind = join.join_type
+    if kind in (JoinType.INNER, JoinType.CROSS):
+        kind = JoinType.INNER if split.keys or split.residual is not None else JoinType.CROSS
+    left = outputs[Side.LEFT]
+    same = _same_as_left(join, split)
+    right = [i for i in outputs[Side.RIGHT] if i not in same]
+    if not left and not right:
+        left = [0]
+    spec = JoinSpec(kind, tuple(split.keys), split.residual, tuple(left), tuple(right))
+    sources = list(range(len(outputs[Side.LEFT])))
+    sources += [left.index(same[i]) if i in same else len(left) + right.index(i) for i in outputs[Side.RIGHT]]
+    return spec, tuple(sources)
+
+
+def _same_as_left(join: JoinNode, split: SplitCondition) -> dict[int, int]:
+    """Right key columns of an inner join that need not be gathered: equal values of these types are the same."""
+    if join.join_type is not JoinType.INNER:
+        return {}
+    return {
+        pair.right: pair.left
+        for pair, (one, two) in zip(split.keys, split.key_nodes, strict=True)
+        if _is_plain(one) and _is_plain(two) and one.type_name == two.type_name
+    }
+
+
+def _is_plain(node: Node) -> bool:
+    return node.name == "AttributeReference" and (
+        node.type_name in _SHARED_KEY_TYPES or node.type_name.startswith("decimal")
+    )
+
+
+def _side_facts(frame: DataFrame, hint: Hint | None) -> SideFacts:
+    plan = optimized_plan(frame)
+    stats, size = plan.stats(), size_of(plan)
+    if stats.rowCount().isDefined():
+        return SideFacts(size, float(str(stats.rowCount().get())), hint)
+    width = plan.schema().defaultSize() + 8
+    return SideFacts(size, None if size is None else size / width, hint)
+
+
+def _description(explanation: JoinExplanation) -> str:
+    parts = [f"{explanation.join_type} join"]
+    if explanation.keys:
+        parts.append("on " + ", ".join(explanation.keys))
+    if explanation.condition:
+        parts.append("where " + explanation.condition)
+    return " ".join(parts)

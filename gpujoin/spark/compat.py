@@ -1,0 +1,54 @@
+"""What differs between the PySpark versions that gpujoin runs on, 4.0 to 4.x, and between kinds of session."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas import types as spark_arrow
+
+from gpujoin.errors import JoinSpecError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_TAKES_TIMEZONE = "timezone" in inspect.signature(spark_arrow.to_arrow_schema).parameters
+
+
+def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
+    """Give the Arrow form of a Spark schema; timestamps with a zone are labelled UTC in every version.
+
+    Parameters
+    ----------
+    schema : StructType
+        Spark's schema.
+    large : bool
+        Whether strings and binaries have 64-bit offsets (``spark.sql.execution.arrow.useLargeVarTypes``).
+
+    Raises
+    ------
+    JoinSpecError
+        If a column's type has no Arrow form in this PySpark, or a struct has two fields of one name; the message is
+        PySpark's.
+    """
+    arguments = {"timezone": "UTC"} if _TAKES_TIMEZONE else {}
+    try:
+        return spark_arrow.to_arrow_schema(
+            schema, prefers_large_types=large, error_on_duplicated_field_names_in_struct=True, **arguments
+        )
+    except PySparkException as problem:
+        raise JoinSpecError(str(problem)) from problem
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether a session talks to a Spark Connect server instead of holding a JVM."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def context_of(session: SparkSession) -> SparkContext | None:
+    """Give the Spark context of a classic session; Connect sessions have none."""
+    return None if is_connect(session) else session.sparkContext

@@ -1,0 +1,183 @@
+"""Which backend a task runs on: a GPU if it has one and a slot is free in time, else the CPU, with the reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpujoin.backends import registry
+from gpujoin.backends.registry import BackendRequest
+from gpujoin.config import BackendChoice, FallbackMode, Options
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.spark.slots import GpuSlots, Slot
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as this process sees it.
+
+    Attributes
+    ----------
+    name : str
+        The same for all processes of the host: an index of the driver, or a UUID.
+    ordinal : int
+        CUDA's number for it in this process.
+    """
+
+    name: str
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a task got.
+
+    Attributes
+    ----------
+    backend : Backend
+        Ready to use, for the life of the process.
+    slot : Slot or None
+        The GPU slot that the task holds.
+    waited : float
+        Seconds spent waiting for a slot.
+    notes : tuple of str
+        Why it is not a GPU, if it is not.
+    """
+
+    backend: AnyBackend
+    slot: Slot | None = None
+    waited: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
+    """The GPUs that a task may use.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        What Spark assigned (``TaskContext.resources()["gpu"].addresses``); empty if it does not schedule GPUs.
+    environment : mapping
+        Where ``CUDA_VISIBLE_DEVICES`` is looked up. It may renumber GPUs: an address that it lists has its position
+        there as ordinal. An address it does not list means what is visible under that number, as in containers whose
+        discovery script saw only their own GPUs.
+
+    Returns
+    -------
+    tuple of Device
+        Empty if there is none.
+    """
+    text = environment.get(_VISIBLE)
+    visible = None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    if visible is None:
+        if addresses:
+            return tuple(Device(address, int(address) if address.isdigit() else 0) for address in addresses)
+        count = sum(1 for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
+        return tuple(Device(str(ordinal), ordinal) for ordinal in range(count))
+    if not addresses:
+        return tuple(Device(name, ordinal) for ordinal, name in enumerate(visible))
+    found: list[Device] = []
+    for address in addresses:
+        if address in visible:
+            found.append(Device(address, visible.index(address)))
+        elif address.isdigit() and int(address) < len(visible):
+            found.append(Device(visible[int(address)], int(address)))
+    return tuple(found)
+
+
+@contextmanager
+def chosen_backend(options: Options, addresses: Sequence[str]) -> Iterator[Chosen]:
+    """Choose a task's backend, and hold its GPU slot until the end of the ``with`` block.
+
+    Parameters
+    ----------
+    options : Options
+        ``backend``, ``gpu_*``, ``cpu_threads``, ``fallback``.
+    addresses : sequence of str
+        GPUs that Spark assigned to the task.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If ``backend`` is ``gpu`` and this process can use none; or if no slot gets free and ``fallback`` is ``raise``.
+    """
+    if options.backend is BackendChoice.CPU:
+        yield Chosen(_cpu(options))
+        return
+    with ExitStack() as held:
+        try:
+            chosen = _on_gpu(options, addresses, held)
+        except (BackendUnavailableError, DeviceMemoryError) as problem:
+            if options.backend is BackendChoice.GPU:
+                raise
+            chosen = Chosen(_cpu(options), notes=(f"on the CPU: {problem}",))
+        yield chosen
+
+
+def _on_gpu(options: Options, addresses: Sequence[str], held: ExitStack) -> Chosen:
+    reason = registry.unavailable(BackendName.GPU)
+    if reason is not None:
+        raise BackendUnavailableError(str(reason))
+    usable = devices(addresses)
+    if not usable:
+        raise BackendUnavailableError(
+            f"no GPU is visible here (Spark assigned {list(addresses)}, {_VISIBLE}={os.environ.get(_VISIBLE)!r}). Give "
+            "the executors GPUs, or set spark.gpujoin.backend to cpu."
+        )
+    slots = GpuSlots(options.gpu_concurrent_tasks)
+    slot = slots.acquire([device.name for device in usable], options.gpu_slot_timeout)
+    if slot is None:
+        names = ", ".join(device.name for device in usable)
+        note = (
+            f"no slot on GPU {names} got free within {options.gpu_slot_timeout:g} s (change with "
+            "spark.gpujoin.gpu.slotTimeout or spark.gpujoin.gpu.concurrentTasks)"
+        )
+        if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
+            raise BackendUnavailableError(note)
+        return Chosen(_cpu(options), waited=options.gpu_slot_timeout, notes=(f"on the CPU: {note}",))
+    held.enter_context(slot)
+    ordinal = next(device.ordinal for device in usable if device.name == slot.gpu)
+    return Chosen(_gpu(ordinal, options), slot, slot.waited)
+
+
+_lock = threading.Lock()
+_made: dict[tuple[BackendName, BackendRequest], AnyBackend] = {}
+
+
+def _cpu(options: Options) -> AnyBackend:
+    return _make(BackendName.CPU, BackendRequest(threads=options.cpu_threads or 1))
+
+
+def _gpu(ordinal: int, options: Options) -> AnyBackend:
+    return _make(
+        BackendName.GPU, BackendRequest(device=ordinal, memory_limit=_memory_share(ordinal, options))
+    )
+
+
+def _make(name: BackendName, request: BackendRequest) -> AnyBackend:
+    with _lock:
+        if (name, request) not in _made:
+            _made[name, request] = registry.create(name, request)
+        return _made[name, request]
+
+
+def _memory_share(ordinal: int, options: Options) -> int | None:
+    """One slot's share of a GPU's memory, in bytes."""
+    try:
+        from cuda.bindings import runtime
+    except ImportError:
+        return None
+    status, properties = runtime.cudaGetDeviceProperties(ordinal)
+    if status != runtime.cudaError_t.cudaSuccess:
+        raise BackendUnavailableError(
+            f"GPU {ordinal} does not answer: {status.name}. See nvidia-smi on this host."
+        )
+    return int(properties.totalGlobalMem * options.gpu_memory_fraction / options.gpu_concurrent_tasks)

@@ -1,0 +1,75 @@
+"""Finding the joins of a plan, ours and Spark's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpujoin.config import BackendChoice, Options, Strategy
+from gpujoin.plan.explain import JoinExplanation
+from gpujoin.plan.strategy import UNKNOWN_SIZE, GpuOutlook
+from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
+from gpujoin.spark.catalyst.nodes import CATALYST
+from gpujoin.spark.outcomes import kept
+from gpujoin.spark.rewrite import MARK, tag_of
+
+_ALIAS = CATALYST + "plans.logical.SubqueryAlias"
+
+
+def joins_in(gateway: Any, plan: Any) -> tuple[JoinExplanation, ...]:
+    """Find the topmost joins of an analyzed plan; those below them are their inputs.
+
+    Parameters
+    ----------
+    gateway : py4j JVM view
+        ``spark._jvm``.
+    plan : py4j object
+        An analyzed logical plan.
+    """
+    name = class_name(plan)
+    children = plan.children()
+    if name == _ALIAS and plan.alias().startswith(MARK):
+        known = kept(str(plan.alias()))
+        if known is not None:
+            return (known,)
+    if name == JOIN:
+        tag = plan.getTagValue(tag_of(gateway))
+        known = kept(str(tag.get())) if tag.isDefined() else None
+        return (known or spark_join(gateway, plan),)
+    return tuple(join for i in range(children.size()) for join in joins_in(gateway, children.apply(i)))
+
+
+def spark_join(gateway: Any, join: Any) -> JoinExplanation:
+    """Describe a Join that was never ours to plan."""
+    condition = join.condition()
+    return JoinExplanation(
+        join_type=join_type_name(join),
+        strategy=Strategy.SPARK,
+        backend="spark",
+        condition=str(condition.get().sql()) if condition.isDefined() else None,
+        left_bytes=size_of(join.left()),
+        right_bytes=size_of(join.right()),
+        notes=("it was not made by gpu_join",),
+        inputs=joins_in(gateway, join.left()) + joins_in(gateway, join.right()),
+    )
+
+
+def size_of(plan: Any) -> int | None:
+    """Give Spark's estimate of a plan's size in bytes, if it is one."""
+    size = int(str(plan.stats().sizeInBytes()))
+    return None if size >= UNKNOWN_SIZE else size
+
+
+def expected_backend(options: Options, outlook: GpuOutlook) -> tuple[str, tuple[str, ...]]:
+    """Say which backend the driver expects, and how it knows."""
+    if options.backend is not BackendChoice.AUTO:
+        return options.backend.value, (f"backend {options.backend.value} was asked for",)
+    if outlook is GpuOutlook.EXPECTED:
+        return "gpu", ("backend auto: a GPU is expected; a worker that gets none uses the CPU",)
+    if outlook is GpuOutlook.ABSENT:
+        return "cpu", ("backend auto: this machine has no usable GPU (gpujoin doctor says why)",)
+    return "cpu", (
+        (
+            "backend auto: every worker decides for itself; Spark's settings name no GPU "
+            "(spark.executor.resource.gpu.amount), so the CPU is expected"
+        ),
+    )

@@ -1,0 +1,141 @@
+"""The public functions on Spark DataFrames: :func:`gpu_join` and :func:`explain`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from gpujoin.errors import GpuJoinError, JoinSpecError
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.plan.explain import Explanation
+from gpujoin.spark.classic import ClassicPlan
+from gpujoin.spark.compat import is_connect
+from gpujoin.spark.explaining import joins_in
+from gpujoin.spark.gateway import analyzed_plan, gateway_of
+from gpujoin.spark.outcomes import keep, new_join_id, tell
+from gpujoin.spark.runtime import execute
+from gpujoin.spark.settings import check_backend, join_options, session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from gpujoin.config import BackendChoice, Strategy
+
+
+def gpu_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | list[str] | Column | list[Column] | None = None,
+    how: str | None = None,
+    *,
+    strategy: Strategy | str | None = None,
+    backend: BackendChoice | str | None = None,
+) -> DataFrame:
+    """Join two DataFrames as ``left.join(right, on, how)`` does, by gpujoin's engine.
+
+    The meaning is Spark's to the letter: rows, column names, order, nullability and metadata, and its errors. What
+    gpujoin does not cover, or is predicted to do slower than Spark, Spark does; :func:`explain` says why.
+
+    Parameters
+    ----------
+    left, right : DataFrame
+        Two DataFrames of one session, classic or Spark Connect.
+    on : str, list of str, Column, list of Column, optional
+        Names of columns that both sides have, or conditions. Over Spark Connect: names only.
+    how : str, optional
+        Any of Spark's spellings of a join type; ``"inner"`` by default.
+    strategy : Strategy or str, optional
+        ``"broadcast"``, ``"shuffle"``, ``"nested_loop"``, ``"spark"`` or ``"auto"``; overrides
+        ``spark.gpujoin.strategy``. Any but ``"auto"`` also overrides the prediction that Spark is faster.
+    backend : BackendChoice or str, optional
+        ``"gpu"``, ``"cpu"`` or ``"auto"``; overrides ``spark.gpujoin.backend``, and any but ``"auto"`` the
+        prediction that Spark is faster.
+
+    Returns
+    -------
+    DataFrame
+        With the schema of ``left.join(right, on, how)``. Columns of ``left`` and ``right`` go on to resolve in it.
+
+    Raises
+    ------
+    pyspark.errors.AnalysisException
+        Whatever Spark raises for this join: unknown columns, ambiguity, mismatched types, unknown join type.
+    ConfigurationError
+        If a strategy, backend or setting is unknown or absurd.
+    BackendUnavailableError
+        If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
+    FallbackError
+        If the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``.
+    JoinSpecError
+        If ``left`` or ``right`` is no DataFrame.
+
+    Examples
+    --------
+    >>> joined = gpu_join(orders, lineitem, on="orderkey", how="left", strategy="shuffle")  # doctest: +SKIP
+    """
+    for side, frame in (("left", left), ("right", right)):
+        if not isinstance(frame, DataFrame):
+            raise JoinSpecError(f"{side} must be a Spark DataFrame, got {type(frame).__name__}")
+    spark = left.sparkSession
+    conf = session_conf(spark)
+    options = join_options(conf, strategy, backend)
+    check_backend(conf, options)
+    if is_connect(spark):
+        joined: DataFrame = _connect().join(
+            left, right, on, how, conf=conf, options=options, join_id=new_join_id()
+        )
+        return joined
+    native = left.join(right, on, how)
+    join_id = new_join_id()
+    plan = ClassicPlan(native, right, conf, options, join_id)
+    try:
+        plan.decide()
+    except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own join is still right
+        plan.leave((unexpected(problem),))
+    tell(plan.explanation, options)
+    keep(join_id, plan.explanation)
+    if plan.execution is None:
+        plan.mark_native()
+        return native
+    return plan.finish(execute(plan.execution.request, plan.execution.left, plan.execution.right))
+
+
+def explain(frame: DataFrame) -> Explanation:
+    """Say of every join in a DataFrame's plan how it is run, by whom, and why.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Any DataFrame: a result of :func:`gpu_join`, something made from one, or neither.
+
+    Returns
+    -------
+    Explanation
+        ``str()`` is a tree; ``joins`` lists the joins, each before those that feed it. Joins that Spark runs are
+        listed with backend ``"spark"``.
+
+    Raises
+    ------
+    GpuJoinError
+        If ``frame`` is no DataFrame.
+    """
+    if not isinstance(frame, DataFrame):
+        raise GpuJoinError(f"explain() takes a Spark DataFrame, got {type(frame).__name__}")
+    spark = frame.sparkSession
+    if is_connect(spark):
+        found: Explanation = _connect().explain(frame)
+        return found
+    return Explanation(joins_in(gateway_of(spark), analyzed_plan(frame)))
+
+
+def unexpected(problem: Exception) -> Reason:
+    """Make a reason of an error met while planning."""
+    first = str(problem).strip().splitlines()[0] if str(problem).strip() else "no message"
+    return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first}")
+
+
+def _connect() -> Any:
+    """The Connect front end, which needs packages that classic sessions do not."""
+    return importlib.import_module("gpujoin.spark.connect")

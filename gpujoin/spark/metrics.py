@@ -1,0 +1,355 @@
+"""Metrics of joins that ran on Spark: recorded in tasks, brought home by an accumulator, read by :func:`metrics`."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+from pyspark.accumulators import Accumulator, AddingAccumulatorParam
+
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import GpuJoinError
+from gpujoin.spark.compat import is_connect
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+
+_JOINS_KEPT = 512
+_RUNS_KEPT = 8
+
+
+class Part(Enum):
+    """Which of a join's stages a task belonged to."""
+
+    JOIN = "join"
+    BUILD_EXCHANGE = "exchange of the build side"
+    STREAM_EXCHANGE = "exchange of the stream side"
+    BROADCAST = "broadcast of the build side"
+
+
+@dataclass(slots=True)
+class ExchangeMetrics:
+    """What the mappers of one side of an exchange did, or those of a broadcast.
+
+    Attributes
+    ----------
+    rows, bytes : int
+        Rows taken in, and their bytes as Arrow data.
+    dropped : int
+        Rows left out because their key is null and they match nothing.
+    blobs, blob_bytes : int
+        Arrow blobs written, and their bytes.
+    seconds : float
+        Time spent splitting and writing, waiting for input not counted, summed over tasks.
+    tasks : int
+        How many tasks.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    seconds: float = 0.0
+    tasks: int = 0
+
+    def merge(self, other: ExchangeMetrics) -> None:
+        """Add another task's counters to this one's."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """What one task attempt reports.
+
+    Attributes
+    ----------
+    join_id : str
+        The join.
+    part : Part
+        Which of its stages.
+    stage, partition : int
+        Where the task stood; a repeated attempt has the same.
+    attempt : int
+        Grows with every attempt in the application.
+    measured : JoinMetrics or ExchangeMetrics
+        Its counters.
+    notes : tuple of str
+        Why the task did not run as planned, if so.
+    """
+
+    join_id: str
+    part: Part
+    stage: int
+    partition: int
+    attempt: int
+    measured: JoinMetrics | ExchangeMetrics
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinDescription:
+    """What the driver knows of a join.
+
+    Attributes
+    ----------
+    join_id : str
+        Its name in Spark's plans.
+    description : str
+        Join type, keys and condition.
+    strategy : str
+        How it is executed.
+    """
+
+    join_id: str
+    description: str
+    strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRunMetrics:
+    """One run of a join's stage: an action, or one job of an action that takes several.
+
+    Attributes
+    ----------
+    stage : int
+        Spark's stage number.
+    tasks : int
+        Partitions that have been finished.
+    metrics : JoinMetrics
+        Their counters added up, each partition counted once however often it was attempted.
+    notes : dict of str to int
+        Why tasks did not run as planned, and how many of them.
+    """
+
+    stage: int
+    tasks: int
+    metrics: JoinMetrics
+    notes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReport:
+    """What is known of the runs of one join.
+
+    Attributes
+    ----------
+    join_id : str
+        The join's name in Spark's plans.
+    description : str
+        Join type, keys and condition.
+    strategy : str
+        How it is executed.
+    runs : tuple of JoinRunMetrics
+        The latest runs, oldest first; empty while nothing has run.
+    exchanges : dict of Part to ExchangeMetrics
+        The latest run of each exchange or broadcast.
+    """
+
+    join_id: str
+    description: str
+    strategy: str
+    runs: tuple[JoinRunMetrics, ...]
+    exchanges: dict[Part, ExchangeMetrics]
+
+    @property
+    def metrics(self) -> JoinMetrics:
+        """Counters of the latest run; all zero while nothing has run."""
+        return self.runs[-1].metrics if self.runs else JoinMetrics()
+
+    def __str__(self) -> str:
+        title = " ".join(part for part in (self.join_id, self.description) if part)
+        lines = [f"{title} [{self.strategy}]"]
+        lines += [f"  {part.value}: {_exchange_text(found)}" for part, found in self.exchanges.items()]
+        if not self.runs:
+            return "\n".join([*lines, "  not run yet"])
+        run = self.runs[-1]
+        lines += [f"  {line}" for line in _run_lines(run)]
+        if len(self.runs) > 1:
+            lines.append(f"  the latest of {len(self.runs)} runs")
+        return "\n".join(lines)
+
+
+def metrics(frame: DataFrame) -> tuple[JoinReport, ...]:
+    """What the joins in a DataFrame did when they ran.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A result of ``gpu_join``, or anything made from one.
+
+    Returns
+    -------
+    tuple of JoinReport
+        One for each join of this package in the frame's plan, in the order in which they were made; empty if there is
+        none. Counters are complete once an action has returned; a partition that was attempted several times, or
+        speculatively, counts once.
+
+    Raises
+    ------
+    GpuJoinError
+        For a Spark Connect DataFrame: its tasks have no way to report to the client.
+    """
+    session = frame.sparkSession
+    if is_connect(session):
+        raise GpuJoinError(
+            "metrics are not available over Spark Connect: accumulators need a classic session. Run the query with "
+            "SparkSession.builder.master(…) to see them."
+        )
+    store = store_of(session.sparkContext)
+    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
+    names = set(re.findall(r"\w+", plan))
+    return store.reports(join_id for join_id in store.join_ids() if join_id in names)
+
+
+class MetricsStore:
+    """The driver's records: the latest attempt of each task, of the latest runs of the latest joins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._joins: OrderedDict[str, _JoinRecords] = OrderedDict()
+
+    def register(self, join: JoinDescription) -> None:
+        """Make a join known."""
+        with self._lock:
+            self._joins[join.join_id] = _JoinRecords(join)
+            while len(self._joins) > _JOINS_KEPT:
+                self._joins.popitem(last=False)
+
+    def add(self, records: Iterable[TaskRecord]) -> None:
+        """Take in what tasks report; of several attempts at a partition the latest stays."""
+        with self._lock:
+            for record in records:
+                join = self._joins.get(record.join_id)
+                if join is not None:
+                    join.add(record)
+
+    def __iadd__(self, records: Iterable[TaskRecord]) -> Self:
+        self.add(records)
+        return self
+
+    def join_ids(self) -> tuple[str, ...]:
+        """Joins known, oldest first."""
+        with self._lock:
+            return tuple(self._joins)
+
+    def reports(self, join_ids: Iterable[str]) -> tuple[JoinReport, ...]:
+        """Reports of some joins."""
+        with self._lock:
+            return tuple(self._joins[join_id].report() for join_id in join_ids if join_id in self._joins)
+
+
+@dataclass
+class _JoinRecords:
+    join: JoinDescription
+    stages: dict[Part, OrderedDict[int, dict[int, TaskRecord]]] = field(default_factory=dict)
+
+    def add(self, record: TaskRecord) -> None:
+        stages = self.stages.setdefault(record.part, OrderedDict())
+        tasks = stages.setdefault(record.stage, {})
+        known = tasks.get(record.partition)
+        if known is None or known.attempt <= record.attempt:
+            tasks[record.partition] = record
+        while len(stages) > _RUNS_KEPT:
+            stages.popitem(last=False)
+
+    def report(self) -> JoinReport:
+        runs = tuple(_run(stage, tasks) for stage, tasks in self.stages.get(Part.JOIN, {}).items())
+        exchanges: dict[Part, ExchangeMetrics] = {
+            part: _exchange(next(reversed(stages.values())))
+            for part, stages in self.stages.items()
+            if part != Part.JOIN
+        }
+        return JoinReport(self.join.join_id, self.join.description, self.join.strategy, runs, exchanges)
+
+
+def _run(stage: int, tasks: dict[int, TaskRecord]) -> JoinRunMetrics:
+    total = JoinMetrics()
+    notes: dict[str, int] = {}
+    for record in tasks.values():
+        if isinstance(record.measured, JoinMetrics):
+            total.merge(record.measured)
+        for note in record.notes:
+            notes[note] = notes.get(note, 0) + 1
+    return JoinRunMetrics(stage, len(tasks), total, notes)
+
+
+def _exchange(tasks: dict[int, TaskRecord]) -> ExchangeMetrics:
+    total = ExchangeMetrics()
+    for record in tasks.values():
+        if isinstance(record.measured, ExchangeMetrics):
+            total.merge(record.measured)
+    return total
+
+
+_lock = threading.Lock()
+_accumulators: WeakKeyDictionary[SparkContext, tuple[Accumulator[Any], MetricsStore]] = WeakKeyDictionary()
+
+
+def accumulator_of(context: SparkContext) -> Accumulator[Any]:
+    """The one accumulator of a Spark context that joins report to."""
+    return _of(context)[0]
+
+
+def store_of(context: SparkContext) -> MetricsStore:
+    """The records of a Spark context."""
+    return _of(context)[1]
+
+
+def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
+    with _lock:
+        found = _accumulators.get(context)
+        if found is None:
+            store = MetricsStore()
+            # Tasks start from an empty tuple; the driver's value is the store, which takes theirs in.
+            found = (context.accumulator(store, AddingAccumulatorParam(())), store)
+            _accumulators[context] = found
+        return found
+
+
+def _exchange_text(found: ExchangeMetrics) -> str:
+    dropped = f", {found.dropped:,} dropped for null keys" if found.dropped else ""
+    return (
+        f"{found.rows:,} rows{dropped}, {found.blobs:,} blobs of {_size(found.blob_bytes)} in all, "
+        f"{found.seconds:.2f} s in {found.tasks} tasks"
+    )
+
+
+def _run_lines(run: JoinRunMetrics) -> list[str]:
+    m = run.metrics
+    backends = ", ".join(f"{name} ×{count}" for name, count in sorted(m.backends.items())) or "none"
+    algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"
+    lines = [
+        f"{run.tasks} tasks on {backends}; algorithm: {algorithms}",
+        f"build {m.build_rows:,} rows, {_size(m.build_bytes)}; probe {m.probe_rows:,} rows, {_size(m.probe_bytes)}",
+        f"output {m.output_rows:,} rows in {m.output_batches:,} batches, {_size(m.output_bytes)}",
+        f"seconds: build {m.build_seconds:.2f}, probe {m.probe_seconds:.2f}, gather {m.gather_seconds:.2f}",
+    ]
+    if m.wait_seconds:
+        lines.append(f"{m.wait_seconds:.2f} s waiting for a GPU")
+    if m.candidate_pairs:
+        lines.append(f"condition evaluated on {m.candidate_pairs:,} pairs in {m.condition_seconds:.2f} s")
+    if m.spills or m.retries or m.fallbacks:
+        lines.append(
+            f"{m.spills} spills of {_size(m.spill_bytes)}, {m.retries} retries for memory, "
+            f"{m.fallbacks} chunks finished on the CPU"
+        )
+    lines += [f"{count} tasks: {note}" for note, count in sorted(run.notes.items())]
+    return lines
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

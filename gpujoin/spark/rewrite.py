@@ -1,0 +1,205 @@
+"""Replacing a Join of an analyzed plan, so that nothing above it can tell the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.spark.catalyst.nodes import Node, read_attributes
+from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+MARK = "gpujoin_"
+"""What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
+
+_TAG = "gpujoin.join"
+
+
+class PlanBuilder:
+    """Makes logical plans through the gateway of a classic session.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.gateway = gateway_of(spark)
+        self._expressions = self.gateway.org.apache.spark.sql.catalyst.expressions
+        self._logical = self.gateway.org.apache.spark.sql.catalyst.plans.logical
+        self._nothing = self.gateway.scala.Option.empty()
+
+    def dataframe(self, plan: Any) -> DataFrame:
+        """Make a DataFrame of a logical plan, which Spark analyzes."""
+        return dataframe_of(self._spark, plan)
+
+    def select(
+        self, plan: Any, filters: Sequence[Node], columns: Sequence[Node], names: Sequence[str]
+    ) -> DataFrame:
+        """Filter a plan and compute named columns over it.
+
+        Parameters
+        ----------
+        plan : py4j object
+            A logical plan.
+        filters : sequence of Node
+            Conditions over its attributes, in the order in which they are to be tried.
+        columns : sequence of Node
+            Expressions over its attributes.
+        names : sequence of str
+            What the columns are to be called.
+        """
+        output = plan.output()
+        whole = self._begins_with(output, columns)
+        for condition in filters:
+            plan = self._logical.Filter(condition.jvm, plan)
+        rest = self._seq([self._named(node) for node in columns[output.size() if whole else 0 :]])
+        projected = self._logical.Project(output.appendedAll(rest) if whole else rest, plan)
+        return self.dataframe(projected).toDF(*names)
+
+    def _begins_with(self, output: Any, columns: Sequence[Node]) -> bool:
+        """Whether the first columns are just those of a plan; then they need not be passed one by one."""
+        known = [node.expr_id for node in read_attributes(self.gateway, output)]
+        return known == [node.expr_id for node in columns[: len(known)] if node.name == "AttributeReference"]
+
+    def _named(self, node: Node) -> Any:
+        if node.name == "AttributeReference":
+            return node.jvm
+        return self._alias(node.jvm, "computed", self._new_id(), self._no_names(), self._nothing)
+
+    def constant(self) -> Node:
+        """Make the literal ``true``, for a side of which no column is needed: rows without columns have no number."""
+        literal = self._expressions.Literal.TrueLiteral()
+        return Node(literal.getClass().getName(), {}, root=literal)
+
+    def in_place_of(
+        self, join: Any, result: DataFrame, sources: Sequence[int], join_id: str, renewed: Sequence[Any] = ()
+    ) -> Any:
+        """Give a result's columns the identities of a join's columns.
+
+        Aliases with the old identities would do in a plan by themselves. But Spark gives new identities to every alias
+        whose identity occurs on another one below, as it does where the inputs compute columns, or are such results
+        themselves. A union with an empty relation takes its identities from that relation, which comes first and so
+        keeps them. Spark's optimizer removes the union.
+
+        Parameters
+        ----------
+        join : py4j object
+            The Join.
+        result : DataFrame
+            What takes its place; its column names are plain and unique.
+        sources : sequence of int
+            For each column of the join, its position in the result.
+        join_id : str
+            Marks the result; begins with :data:`MARK`.
+        renewed : sequence of py4j objects
+            Plans of DataFrames whose columns the join gave new identities, as a self join does.
+        """
+        names = result.columns
+        chosen = result.selectExpr(*(f"{names[source]} AS c{i}" for i, source in enumerate(sources)))
+        plan = self._never_null(analyzed_plan(chosen), chosen.schema, schema_of(join))
+        if renewed:
+            plan = self._beside_nothing(plan)
+        name = self.gateway.org.apache.spark.sql.catalyst.AliasIdentifier(join_id)
+        children = [self._identities(join, renewed), self._logical.SubqueryAlias(name, plan)]
+        return self._logical.Union(self._seq(children), False, False)
+
+    def _never_null(self, plan: Any, given: StructType, wanted: StructType) -> Any:
+        """Let Spark know of columns that are never null."""
+        loose = {
+            i
+            for i, (has, needs) in enumerate(zip(given, wanted, strict=True))
+            if has.nullable > needs.nullable
+        }
+        if not loose:
+            return plan
+        columns = _items(plan.output())
+        for i in loose:
+            value = self._expressions.KnownNotNull(columns[i])
+            columns[i] = self._alias(value, f"c{i}", self._new_id(), self._no_names(), self._nothing)
+        return self._logical.Project(self._seq(columns), plan)
+
+    def _identities(self, join: Any, renewed: Sequence[Any]) -> Any:
+        """Make an empty plan with the columns of a join.
+
+        It also keeps Spark able to refuse ambiguous columns: it refuses ``df.x`` after a self join of ``df`` where it
+        finds a Join, and in the plan a node of ``df`` whose columns are not those of ``df`` itself.
+        """
+        if not renewed:
+            return self._empty(join.output())
+        tag, columns = dataset_tag(self.gateway), _items(join.output())
+        outputs = [_items(plan.output()) for plan in renewed]
+        every = {_id_of(column): column for output in (columns, *outputs) for column in output}
+        plan = self._empty(self._seq(list(every.values())))
+        for of, output in zip(renewed, outputs, strict=True):
+            first = {_id_of(column) for column in output}
+            rest = [column for number, column in every.items() if number not in first]
+            plan = self._logical.Project(self._seq([*output, *rest]), plan)
+            plan.setTagValue(tag, of.getTagValue(tag).get())
+        return self._logical.Project(self._seq(columns), plan)
+
+    def _beside_nothing(self, plan: Any) -> Any:
+        """Put an anti join with an empty relation above a plan; Spark's optimizer removes it."""
+        kind = self.gateway.org.apache.spark.sql.catalyst.plans.JoinType.apply("left_anti")
+        column = self._alias(self.constant().jvm, "none", self._new_id(), self._no_names(), self._nothing)
+        nothing = self._empty(self._seq([column.toAttribute()]))
+        return self._logical.Join(plan, nothing, kind, self._nothing, self._logical.JoinHint.NONE())
+
+    def _empty(self, attributes: Any) -> Any:
+        return self._logical.LocalRelation(attributes, self._no_names(), False, self._nothing)
+
+    def renewed(self, child: Any) -> list[Any]:
+        """Find the plans of DataFrames below a join's right child whose columns reach the join."""
+        tag, reach = dataset_tag(self.gateway), child.outputSet()
+        found, todo = [], [child]
+        while todo:
+            plan = todo.pop()
+            if plan.getTagValue(tag).isDefined() and not plan.outputSet().intersect(reach).isEmpty():
+                found.append(plan)
+            todo += _items(plan.children())
+        return found
+
+    def under(self, above: Sequence[Any], plan: Any) -> Any:
+        """Put a plan in the place of the only child of the last of some nodes, topmost first."""
+        for node in reversed(above):
+            plan = node.withNewChildren(self._seq([plan]))
+        return plan
+
+    def tag(self, join: Any, join_id: str) -> None:
+        """Note on a Join that stays in the plan under which id its explanation is kept."""
+        join.setTagValue(tag_of(self.gateway), join_id)
+
+    def _alias(self, value: Any, name: str, identity: Any, qualifier: Any, metadata: Any) -> Any:
+        return self._expressions.Alias(value, name, identity, qualifier, metadata, self._no_names())
+
+    def _new_id(self) -> Any:
+        return self._expressions.NamedExpression.newExprId()
+
+    def _no_names(self) -> Any:
+        return self._seq([])
+
+    def _seq(self, items: Sequence[Any]) -> Any:
+        return self.gateway.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+
+
+def tag_of(gateway: Any) -> Any:
+    """Make the key under which :meth:`PlanBuilder.tag` keeps ids."""
+    return gateway.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_TAG)
+
+
+def dataset_tag(gateway: Any) -> Any:
+    """Give the key under which Spark notes on a plan which DataFrames it belongs to."""
+    return gateway.org.apache.spark.sql.classic.Dataset.DATASET_ID_TAG()
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def _id_of(attribute: Any) -> int:
+    return int(attribute.exprId().id())

@@ -1,0 +1,235 @@
+"""Executes one decided join over two DataFrames, through public DataFrame methods only."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from gpujoin.config import Strategy, parse_bytes
+from gpujoin.errors import GpuJoinError, JoinSpecError
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.spark.broadcast import Payload, can_broadcast, make_payload
+from gpujoin.spark.compat import context_of
+from gpujoin.spark.exchange import BLOB_DDL, Role
+from gpujoin.spark.metrics import JoinDescription, accumulator_of, store_of
+from gpujoin.spark.partitioning import partition_labels, repartition_by_label
+from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.stages import stage_function
+from gpujoin.spark.worker import (
+    ROWS_COLUMN,
+    JoinBroadcast,
+    JoinPartitions,
+    JoinTerms,
+    Pack,
+    Split,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITION_BYTES = 64 << 20
+"""Size of both sides together that one task of a shuffled join is given, by Spark's estimate."""
+
+MAX_CLOSURE_BYTES = 64 << 20
+"""Largest build side that goes to a Spark Connect server within a request, whose limit is 128 MiB by default."""
+
+_CORES = 8
+"""Taken for the number of cores where Spark Connect does not tell it."""
+
+_MAX_BATCH_BYTES = 256 << 20
+"""Spark's own default limit of an Arrow batch, up to which blobs of the wanted size are safe."""
+
+
+def execute(request: JoinRequest, left: DataFrame, right: DataFrame) -> DataFrame:
+    """Run a join as columnar stages.
+
+    The shuffled strategy is lazy, as Spark's own joins are. The broadcast strategies collect the build side in this
+    call, for reasons given in `gpujoin.spark.broadcast`.
+
+    Parameters
+    ----------
+    request : JoinRequest
+        The join, fully decided.
+    left, right : DataFrame
+        The inputs, with the columns of ``request.left`` and ``request.right``.
+
+    Returns
+    -------
+    DataFrame
+        With the columns of ``request.output_schema``, in Spark's types.
+
+    Raises
+    ------
+    JoinSpecError
+        If the strategy cannot run the join with that build side.
+    GpuJoinError
+        If the build side is too large to be broadcast.
+    """
+    result = result_schema(request)
+    request, left = _with_columns(request, Side.LEFT, left)
+    request, right = _with_columns(request, Side.RIGHT, right)
+    session = left.sparkSession
+    context = context_of(session)
+    if context is not None:
+        description = JoinDescription(request.join_id, request.description, request.strategy.value)
+        store_of(context).register(description)
+    terms = JoinTerms(
+        request.join_id, request.spec, request.left.arrow, request.right.arrow, request.build_side,
+        request.options, blob_bytes(session, request.options.exchange_blob_bytes),
+    )  # fmt: skip
+    schema = result if result.fields else StructType([StructField(ROWS_COLUMN, BooleanType())])
+    run = _shuffled if request.strategy is Strategy.SHUFFLE else _broadcast
+    joined = run(request, terms, {Side.LEFT: left, Side.RIGHT: right}, schema)
+    return joined if result.fields else joined.select()
+
+
+def result_schema(request: JoinRequest) -> StructType:
+    """Schema of the result in Spark's types: fields of the sides, nullable where a side may be absent."""
+    fields = []
+    for side in Side:
+        absent = request.spec.join_type in (
+            JoinType.FULL,
+            JoinType.RIGHT if side is Side.LEFT else JoinType.LEFT,
+        )
+        given = request.side(side).spark.fields
+        for position in request.spec.output_of(side):
+            one = given[position]
+            fields.append(StructField(one.name, one.dataType, one.nullable or absent, one.metadata))
+    if request.spec.join_type is JoinType.EXISTENCE:
+        fields.append(StructField(request.spec.existence_name, BooleanType(), False))
+    return StructType(fields)
+
+
+def _with_columns(request: JoinRequest, side: Side, frame: DataFrame) -> tuple[JoinRequest, DataFrame]:
+    """Give a side without columns one, since a batch without columns loses its row count on the way to Python."""
+    prepared = request.side(side)
+    if prepared.spark.fields:
+        return request, frame
+    name = f"{side.value}_{ROWS_COLUMN}"
+    filled = PreparedSide(
+        spark=StructType([StructField(name, BooleanType(), False)]),
+        arrow=pa.schema([pa.field(name, pa.bool_(), nullable=False)]),
+        size_bytes=prepared.size_bytes,
+    )
+    frame = frame.select(sf.lit(True).alias(name))
+    return (
+        dataclasses.replace(request, left=filled)
+        if side is Side.LEFT
+        else dataclasses.replace(request, right=filled)
+    ), frame
+
+
+def _shuffled(
+    request: JoinRequest, terms: JoinTerms, frames: dict[Side, DataFrame], schema: StructType
+) -> DataFrame:
+    session = frames[Side.LEFT].sparkSession
+    context = context_of(session)
+    accumulator = None if context is None else accumulator_of(context)
+    partitions = exchange_partitions(request, session)
+    labels = tuple(partition_labels(frames[Side.LEFT], partitions).tolist())
+    halves = []
+    for role in Role:
+        name = f"{request.join_id}_{role.name.lower()}"
+        function = stage_function(Split(terms, role, labels), name, accumulator=accumulator)
+        halves.append(frames[terms.side(role)].mapInArrow(function, BLOB_DDL))
+    moved = repartition_by_label(halves[0].union(halves[1]), partitions, "p")
+    function = stage_function(JoinPartitions(terms), request.join_id, accumulator=accumulator)
+    return moved.sortWithinPartitions("p", "side").mapInArrow(function, schema)
+
+
+def _broadcast(
+    request: JoinRequest, terms: JoinTerms, frames: dict[Side, DataFrame], schema: StructType
+) -> DataFrame:
+    kind, side = request.spec.join_type, request.build_side
+    if not can_broadcast(kind, side):
+        raise JoinSpecError(
+            f"a {kind.value} join cannot broadcast its {side.value} side, whose rows may reach the result unmatched. "
+            'Broadcast the other side, or use strategy="shuffle".'
+        )
+    stream = frames[side.other]
+    context = context_of(stream.sparkSession)
+    accumulator = None if context is None else accumulator_of(context)
+    payload = collect_build_side(terms, frames[side], accumulator)
+    carried: Any = _in_closure(payload) if context is None else context.broadcast(payload.data)
+    function = stage_function(
+        JoinBroadcast(terms, payload.key), request.join_id, payload=carried, accumulator=accumulator
+    )
+    return stream.mapInArrow(function, schema)
+
+
+def _in_closure(payload: Payload) -> bytes:
+    """A payload to be sent with the function itself: Spark Connect has no broadcast variables."""
+    if len(payload.data) > MAX_CLOSURE_BYTES:
+        raise GpuJoinError(
+            f"the build side has {len(payload.data)} bytes; over Spark Connect at most {MAX_CLOSURE_BYTES} can be "
+            'broadcast. Use strategy="shuffle", or a classic session.'
+        )
+    return payload.data
+
+
+def collect_build_side(terms: JoinTerms, frame: DataFrame, accumulator: Any) -> Payload:
+    """Compute a build side and bring it to the driver as Arrow blobs.
+
+    Raises
+    ------
+    GpuJoinError
+        If it is larger than Spark lets a driver collect, or than can be broadcast.
+    """
+    function = stage_function(Pack(terms), f"{terms.join_id}_build", accumulator=accumulator)
+    try:
+        collected = frame.mapInArrow(function, BLOB_DDL).select("data").toArrow()
+    except PySparkException as problem:
+        if "maxResultSize" in str(problem):
+            raise GpuJoinError(
+                "the build side is larger than spark.driver.maxResultSize lets the driver collect. Use "
+                'strategy="shuffle", or raise that setting.'
+            ) from problem
+        raise
+    return make_payload(value.as_buffer() for chunk in collected.column("data").chunks for value in chunk)
+
+
+def exchange_partitions(request: JoinRequest, session: SparkSession) -> int:
+    """Partitions of a shuffled join.
+
+    As asked; else so many that one task gets some 64 MiB by Spark's estimate, at least one per core where there is that
+    much for each, and at most ``spark.sql.shuffle.partitions``. One where rows cannot be told apart by key.
+    """
+    if not request.spec.keys or request.spec.join_type is JoinType.NULL_AWARE_ANTI:
+        return 1
+    asked = request.partitions or request.options.exchange_partitions
+    if asked is not None:
+        return asked
+    most = max(1, int(session.conf.get("spark.sql.shuffle.partitions") or 200))
+    cores = _cores(session)
+    sizes = (request.left.size_bytes, request.right.size_bytes)
+    if sizes[0] is None or sizes[1] is None:
+        return min(most, 4 * cores)
+    total = sizes[0] + sizes[1]
+    wanted = -(-total // PARTITION_BYTES)
+    return int(max(1, min(most, max(wanted, min(cores, -(-total // (PARTITION_BYTES // 8)))))))
+
+
+def _cores(session: SparkSession) -> int:
+    """Tasks that run at once, as far as it can be told."""
+    context = context_of(session)
+    if context is not None:
+        return max(1, context.defaultParallelism)
+    return max(1, int(session.conf.get("spark.default.parallelism", None) or _CORES))
+
+
+def blob_bytes(session: SparkSession, wanted: int) -> int:
+    """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
+
+    Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has lifted
+    the limit of bytes must blobs be small enough for the limit of rows.
+    """
+    limit = parse_bytes(session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
+    if 0 < limit <= _MAX_BATCH_BYTES:
+        return wanted
+    rows = int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+    return max(1 << 10, min(wanted, (1 << 30) // rows if rows > 0 else 1 << 16))

@@ -1,0 +1,103 @@
+"""Reading settings and the driver's view of GPUs from a Spark session, classic or Connect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.backends.registry import unavailable
+from gpujoin.config import PREFIX, BackendChoice, Options, parse_bytes
+from gpujoin.errors import BackendUnavailableError
+from gpujoin.model.backend import BackendName
+from gpujoin.plan.strategy import SPARK_BROADCAST_THRESHOLD, GpuOutlook
+from gpujoin.spark.compat import is_connect
+from gpujoin.spark.gateway import settings_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpujoin.config import Strategy
+
+_GPU_AMOUNTS = (
+    "spark.executor.resource.gpu.amount",
+    "spark.task.resource.gpu.amount",
+    "spark.worker.resource.gpu.amount",
+)
+_SEPARATOR = "\x1e"
+
+
+def session_conf(spark: Any) -> Mapping[str, str]:
+    """Give the session's configuration: what ``--conf`` gave, with what ``spark.conf.set`` changed."""
+    if is_connect(spark):
+        return dict(spark.conf.getAll)
+    entries = (entry.partition(" -> ") for entry in settings_text(spark, _SEPARATOR).split(_SEPARATOR))
+    return {key: value for key, _, value in entries}
+
+
+def join_options(
+    conf: Mapping[str, str], strategy: Strategy | str | None, backend: BackendChoice | str | None
+) -> Options:
+    """Combine a session's settings with the arguments of one call.
+
+    Raises
+    ------
+    ConfigurationError
+        If a setting or an argument is not acceptable.
+    """
+    options = Options.from_conf({key: value for key, value in conf.items() if key.startswith(PREFIX)})
+    given = {"strategy": strategy, "backend": backend}
+    return options.replace(**{name: value for name, value in given.items() if value is not None})
+
+
+def broadcast_threshold(conf: Mapping[str, str], spark: Any) -> int:
+    """Give Spark's own broadcast threshold, in bytes; negative: never."""
+    key = "spark.sql.autoBroadcastJoinThreshold"
+    text = conf[key] if key in conf else spark.conf.get(key, None)
+    if text is None:
+        return SPARK_BROADCAST_THRESHOLD
+    return _spark_bytes(text)
+
+
+def gpu_outlook(conf: Mapping[str, str]) -> GpuOutlook:
+    """Tell whether workers are expected to have a GPU.
+
+    In local mode, where driver and workers share a machine, that is known. On a cluster Spark's own resource
+    settings tell; where they do not, nothing is known: executors may hold what the driver lacks.
+    """
+    if any(_amount(conf.get(key)) > 0 for key in _GPU_AMOUNTS):
+        return GpuOutlook.EXPECTED
+    if _is_local(conf):
+        return GpuOutlook.EXPECTED if unavailable(BackendName.GPU) is None else GpuOutlook.ABSENT
+    return GpuOutlook.UNKNOWN
+
+
+def check_backend(conf: Mapping[str, str], options: Options) -> None:
+    """Refuse a GPU that cannot be there.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If ``backend`` is ``gpu``, the session runs on this machine alone, and this machine has no cuDF or no device.
+    """
+    if options.backend is not BackendChoice.GPU or not _is_local(conf):
+        return
+    reason = unavailable(BackendName.GPU)
+    if reason is not None:
+        raise BackendUnavailableError(str(reason))
+
+
+def _is_local(conf: Mapping[str, str]) -> bool:
+    return conf.get("spark.master", "").startswith("local")
+
+
+def _amount(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0
+
+
+def _spark_bytes(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        return SPARK_BROADCAST_THRESHOLD

@@ -1,0 +1,65 @@
+"""Functions for ``mapInArrow``: small closures of builtins around a pickled work.
+
+A worker that lacks this package, or has another version of it, so gets a message that says so.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gpujoin._version import __version__
+from gpujoin.errors import GpuJoinError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gpujoin.spark.worker import Work
+
+    StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def stage_function(work: Work, name: str, *, payload: Any = None, accumulator: Any = None) -> StageFunction:
+    """A function for ``mapInArrow``.
+
+    Parameters
+    ----------
+    work : Work
+        What to do; pickled here.
+    name : str
+        Name of the function in Spark's plans.
+    payload : pyspark.Broadcast, bytes or None
+        The broadcast build side.
+    accumulator : pyspark.Accumulator or None
+        Where tasks report to; ``None``: nowhere.
+
+    Raises
+    ------
+    GpuJoinError
+        If the work cannot be pickled.
+    """
+    try:
+        pickled = pickle.dumps(work)
+    except (pickle.PicklingError, TypeError, AttributeError) as problem:
+        raise GpuJoinError(f"the join cannot be sent to Spark's workers: {problem}") from problem
+    version = __version__
+
+    # Pickled by value, since it is local: nothing of this package may be touched before the import below.
+    def run(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        try:
+            from gpujoin.spark.worker import enter
+        except ImportError as problem:
+            import socket
+            import sys
+
+            raise ImportError(
+                f"gpujoin {version} cannot be imported by Spark's Python worker {sys.executable} on "
+                f"{socket.gethostname()}: {problem}. Install gpujoin {version} with its dependencies in that Python on "
+                "every executor host, ship an environment with spark.archives, or set PYSPARK_PYTHON to a Python that "
+                "has it."
+            ) from problem
+        yield from enter(pickled, version, payload, accumulator, batches)
+
+    run.__name__ = run.__qualname__ = name
+    return run
