@@ -1,0 +1,134 @@
+"""GPUs, the driver, and the libraries that use them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+from gpujoin.cli.checks import Check, Status, import_check, run_python
+from gpujoin.config import Options
+from gpujoin.errors import BackendUnavailableError, ConfigurationError
+from gpujoin.spark.discovery import Gpu, list_gpus
+from gpujoin.spark.slots import GpuSlots
+
+_OLDEST_CAPABILITY = (7, 0)
+_OLDEST_CUDA = (12, 2)
+_GIB = 1 << 30
+
+GPU_LIBRARIES = (("pylibcudf", "26.10", "26.11"), ("rmm", "26.10", "26.11"), ("cupy", "14.0.1", "15"))
+
+_SELF_TEST = """
+import pyarrow as pa, pylibcudf as plc
+keys = plc.Table([plc.Column.from_arrow(pa.array([1, 2, 3]))])
+left, right = plc.join.inner_join(keys, keys, plc.types.NullEquality.UNEQUAL)
+assert left.size() == 3, f"a join of 3 x 3 rows gave {left.size()} rows instead of 3"
+import cupy
+assert int(cupy.arange(4).sum()) == 6
+print("a join of 3 x 3 rows is right")
+"""
+
+
+def gpu() -> Iterator[Check]:
+    """The GPUs of this machine, and whether cuDF can use them.
+
+    Yields
+    ------
+    Check
+        One row for each GPU, then the driver, the libraries, and a small join on the device.
+    """
+    gpus: tuple[Gpu, ...] = ()
+    try:
+        gpus = list_gpus()
+    except BackendUnavailableError as problem:
+        found, _, advice = str(problem).partition(". ")
+        yield Check("gpu", Status.MISSING, found, advice)
+    for device in gpus:
+        yield _device(device)
+    cuda = driver_cuda_version()
+    if gpus:
+        yield _driver(gpus[0], cuda)
+    extra = "cu12" if cuda is not None and cuda[0] < 13 else "cu13"
+    libraries = [
+        import_check(module, minimum=minimum, below=below, advice=f'pip install "gpujoin[{extra}]"')
+        for module, minimum, below in GPU_LIBRARIES
+    ]
+    yield from libraries
+    if gpus and all(check.status is Status.OK for check in libraries):
+        works, said = run_python(_SELF_TEST, timeout=120)
+        advice = (
+            ""
+            if works
+            else f'Check that the driver fits the installed libraries: pip install "gpujoin[{extra}]"'
+        )
+        yield Check("gpu self test", Status.OK if works else Status.MISSING, said, advice)
+    yield _slots(gpus)
+
+
+def _device(device: Gpu) -> Check:
+    free = device.memory_total - device.memory_used
+    found = (
+        f"{device.name}, {device.memory_total / _GIB:.1f} GiB ({free / _GIB:.1f} free), "
+        f"compute capability {device.compute_capability}"
+    )
+    name = f"gpu {device.index}"
+    capability = tuple(int(part) for part in device.compute_capability.split(".") if part.isdigit())
+    if capability and capability < _OLDEST_CAPABILITY:
+        return Check(
+            name, Status.MISSING, found, "cuDF needs a GPU of compute capability 7.0 (Volta) or newer."
+        )
+    if device.memory_total and free < _GIB:
+        return Check(
+            name, Status.WARNING, found, "Less than 1 GiB is free: see nvidia-smi for who holds the rest."
+        )
+    return Check(name, Status.OK, found)
+
+
+def driver_cuda_version() -> tuple[int, int] | None:
+    """The newest CUDA that the installed driver runs.
+
+    Returns
+    -------
+    tuple of int or None
+        Such as ``(13, 0)``; None when there is no driver.
+    """
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    version = ctypes.c_int(0)
+    if library.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def _driver(device: Gpu, cuda: tuple[int, int] | None) -> Check:
+    if cuda is None:
+        return Check(
+            "driver", Status.MISSING, f"{device.driver_version}, but libcuda.so.1 cannot be loaded",
+            "In a container, give it the driver's compute libraries: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        )  # fmt: skip
+    found = f"{device.driver_version}, CUDA {cuda[0]}.{cuda[1]}"
+    if cuda < _OLDEST_CUDA:
+        return Check(
+            "driver", Status.MISSING, found, "Update the NVIDIA driver to one for CUDA 12.2 or newer."
+        )
+    return Check("driver", Status.OK, found)
+
+
+def _slots(gpus: tuple[Gpu, ...]) -> Check:
+    each = Options().gpu_concurrent_tasks
+    try:
+        slots = GpuSlots(each)
+        held = sum(slots.held(device.index) for device in gpus)
+    except ConfigurationError as problem:
+        found, _, advice = str(problem).partition(". ")
+        return Check("gpu slots", Status.MISSING, found, advice)
+    if not gpus:
+        return Check("gpu slots", Status.OK, f"none without a GPU; lock files would be in {slots.directory}")
+    found = f"{each * len(gpus)}, {held} taken; lock files in {slots.directory}"
+    if each > 1 and any(device.exclusive for device in gpus):
+        return Check(
+            "gpu slots", Status.WARNING, f"{found}, but a GPU admits one process only",
+            "Set spark.gpujoin.gpu.concurrentTasks=1, or nvidia-smi --compute-mode=DEFAULT.",
+        )  # fmt: skip
+    return Check("gpu slots", Status.OK, found)

@@ -1,0 +1,117 @@
+"""Python, the engine's libraries, PySpark and Java."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpujoin.cli.checks import Check, Status, import_check, run_python
+
+JAVA_MINIMUM = 17
+_REINSTALL = "pip install --upgrade gpujoin"
+_SPARK_EXTRA = 'pip install "gpujoin[spark]", or run this with the PySpark of your cluster on PYTHONPATH'
+_JAVA_ADVICE = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
+
+ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.0", "3"), ("pyarrow", "19", None))
+"""Module, oldest version, first version that is too new."""
+
+_SELF_TEST = """
+import pyarrow as pa, gpujoin
+left = pa.table({"k": [1, 2, None], "x": ["a", "b", "c"]})
+right = pa.table({"k": [2, 2, None], "y": [1.0, 2.0, 3.0]})
+rows = gpujoin.join_tables(left, right, on="k", how="left", backend="cpu").num_rows
+assert rows == 4, f"a join of 3 x 3 rows gave {rows} rows instead of 4"
+print("a join of 3 x 3 rows is right")
+"""
+
+
+def engine() -> Iterator[Check]:
+    """Everything without which gpujoin cannot run at all.
+
+    Yields
+    ------
+    Check
+        Python, its libraries, and a small join.
+    """
+    version = platform.python_version()
+    if sys.version_info >= (3, 11):  # noqa: UP036  # a checkout may be run with any Python
+        yield Check("python", Status.OK, f"{version} ({sys.executable})")
+    else:
+        yield Check(
+            "python", Status.MISSING, f"{version}; gpujoin needs 3.11 or newer", "Install a newer Python."
+        )
+    for module, minimum, below in ENGINE_LIBRARIES:
+        yield import_check(module, minimum=minimum, below=below, advice=_REINSTALL)
+    works, said = run_python(_SELF_TEST)
+    yield Check("self test", Status.OK if works else Status.MISSING, said, "" if works else _REINSTALL)
+
+
+def spark() -> Iterator[Check]:
+    """PySpark and the Java it would run on.
+
+    Yields
+    ------
+    Check
+        PySpark, ``SPARK_HOME`` where it is set, and Java.
+    """
+    pyspark = import_check("pyspark", minimum="4.0", below="5", advice=_SPARK_EXTRA)
+    yield pyspark
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        yield _spark_home(Path(home), pyspark)
+    yield java()
+
+
+def _spark_home(home: Path, pyspark: Check) -> Check:
+    version_file = home / "python" / "pyspark" / "version.py"
+    if not version_file.is_file():
+        # A pip-installed PySpark is its own SPARK_HOME.
+        version_file = home / "version.py"
+    if not version_file.is_file():
+        advice = "Unset SPARK_HOME, or set it to a Spark installation."
+        return Check("SPARK_HOME", Status.WARNING, f"{home} holds no PySpark", advice)
+    match = re.search(r'__version__[^"\']*["\']([^"\']+)', version_file.read_text(encoding="utf-8"))
+    version = match[1] if match else "unknown"
+    if pyspark.status is Status.OK and version != pyspark.found:
+        advice = "Install the PySpark of that very version, or unset SPARK_HOME."
+        return Check(
+            "SPARK_HOME", Status.WARNING, f"{home} is Spark {version}, PySpark is {pyspark.found}", advice
+        )
+    return Check("SPARK_HOME", Status.OK, f"{home} (Spark {version})")
+
+
+def java() -> Check:
+    """The Java that Spark would start: ``JAVA_HOME`` if set, else the one on ``PATH``.
+
+    Returns
+    -------
+    Check
+        Named ``java``.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None:
+        return Check("java", Status.MISSING, "JAVA_HOME is not set, and java is not on PATH", _JAVA_ADVICE)
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return Check("java", Status.MISSING, f"{command} cannot be run: {problem}", _JAVA_ADVICE)
+    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
+    if done.returncode != 0 or match is None:
+        said = " ".join((done.stderr + done.stdout).split())[:200]
+        return Check("java", Status.MISSING, f"{command} does not work: {said or 'no message'}", _JAVA_ADVICE)
+    found = f"{match[0].removeprefix('version ').strip(chr(34))} ({command})"
+    if int(match[1]) < JAVA_MINIMUM:
+        return Check("java", Status.MISSING, f"{found}; Spark 4 needs {JAVA_MINIMUM} or newer", _JAVA_ADVICE)
+    modules = subprocess.run(
+        [command, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
+    )
+    if modules.returncode == 0 and "jdk.incubator.vector" not in modules.stdout:
+        return Check("java", Status.MISSING, f"{found} lacks the module jdk.incubator.vector", _JAVA_ADVICE)
+    return Check("java", Status.OK, found)

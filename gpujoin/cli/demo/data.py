@@ -1,0 +1,96 @@
+"""TPC-H tables as Parquet files, written once for each scale by ``tpchgen-cli``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gpujoin.errors import ConfigurationError, GpuJoinError
+
+TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
+
+
+def cache_directory() -> Path:
+    """Where generated data is kept: ``$GPUJOIN_CACHE``, else ``gpujoin`` in the user's cache folder.
+
+    Returns
+    -------
+    pathlib.Path
+        It need not exist yet.
+    """
+    given = os.environ.get("GPUJOIN_CACHE")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gpujoin"
+
+
+def tpch_directory(scale: float, cache: Path | None = None) -> Path:
+    """The TPC-H tables of one scale; written first where they are not there yet.
+
+    Parameters
+    ----------
+    scale : float
+        Scale factor; 1 is about 1 GB of text, some 300 MB of Parquet.
+    cache : pathlib.Path, optional
+        Folder of all scales; by default :func:`cache_directory`.
+
+    Returns
+    -------
+    pathlib.Path
+        Holds ``<table>.parquet`` for each of :data:`TABLES`. It appears whole or not at all.
+
+    Raises
+    ------
+    ConfigurationError
+        The scale is absurd, or the generator is not installed.
+    GpuJoinError
+        The generator failed.
+    """
+    if not 0.001 <= scale <= 1000:
+        raise ConfigurationError(f"scale is {scale:g}; give one between 0.001 and 1000, such as 0.1.")
+    cache = cache or cache_directory()
+    target = cache / f"tpch-{scale:g}"
+    if target.is_dir():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=cache))
+    try:
+        _generate(scale, partial)
+        partial.chmod(0o755)
+        try:
+            partial.rename(target)
+        except OSError:
+            # Another process was faster; its tables are the same.
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _generate(scale: float, into: Path) -> None:
+    command = [_generator(), "parquet", f"--scale-factor={scale:g}", f"--output-dir={into}", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        raise GpuJoinError(
+            f"tpchgen-cli could not write TPC-H data at scale {scale:g} into {into.parent}: {said}"
+        )
+    missing = [table for table in TABLES if not (into / f"{table}.parquet").is_file()]
+    if missing:
+        raise GpuJoinError(
+            f"tpchgen-cli wrote no file for {', '.join(missing)}. Is another program of that name on PATH?"
+        )
+
+
+def _generator() -> str:
+    beside = Path(sys.executable).parent / "tpchgen-cli"
+    found = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
+    if found is None:
+        raise ConfigurationError('tpchgen-cli is not installed. Run: pip install "gpujoin[demo]"')
+    return found

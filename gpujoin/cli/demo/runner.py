@@ -1,0 +1,294 @@
+"""Runs the demo's joins: check first, which also warms up, then time both ways into the same sink."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpujoin.cli.checks import Status, import_check
+from gpujoin.cli.checks.software import java
+from gpujoin.cli.demo.check import Comparison, compare, parquet
+from gpujoin.cli.demo.data import TABLES, tpch_directory
+from gpujoin.cli.demo.joins import JOINS, DemoJoin
+from gpujoin.cli.demo.show import Progress, progress, table
+from gpujoin.errors import BackendUnavailableError, ConfigurationError
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import DataFrame, SparkSession
+
+_STEPS_PER_JOIN = 4
+_HEADER = ("join", "type", "strategy", "backend", "rows", "seconds here", "seconds in Spark", "result equal")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one join.
+
+    Attributes
+    ----------
+    join : DemoJoin
+        Which.
+    strategy, backend : str
+        What the planner chose.
+    rows : int
+        Rows of the result.
+    seconds, spark_seconds : float
+        Time of ``gpu_join`` and of Spark's own join, every row into a sink that drops it.
+    differences : tuple of str
+        What differs from Spark or DuckDB; empty when all are equal.
+    reasons : tuple of str
+        Why a join was left to Spark, if it was.
+    """
+
+    join: DemoJoin
+    strategy: str
+    backend: str
+    rows: int
+    seconds: float
+    spark_seconds: float
+    differences: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], only: str) -> int:
+    """Run, check, time and show the joins.
+
+    Parameters
+    ----------
+    scale : float
+        TPC-H scale factor.
+    backend : str
+        ``"auto"``, ``"cpu"`` or ``"gpu"``.
+    master : str
+        Spark master.
+    conf : sequence of str
+        Spark settings, ``key=value``.
+    only : str
+        Run only joins whose title or type holds this text.
+
+    Returns
+    -------
+    int
+        0 if every result is equal, 1 if not.
+
+    Raises
+    ------
+    ConfigurationError
+        An argument makes no sense.
+    BackendUnavailableError
+        PySpark, Java, DuckDB or the data generator is missing.
+    """
+    joins = [join for join in JOINS if only.lower() in f"{join.title} {join.how}".lower()]
+    if not joins:
+        titles = ", ".join(repr(join.title) for join in JOINS)
+        raise ConfigurationError(f"no join's title or type holds {only!r}. Titles: {titles}.")
+    settings = _settings(conf)
+    _require()
+    data = tpch_directory(scale)
+    # Beside the tables, because executors in other containers or on other machines see that folder too.
+    work = Path(tempfile.mkdtemp(prefix=".demo-", dir=data.parent))
+    try:
+        spark = _session(master, settings)
+        try:
+            outcomes = _run_all(spark, joins, data, work, backend)
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    print(_report(outcomes, scale))
+    return 1 if any(outcome.differences for outcome in outcomes) else 0
+
+
+def _settings(conf: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for entry in conf:
+        key, separator, value = entry.partition("=")
+        if not separator or not key:
+            raise ConfigurationError(f"--conf {entry!r} is not of the form KEY=VALUE.")
+        settings[key] = value
+    return settings
+
+
+def _require() -> None:
+    install = 'pip install "gpujoin[demo]"'
+    checks = (
+        import_check("pyspark", minimum="4.0", below="5", advice=install),
+        import_check("duckdb", minimum="1.5", below="2", advice=install),
+        import_check("tqdm", minimum="4.66", below=None, advice=install),
+        java(),
+    )
+    missing = [check for check in checks if check.status is Status.MISSING]
+    if missing:
+        raise BackendUnavailableError(
+            "; ".join(f"{check.name}: {check.found}. {check.advice}" for check in missing)
+        )
+
+
+def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # The table says all that the demo has to say.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    cores = os.cpu_count() or 1
+    quiet = Path(__file__).with_name("log4j2.properties")
+    defaults = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.memory": "2g",
+        "spark.gpujoin.fallback": "silent",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        # Without it, workers run the first python3 on PATH, which need not be this environment's.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("gpujoin demo").master(master)
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _run_all(
+    spark: SparkSession, joins: Sequence[DemoJoin], data: Path, work: Path, backend: str
+) -> list[Outcome]:
+    import duckdb
+
+    tables = {name: spark.read.parquet(str(data / f"{name}.parquet")) for name in TABLES}
+    outcomes = []
+    with duckdb.connect() as connection, progress(_STEPS_PER_JOIN * len(joins)) as shown:
+        connection.execute(f"SET temp_directory = '{work / 'duckdb'}'")
+        for name in TABLES:
+            file = str(data / f"{name}.parquet").replace("'", "''")
+            connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{file}')")
+        for number, join in enumerate(joins, start=1):
+            try:
+                outcome = _run_one(join, tables, connection, work / str(number), backend, shown)
+            except Exception as problem:  # noqa: BLE001  # one join that fails is a finding; the others still run
+                outcome = _failed(join, problem)
+            outcomes.append(outcome)
+            verdict = "NOT EQUAL" if outcome.differences else "equal"
+            shown.line(f"[{number}/{len(joins)}] {join.title} ({join.how}): {outcome.rows:,} rows, {verdict}")
+            for difference in outcome.differences:
+                shown.line(f"    {difference}")
+    return outcomes
+
+
+def _run_one(
+    join: DemoJoin,
+    tables: Mapping[str, DataFrame],
+    connection: duckdb.DuckDBPyConnection,
+    work: Path,
+    backend: str,
+    shown: Progress,
+) -> Outcome:
+    from gpujoin import explain, gpu_join
+
+    def ours() -> DataFrame:
+        left, right, on = join.sides(tables)
+        return gpu_join(left, right, on, join.how, strategy=join.strategy, backend=backend)
+
+    def theirs() -> DataFrame:
+        left, right, on = join.sides(tables)
+        return left.join(right, on, join.how)
+
+    shown.step(f"{join.title}: gpu_join")
+    frame = ours()
+    chosen = explain(frame).joins[0]
+    strategy = _text(chosen.strategy)
+    _write(frame, work / "ours")
+    shown.step(f"{join.title}: Spark and DuckDB")
+    _write(theirs(), work / "spark")
+    by_spark = compare(connection, parquet(work / "ours"), parquet(work / "spark"))
+    by_duckdb = compare(connection, parquet(work / "ours"), f"({join.sql})")
+    differences = (
+        *_schema_differences(frame, theirs()),
+        *_named("Spark", by_spark),
+        *_named("DuckDB", by_duckdb),
+    )
+    shutil.rmtree(work)
+    shown.step(f"{join.title}: gpu_join, timed")
+    seconds = _seconds(ours)
+    shown.step(f"{join.title}: Spark, timed")
+    spark_seconds = _seconds(theirs)
+    return Outcome(
+        join=join,
+        strategy=strategy,
+        backend=_text(chosen.backend),
+        rows=by_spark.rows,
+        seconds=seconds,
+        spark_seconds=spark_seconds,
+        differences=differences,
+        reasons=tuple(str(reason) for reason in chosen.reasons) if strategy == "spark" else (),
+    )
+
+
+def _failed(join: DemoJoin, problem: Exception) -> Outcome:
+    lines = [line for line in str(problem).splitlines() if line.strip()] or [""]
+    # What a Python worker says ends with its exception; what the JVM says begins with it.
+    telling = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
+    said = f"failed with {type(problem).__name__}: {telling}"
+    return Outcome(join, join.strategy, "-", 0, 0.0, 0.0, differences=(said,), reasons=())
+
+
+def _text(choice: object) -> str:
+    return str(choice.value if isinstance(choice, Enum) else choice)
+
+
+def _write(frame: DataFrame, path: Path) -> None:
+    frame.write.parquet(str(path), compression="none")
+
+
+def _seconds(make: Callable[[], DataFrame]) -> float:
+    started = time.perf_counter()
+    make().write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - started
+
+
+def _schema_differences(ours: DataFrame, theirs: DataFrame) -> tuple[str, ...]:
+    if ours.schema == theirs.schema:
+        return ()
+    return (f"schema {ours.schema.simpleString()} instead of Spark's {theirs.schema.simpleString()}",)
+
+
+def _named(other: str, comparison: Comparison) -> tuple[str, ...]:
+    counts: tuple[str, ...] = ()
+    if comparison.rows != comparison.other_rows:
+        counts = (f"{comparison.rows} rows instead of {other}'s {comparison.other_rows}",)
+    return (*counts, *(f"against {other}: {difference}" for difference in comparison.differences))
+
+
+def _report(outcomes: Sequence[Outcome], scale: float) -> str:
+    rows = [
+        (
+            outcome.join.title,
+            outcome.join.how,
+            outcome.strategy,
+            outcome.backend,
+            f"{outcome.rows:,}",
+            f"{outcome.seconds:.2f}",
+            f"{outcome.spark_seconds:.2f}",
+            "NO" if outcome.differences else "yes",
+        )
+        for outcome in outcomes
+    ]
+    equal = sum(not outcome.differences for outcome in outcomes)
+    lines = [
+        f"\nTPC-H scale {scale:g}; every row of every result compared with Spark's own join and with DuckDB\n",
+        table(_HEADER, rows, right=(4, 5, 6)),
+        "",
+    ]
+    for outcome in outcomes:
+        lines += [f"{outcome.join.title} was left to Spark: {reason}" for reason in outcome.reasons]
+    lines.append(f"{equal} of {len(outcomes)} results equal")
+    return "\n".join(lines)

@@ -1,0 +1,164 @@
+"""``gpujoin doctor``: what is usable on this machine, and what to do about what is not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpujoin._version import __version__
+from gpujoin.cli.checks import Check, Probe, Status
+from gpujoin.cli.checks.gpu import gpu
+from gpujoin.cli.checks.host import host
+from gpujoin.cli.checks.software import engine, spark
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+PROBES: tuple[tuple[str, Probe], ...] = (("engine", engine), ("spark", spark), ("gpu", gpu), ("host", host))
+"""Groups of the report, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings.
+
+    Attributes
+    ----------
+    groups : tuple of (str, tuple of Check)
+        Findings by group, in the order of the report.
+    """
+
+    groups: tuple[tuple[str, tuple[Check, ...]], ...]
+
+    def usable(self, group: str) -> bool:
+        """Whether every check of the group is usable; ``spark`` and ``gpu`` need the engine too.
+
+        Parameters
+        ----------
+        group : str
+            ``"engine"``, ``"spark"`` or ``"gpu"``.
+
+        Returns
+        -------
+        bool
+            True if joins can run there.
+        """
+        found = dict(self.groups)
+        return all(check.status is not Status.MISSING for name in ("engine", group) for check in found[name])
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for machines; keys and values are stable within a minor version.
+
+        Returns
+        -------
+        dict
+            Ready for :func:`json.dumps`.
+        """
+        return {
+            "version": __version__,
+            "usable": {group: self.usable(group) for group in ("engine", "spark", "gpu")},
+            "checks": [
+                {
+                    "group": group,
+                    "name": check.name,
+                    "status": check.status.value,
+                    "found": check.found,
+                    "advice": check.advice,
+                }
+                for group, checks in self.groups
+                for check in checks
+            ],
+        }
+
+    def as_text(self) -> str:
+        """The report for people.
+
+        Returns
+        -------
+        str
+            Several lines; advice stands under the finding it is for.
+        """
+        width = max(len(check.name) for _, checks in self.groups for check in checks)
+        lines = [f"gpujoin {__version__}"]
+        for group, checks in self.groups:
+            lines += ["", group]
+            for check in checks:
+                lines.append(f"  {check.status.value:<8} {check.name:<{width}}  {check.found}")
+                if check.advice:
+                    lines.append(f"  {'':<8} {'':<{width}}  -> {check.advice}")
+        return "\n".join([*lines, "", self._verdict()])
+
+    def _verdict(self) -> str:
+        if not self.usable("engine"):
+            return "gpujoin cannot run here: mend what is missing under engine."
+        where = ["on the CPU", *(["on the GPU"] if self.usable("gpu") else [])]
+        spark_too = "with and without Spark" if self.usable("spark") else "without Spark only"
+        return f"gpujoin can run here, {' and '.join(where)}, {spark_too}."
+
+
+def examine(probes: Sequence[tuple[str, Probe]] = PROBES) -> Report:
+    """Look at everything. Never raises: a probe that fails is a finding.
+
+    Parameters
+    ----------
+    probes : sequence of (str, Probe)
+        Groups and what finds their checks.
+
+    Returns
+    -------
+    Report
+        All findings.
+    """
+    return Report(tuple((group, tuple(_examine_group(group, probe))) for group, probe in probes))
+
+
+def _examine_group(group: str, probe: Probe) -> list[Check]:
+    checks: list[Check] = []
+    try:
+        for check in probe():
+            checks.append(check)  # noqa: PERF402  # what was found before a failure is kept
+    except Exception as problem:  # noqa: BLE001  # the report must come out whatever a machine is like
+        found = f"{type(problem).__name__}: {problem}"
+        checks.append(
+            Check(f"{group} checks", Status.MISSING, found, "Report this as a bug of gpujoin doctor.")
+        )
+    return checks
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``doctor`` to the command line.
+
+    Parameters
+    ----------
+    commands : argparse._SubParsersAction
+        The subcommands of ``gpujoin``.
+    """
+    parser = commands.add_parser(
+        "doctor",
+        help="say what is usable here, and what to do about what is not",
+        description="Say what is usable here, and what to do about what is not. "
+        "Exit status 0 if gpujoin can run at all (on the CPU), 1 if not.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine, print, and judge.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        With ``json``, a flag.
+
+    Returns
+    -------
+    int
+        0 if gpujoin can run at all, 1 if not.
+    """
+    report = examine()
+    print(json.dumps(report.as_json(), indent=2) if arguments.json else report.as_text())
+    return 0 if report.usable("engine") else 1

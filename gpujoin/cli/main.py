@@ -1,0 +1,64 @@
+"""The shell around the subcommands: arguments in, exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gpujoin._version import __version__
+from gpujoin.cli import demo, doctor
+from gpujoin.errors import GpuJoinError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line.
+
+    Returns
+    -------
+    argparse.ArgumentParser
+        Its result carries ``run``, a function from the parsed arguments to the exit status.
+    """
+    parser = argparse.ArgumentParser(
+        prog="gpujoin", description="Spark's joins on GPUs, with a fast CPU fallback."
+    )
+    parser.add_argument("--version", action="version", version=f"gpujoin {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    demo.add_parser(commands)
+    doctor.add_parser(commands)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(run=_print_version)
+    return parser
+
+
+def _print_version(arguments: argparse.Namespace) -> int:  # noqa: ARG001
+    print(__version__)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; the entry point of ``gpujoin``.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Command line without the program's name; by default that of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0 for success, 1 for failure, 2 for wrong usage, 130 when interrupted.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except GpuJoinError as problem:
+        print(f"gpujoin: {problem}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of a pipe such as `| head` has gone; nothing is left to say.
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        print("gpujoin: interrupted", file=sys.stderr)
+        return 130

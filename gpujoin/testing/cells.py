@@ -1,0 +1,156 @@
+"""Arrow values as plain Python values, exactly: the language in which the oracle and the comparison work.
+
+PyArrow's own ``to_pylist`` cannot say a timestamp in the year 200000, a nanosecond, or the bits of a NaN.
+"""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+Cell = Any
+"""``None``, bool, int, float, Decimal, str, bytes, or a tuple of cells."""
+
+
+def cells(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[Cell]:
+    """Convert a column to plain, hashable Python values.
+
+    Dates become days, times, timestamps and durations become integers in the unit of their type, month-day-nano
+    intervals triples, lists and structs tuples of cells, maps tuples of ``(key, value)`` pairs in stored order.
+    Dictionary-encoded, run-end encoded and extension columns count as their values.
+
+    Parameters
+    ----------
+    values : pyarrow.Array or pyarrow.ChunkedArray
+        Any type.
+
+    Returns
+    -------
+    list
+        One cell a row; ``None`` is null.
+
+    Raises
+    ------
+    NotImplementedError
+        If the type is not one that Spark or this package can produce.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        return [cell for chunk in values.chunks for cell in cells(chunk)]
+    return _reader(values.type)(values)
+
+
+def float_bits(value: float) -> int:
+    """Give the 64 bits of a double: what tells NaNs and zeros apart."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits
+
+
+def _reader(dtype: pa.DataType) -> Callable[[Any], list[Cell]]:
+    for test, reader in _READERS:
+        if test(dtype):
+            return reader
+    raise NotImplementedError(f"no plain Python values for columns of type {dtype}")
+
+
+def _plain(values: Any) -> list[Cell]:
+    listed: list[Cell] = values.to_pylist()
+    return listed
+
+
+def _storage(values: Any) -> list[Cell]:
+    return cells(values.storage)
+
+
+def _decoded(values: Any) -> list[Cell]:
+    vocabulary = cells(values.dictionary)
+    return [None if i is None else vocabulary[i] for i in values.indices.to_pylist()]
+
+
+def _run_ends(values: Any) -> list[Cell]:
+    runs = cells(values.values)
+    return [runs[values.find_physical_offset() + i] for i in _physical(values)]
+
+
+def _physical(values: Any) -> list[int]:
+    ends = values.run_ends.to_pylist()[values.find_physical_offset() :]
+    where: list[int] = []
+    run = 0
+    for row in range(values.offset, values.offset + len(values)):
+        while ends[run] <= row:
+            run += 1
+        where.append(run)
+    return where
+
+
+def _whole_32(values: Any) -> list[Cell]:
+    return _plain(values.view(pa.int32()))
+
+
+def _whole_64(values: Any) -> list[Cell]:
+    return _plain(values.view(pa.int64()))
+
+
+def _interval(values: Any) -> list[Cell]:
+    return [None if v is None else (v.months, v.days, v.nanoseconds) for v in values.to_pylist()]
+
+
+def _struct(values: Any) -> list[Cell]:
+    valid = values.is_valid().to_pylist()
+    fields = [cells(values.field(i)) for i in range(values.type.num_fields)]
+    return [tuple(f[row] for f in fields) if ok else None for row, ok in enumerate(valid)]
+
+
+def _list(values: Any) -> list[Cell]:
+    return [None if not s.is_valid else tuple(cells(s.values)) for s in values]
+
+
+def _map(values: Any) -> list[Cell]:
+    entries: list[Cell] = []
+    for scalar in values:
+        if not scalar.is_valid:
+            entries.append(None)
+            continue
+        pairs = scalar.values
+        entries.append(tuple(zip(cells(pairs.field(0)), cells(pairs.field(1)), strict=True)))
+    return entries
+
+
+_Test = Callable[[pa.DataType], bool]
+
+
+def _any(*tests: _Test) -> _Test:
+    return lambda dtype: any(test(dtype) for test in tests)
+
+
+_READERS: Sequence[tuple[_Test, Callable[[Any], list[Cell]]]] = (
+    (lambda dtype: isinstance(dtype, pa.BaseExtensionType), _storage),
+    (pat.is_dictionary, _decoded),
+    (pat.is_run_end_encoded, _run_ends),
+    (_any(pat.is_null, pat.is_boolean, pat.is_integer, pat.is_floating), _plain),
+    (_any(pat.is_string, pat.is_large_string, pat.is_string_view), _plain),
+    (_any(pat.is_binary, pat.is_large_binary, pat.is_binary_view, pat.is_fixed_size_binary), _plain),
+    (pat.is_decimal, _plain),
+    (_any(pat.is_date32, pat.is_time32), _whole_32),
+    (_any(pat.is_date64, pat.is_time64, pat.is_timestamp, pat.is_duration), _whole_64),
+    (pat.is_interval, _interval),
+    (pat.is_struct, _struct),
+    (pat.is_map, _map),
+    (
+        _any(
+            pat.is_list,
+            pat.is_large_list,
+            pat.is_fixed_size_list,
+            pat.is_list_view,
+            pat.is_large_list_view,
+        ),
+        _list,
+    ),
+)
+
+EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
+"""A decimal context in which nothing that 38-digit operands give is rounded."""

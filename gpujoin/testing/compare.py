@@ -1,0 +1,150 @@
+"""Equality of tables as multisets of rows, which cannot hold by accident."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from gpujoin.testing.cells import Cell, cells, float_bits
+
+
+class Zeros(Enum):
+    """Whether -0.0 and 0.0 are the same value."""
+
+    SAME = "same"
+    DISTINCT = "distinct"
+
+
+def assert_same_rows(
+    actual: pa.Table,
+    expected: pa.Table,
+    *,
+    zeros: Zeros = Zeros.DISTINCT,
+    allow_empty: bool = False,
+    check_types: bool = True,
+    check_nullability: bool = False,
+    context: str = "",
+) -> None:
+    """Check that two tables hold the same rows, each as often, in any order.
+
+    All columns take part, by position. NaN equals NaN whatever its bits, null equals only null, and a null list,
+    struct or map differs from an empty one and from one of nulls.
+
+    Parameters
+    ----------
+    actual, expected : pyarrow.Table
+        Any types. Without columns the row counts are compared.
+    zeros : Zeros
+        Whether -0.0 and 0.0 are told apart, at any depth.
+    allow_empty : bool
+        Two empty tables fail unless this is set: a test that compares nothing shows nothing.
+    check_types : bool
+        Whether column types must be identical; else values are compared as they are, so that for example an int32
+        column may equal an int64 one, and a dictionary-encoded column its values.
+    check_nullability : bool
+        Whether the fields' ``nullable`` must agree too.
+    context : str
+        Told at the head of a failure: the seed, the case.
+
+    Raises
+    ------
+    AssertionError
+        With row counts and the first rows that one table has more often than the other.
+    """
+    head = f"{context}\n" if context else ""
+    _same_schema(actual.schema, expected.schema, head, check_types, check_nullability)
+    if actual.num_rows == 0 and expected.num_rows == 0:
+        if not allow_empty:
+            raise AssertionError(f"{head}both tables are empty: pass allow_empty=True if that is meant")
+        return
+    if not expected.schema.names:
+        if actual.num_rows != expected.num_rows:
+            raise AssertionError(f"{head}{actual.num_rows} rows of no columns, expected {expected.num_rows}")
+        return
+    mine, theirs = row_counts(actual, zeros=zeros), row_counts(expected, zeros=zeros)
+    if mine == theirs:
+        return
+    lines = [
+        f"{head}the tables hold different rows: {actual.num_rows} actual, {expected.num_rows} expected",
+        f"columns: {', '.join(f'{f.name} {f.type}' for f in expected.schema)}",
+        *_difference("missing", theirs - mine),
+        *_difference("unexpected", mine - theirs),
+    ]
+    raise AssertionError("\n".join(lines))
+
+
+def row_counts(table: pa.Table, *, zeros: Zeros = Zeros.DISTINCT) -> Counter[tuple[Cell, ...]]:
+    """How often each row occurs, as a counter of tuples of hashable values.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With at least one column.
+    zeros : Zeros
+        Whether -0.0 and 0.0 are told apart.
+    """
+    columns = [[_hashable(cell, zeros) for cell in cells(column)] for column in table.columns]
+    return Counter(zip(*columns, strict=True))
+
+
+class _Float(float):
+    """A float that equals by bits, so that a counter tells NaNs and zeros as wanted, and prints as itself."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and float_bits(self) == float_bits(other)
+
+    __hash__ = float.__hash__
+
+
+class _Nan:
+    def __repr__(self) -> str:
+        return "nan"
+
+
+_NAN = _Nan()
+
+
+def _hashable(cell: Cell, zeros: Zeros) -> Cell:
+    if isinstance(cell, tuple):
+        return tuple(_hashable(item, zeros) for item in cell)
+    if isinstance(cell, bool):
+        return cell
+    if isinstance(cell, float):
+        if cell != cell:
+            return _NAN
+        return _Float(cell) if zeros is Zeros.DISTINCT else cell + 0.0
+    return cell
+
+
+def _same_schema(
+    actual: pa.Schema, expected: pa.Schema, head: str, check_types: bool, check_nullability: bool
+) -> None:
+    if actual.names != expected.names:
+        raise AssertionError(f"{head}columns {actual.names}, expected {expected.names}")
+    for mine, theirs in zip(actual, expected, strict=True):
+        if check_types and not mine.type.equals(theirs.type):
+            raise AssertionError(f"{head}column {mine.name!r} has type {mine.type}, expected {theirs.type}")
+        if check_nullability and mine.nullable is not theirs.nullable:
+            raise AssertionError(
+                f"{head}column {mine.name!r} has nullable={mine.nullable}, expected {theirs.nullable}"
+            )
+
+
+def _difference(what: str, rows: Counter[Any], most: int = 8) -> list[str]:
+    total = rows.total()
+    shown = sorted(rows.items(), key=lambda item: repr(item[0]))[:most]
+    lines = [f"{what}: {total} row{'' if total == 1 else 's'}"] if total else []
+    lines += [f"  {count} × {_short(row)}" for row, count in shown]
+    if len(rows) > most:
+        lines.append(f"  … and {len(rows) - most} other rows")
+    return lines
+
+
+def _short(row: tuple[Cell, ...]) -> str:
+    text = repr(row)
+    return text if len(text) <= 400 else f"{text[:300]} … {text[-80:]}"

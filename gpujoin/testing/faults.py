@@ -1,0 +1,282 @@
+"""Backends that run out of memory when told to, to prove that joins survive it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import AnyBackend, BackendName, Build, PairSlice, Probe
+from gpujoin.model.expressions import Expression
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+
+ALLOCATING = frozenset(
+    {
+        "from_arrow", "to_arrow", "build", "probe", "matched", "lookup", "slices", "mark_build", "gather",
+        "gathered_bytes", "evaluate", "filter_map", "selection", "marks", "mark", "indices_from_host",
+        "mask_from_host",
+    }
+)  # fmt: skip
+"""The operations that may take memory, and hence run out of it: all but those that copy to the host."""
+
+
+class FaultyBackend:
+    """A backend that works, except that chosen operations raise :class:`~gpujoin.errors.DeviceMemoryError`.
+
+    An operation fails before it does anything, so it leaves no trace, as the protocol demands. Calls are counted from
+    1 over all threads, those of builds and probes made by this backend included.
+
+    Parameters
+    ----------
+    inner : Backend
+        What does the work.
+    at : collection of int
+        Numbers of the calls that fail.
+    every : int, optional
+        Each call whose number this divides fails.
+    after : int, optional
+        All calls past this number fail: a device that stays full.
+    max_rows : int, optional
+        Gathering, evaluating or building more rows than this fails.
+    max_bytes : int, optional
+        Taking in or gathering more bytes than this fails.
+    operations : collection of str
+        Which operations count; see :data:`ALLOCATING`.
+
+    Attributes
+    ----------
+    calls : collections.Counter
+        How often each operation was called.
+    faults : int
+        How many calls failed.
+    """
+
+    def __init__(
+        self,
+        inner: AnyBackend,
+        *,
+        at: Collection[int] = (),
+        every: int | None = None,
+        after: int | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        operations: Collection[str] = ALLOCATING,
+    ) -> None:
+        self.inner = inner
+        self.at = frozenset(at)
+        self.every = every
+        self.after = after
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self.operations = frozenset(operations)
+        self.calls: Counter[str] = Counter()
+        self.faults = 0
+        self._lock = threading.Lock()
+
+    @property
+    def total_calls(self) -> int:
+        """How many counted operations were called."""
+        return self.calls.total()
+
+    def check(self, operation: str, rows: int = 0, nbytes: Callable[[], int] | None = None) -> None:
+        """Count a call, and fail it if it is its turn.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If a fault is due.
+        """
+        if operation not in self.operations:
+            return
+        over = (self.max_rows is not None and rows > self.max_rows) or (
+            self.max_bytes is not None and nbytes is not None and nbytes() > self.max_bytes
+        )
+        with self._lock:
+            self.calls[operation] += 1
+            number = self.calls.total()
+            due = (
+                over
+                or number in self.at
+                or (self.every is not None and number % self.every == 0)
+                or (self.after is not None and number > self.after)
+            )
+            self.faults += due
+        if due:
+            raise DeviceMemoryError(f"injected at call {number}: {operation} of {rows} rows")
+
+    # -- the protocol ----------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> BackendName:
+        """The inner backend's."""
+        return self.inner.name
+
+    @property
+    def threads(self) -> int:
+        """The inner backend's."""
+        return self.inner.threads
+
+    @property
+    def morsel_rows(self) -> int:
+        """The inner backend's."""
+        return self.inner.morsel_rows
+
+    def can_gather(self, dtype: pa.DataType) -> bool:
+        """As the inner backend."""
+        return self.inner.can_gather(dtype)
+
+    def can_evaluate(self, condition: Expression) -> bool:
+        """As the inner backend."""
+        return self.inner.can_evaluate(condition)
+
+    def frame_rows(self, frame: Any) -> int:
+        """As the inner backend."""
+        return self.inner.frame_rows(frame)
+
+    def frame_bytes(self, frame: Any) -> int:
+        """As the inner backend."""
+        return self.inner.frame_bytes(frame)
+
+    def from_arrow(self, table: pa.Table) -> Any:
+        """As the inner backend, or a fault."""
+        self.check("from_arrow", table.num_rows, lambda: table.nbytes)
+        return self.inner.from_arrow(table)
+
+    def to_arrow(self, frame: Any, schema: pa.Schema) -> pa.RecordBatch:
+        """As the inner backend, or a fault."""
+        self.check("to_arrow")
+        return self.inner.to_arrow(frame, schema)
+
+    def build(self, keys: Any) -> Build[Any, Any]:
+        """As the inner backend, or a fault."""
+        self.check("build", self.inner.frame_rows(keys), lambda: self.inner.frame_bytes(keys))
+        return _FaultyBuild(self.inner.build(keys), self)
+
+    def gather(self, frame: Any, rows: RowMap) -> Any:
+        """As the inner backend, or a fault."""
+        self.check("gather", rows.length, lambda: self._gathered(frame, rows))
+        return self.inner.gather(frame, rows)
+
+    def _gathered(self, frame: Any, rows: RowMap) -> int:
+        frame_rows = max(self.inner.frame_rows(frame), 1)
+        return max(
+            sum(self.inner.gathered_bytes(frame, rows)),
+            self.inner.frame_bytes(frame) * rows.length // frame_rows,
+        )
+
+    def gathered_bytes(self, frame: Any, rows: RowMap) -> tuple[int, ...]:
+        """As the inner backend, or a fault."""
+        self.check("gathered_bytes")
+        return self.inner.gathered_bytes(frame, rows)
+
+    def evaluate(self, condition: Expression, left: Any, right: Any, length: int) -> Any:
+        """As the inner backend, or a fault."""
+        self.check("evaluate", length)
+        return self.inner.evaluate(condition, left, right, length)
+
+    def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
+        """As the inner backend, or a fault."""
+        self.check("filter_map")
+        return self.inner.filter_map(rows, mask)
+
+    def selection(self, mask: Any, value: bool) -> RowMap:
+        """As the inner backend, or a fault."""
+        self.check("selection")
+        return self.inner.selection(mask, value)
+
+    def marks(self, length: int) -> Any:
+        """As the inner backend, or a fault."""
+        self.check("marks", length)
+        return self.inner.marks(length)
+
+    def mark(self, marks: Any, rows: RowMap) -> None:
+        """As the inner backend, or a fault."""
+        self.check("mark")
+        self.inner.mark(marks, rows)
+
+    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
+        """As the inner backend, or a fault."""
+        self.check("indices_to_host")
+        return self.inner.indices_to_host(rows)
+
+    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
+        """As the inner backend, or a fault."""
+        self.check("indices_from_host", len(indices))
+        return self.inner.indices_from_host(indices, out_of_bounds)
+
+    def mask_to_host(self, mask: Any) -> npt.NDArray[np.bool_]:
+        """As the inner backend, or a fault."""
+        self.check("mask_to_host")
+        return self.inner.mask_to_host(mask)
+
+    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Any:
+        """As the inner backend, or a fault."""
+        self.check("mask_from_host", len(mask))
+        return self.inner.mask_from_host(mask)
+
+
+class _FaultyBuild:
+    """The inner backend's build, whose probes can fail."""
+
+    def __init__(self, inner: Build[Any, Any], owner: FaultyBackend) -> None:
+        self._inner = inner
+        self._owner = owner
+
+    @property
+    def rows(self) -> int:
+        return self._inner.rows
+
+    @property
+    def unique(self) -> bool:
+        return self._inner.unique
+
+    @property
+    def algorithm(self) -> str:
+        return self._inner.algorithm
+
+    @property
+    def nbytes(self) -> int:
+        return self._inner.nbytes
+
+    def probe(self, keys: Any) -> Probe[Any]:
+        self._owner.check("probe", self._owner.inner.frame_rows(keys))
+        return _FaultyProbe(self._inner.probe(keys), self._owner)
+
+
+class _FaultyProbe:
+    """The inner backend's probe, whose operations can fail."""
+
+    def __init__(self, inner: Probe[Any], owner: FaultyBackend) -> None:
+        self._inner = inner
+        self._owner = owner
+
+    @property
+    def rows(self) -> int:
+        return self._inner.rows
+
+    @property
+    def pairs(self) -> int:
+        return self._inner.pairs
+
+    def matched(self) -> Any:
+        self._owner.check("matched", self._inner.rows)
+        return self._inner.matched()
+
+    def lookup(self) -> Indices:
+        self._owner.check("lookup", self._inner.rows)
+        return self._inner.lookup()
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        for part in self._inner.slices(max_pairs):
+            self._owner.check("slices", part.length)
+            yield part
+
+    def mark_build(self, marks: Any) -> None:
+        self._owner.check("mark_build")
+        self._inner.mark_build(marks)
