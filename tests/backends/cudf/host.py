@@ -1,0 +1,326 @@
+"""The device backend's own code over NumPy and PyArrow: what it does with CuPy, without a device."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf import rowmaps
+from gpujoin.backends.cudf.arrays import ArrayOps
+from gpujoin.backends.cudf.evaluate import Evaluator, Text
+from gpujoin.backends.cudf.index import Coded, Index, IndexProbe
+from gpujoin.backends.cudf.keys import pack
+from gpujoin.backends.cudf.offers import can_evaluate
+from gpujoin.backends.cudf.storage import restore, storage_type, store
+from gpujoin.backends.cudf.values import Value, in_words
+from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import ColumnRef, Expression, Function
+from gpujoin.model.jointype import Side
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+from gpujoin.model.types import logical
+from gpujoin.testing.cells import cells
+
+
+def take(column: Any, rows: pa.Array) -> Any:
+    """Some rows of an array of any type; PyArrow cannot do views."""
+    large = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(column.type)
+    return column.take(rows) if large is None else column.cast(large).take(rows).cast(column.type)
+
+
+def _stable_argsort(values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    return np.argsort(values, kind="stable").astype(np.int32)
+
+
+HOST = ArrayOps(np, _stable_argsort)
+
+
+def device_arrays() -> ArrayOps:
+    """The same on CuPy, with CuPy's own sort.
+
+    Raises
+    ------
+    RuntimeError
+        If CuPy is missing or there is no device.
+    """
+    try:
+        import cupy
+
+        cupy.zeros(1)
+    except Exception as problem:
+        raise RuntimeError(f"no device for CuPy: {problem}") from problem
+
+    def order(values: Any) -> Any:
+        return cupy.argsort(values, kind="stable").astype(cupy.int32)
+
+    return ArrayOps(cupy, order)
+
+
+def entered() -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class HostKeys:
+    """Key columns in Arrow; hashes of ``bits`` bits, so that few bits force collisions."""
+
+    table: pa.Table
+    bits: int = 63
+    colliding_seeds: int = 0
+    ops: ArrayOps = HOST
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.table.nbytes)
+
+    @cached_property
+    def exact(self) -> bool:
+        return self.table.schema.types in ([pa.int32()], [pa.int64()], [pa.int32(), pa.int32()])
+
+    @cached_property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return list(zip(*(c.to_pylist() for c in self.table.columns), strict=True))
+
+    @cached_property
+    def _columns(self) -> list[npt.NDArray[Any]]:
+        return [
+            np.array([v if v is not None else 0 for v in c.to_pylist()], dtype=f"int{c.type.bit_width}")
+            for c in self.table.columns
+        ]
+
+    @cached_property
+    def _valid(self) -> npt.NDArray[np.bool_] | None:
+        valid = np.array([None not in row for row in self.rows], dtype=bool)
+        return None if valid.all() else valid
+
+    def coded(self, seed: int) -> Coded:
+        if not self.exact:
+            return self._given(np.array([self._hash(row, seed) for row in self.rows], dtype=np.int64))
+        if len(self._columns) == 1:
+            return self._given(self._columns[0])
+        return self._given(pack(HOST, *self._columns))
+
+    def _given(self, codes: npt.NDArray[Any]) -> Coded:
+        valid = None if self._valid is None else self.ops.xp.asarray(self._valid)
+        return Coded(self.ops.xp.asarray(codes), valid)
+
+    def _hash(self, row: tuple[Any, ...], seed: int) -> int:
+        if seed < self.colliding_seeds:
+            return 7
+        digest = hashlib.blake2b(repr((seed, row)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> (64 - self.bits)
+
+    def same(self, rows: Any, other: HostKeys, other_rows: Any) -> Any:
+        pairs = zip(rows.tolist(), other_rows.tolist(), strict=True)
+        same = np.array([self.rows[i] == other.rows[j] for i, j in pairs], dtype=bool)
+        return self.ops.xp.asarray(same)
+
+
+@dataclass(frozen=True, eq=False)
+class HostText:
+    """Text in PyArrow; see `gpujoin.backends.cudf.evaluate.Text`."""
+
+    content: pa.Array | str | None
+
+    @property
+    def valid(self) -> npt.NDArray[np.bool_] | None:
+        if isinstance(self.content, pa.Array):
+            return None if self.content.null_count == 0 else _bools(self.content.is_valid())
+        return np.zeros(1, dtype=bool) if self.content is None else None
+
+    def strings(self) -> list[str]:
+        values = self.content.to_pylist() if isinstance(self.content, pa.Array) else [self.content]
+        return [value or "" for value in values]
+
+    def _with(self, other: HostText, test: Any) -> npt.NDArray[np.bool_]:
+        length = max((len(t.content) for t in (self, other) if isinstance(t.content, pa.Array)), default=1)
+        mine, theirs = (
+            t.strings() if isinstance(t.content, pa.Array) else t.strings() * length for t in (self, other)
+        )
+        return np.array([test(a, b) for a, b in zip(mine, theirs, strict=True)], dtype=bool)
+
+    def compare(self, function: Function, other: HostText) -> npt.NDArray[np.bool_]:
+        tests = {
+            Function.EQ: lambda a, b: a == b, Function.NE: lambda a, b: a != b, Function.LT: lambda a, b: a < b,
+            Function.LE: lambda a, b: a <= b, Function.GT: lambda a, b: a > b, Function.GE: lambda a, b: a >= b,
+        }  # fmt: skip
+        return self._with(other, lambda a, b: tests[function](a.encode(), b.encode()))
+
+    def search(self, function: Function, other: HostText) -> npt.NDArray[np.bool_]:
+        tests = {
+            Function.STARTS_WITH: str.startswith, Function.ENDS_WITH: str.endswith,
+            Function.CONTAINS: lambda a, b: b in a,
+        }  # fmt: skip
+        return self._with(other, tests[function])
+
+    def like(self, pattern: str, escape: str) -> npt.NDArray[np.bool_]:
+        from gpujoin.testing.texts import like
+
+        return np.array([like(text, pattern, escape) for text in self.strings()], dtype=bool)
+
+    def length(self) -> npt.NDArray[np.int32]:
+        return np.array([len(text) for text in self.strings()], dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class HostSource:
+    """Columns of two tables; see `gpujoin.backends.cudf.evaluate.Source`."""
+
+    tables: dict[Side, pa.Table]
+
+    def text(self, value: str | None) -> HostText:
+        return HostText(value)
+
+    def _array(self, node: ColumnRef) -> pa.Array:
+        column = self.tables[node.side].column(node.index)
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+    def column_valid(self, node: ColumnRef) -> npt.NDArray[np.bool_] | None:
+        array = self._array(node)
+        return None if array.null_count == 0 else _bools(array.is_valid())
+
+    def column(self, node: ColumnRef) -> Value | Text:
+        array = self._array(node)
+        if pat.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        wanted = logical(array.type)
+        if pat.is_string(wanted):
+            return HostText(array.cast(pa.string()))
+        valid = None if array.null_count == 0 else _bools(array.is_valid())
+        stored = store(array)
+        if pat.is_boolean(wanted):
+            return Value(wanted, _bools(pc.fill_null(stored, False)), valid)
+        data = stored.buffers()[1]
+        kind = np.dtype("int64") if pat.is_decimal(stored.type) else np.dtype(stored.type.to_pandas_dtype())
+        words = 2 if pat.is_decimal(stored.type) else 1
+        flat = np.frombuffer(data or b"", kind, words * len(stored), stored.offset * words * kind.itemsize)
+        if words == 2:
+            return in_words((flat[::2].view(np.uint64), flat[1::2]), wanted, valid)
+        return Value(wanted, flat, valid)
+
+
+def _text_bytes(cell: Any) -> int:
+    """Bytes of the texts and byte strings in a cell, at any depth."""
+    if isinstance(cell, tuple):
+        return sum(map(_text_bytes, cell))
+    if isinstance(cell, str):
+        return len(cell.encode())
+    return len(cell) if isinstance(cell, bytes) else 0
+
+
+def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+@dataclass(frozen=True)
+class HostBuild:
+    index: Index
+    bits: int
+
+    @property
+    def rows(self) -> int:
+        return self.index.rows
+
+    @property
+    def unique(self) -> bool:
+        return self.index.unique
+
+    @property
+    def algorithm(self) -> str:
+        return self.index.algorithm
+
+    @property
+    def nbytes(self) -> int:
+        return self.index.nbytes
+
+    def probe(self, keys: pa.Table) -> IndexProbe:
+        return IndexProbe(self.index, HostKeys(keys, self.bits))
+
+
+@dataclass
+class HostBackend:
+    """A whole backend: indices, maps and conditions by the device backend's code, storage types and all."""
+
+    bits: int = 63
+    morsel_rows: int = 1 << 20
+    threads: int = 1
+    name: BackendName = BackendName.GPU
+    evaluated: list[str] = field(default_factory=list)
+
+    def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002
+        return storage_type(type) is not None
+
+    def can_evaluate(self, condition: Expression) -> bool:
+        return can_evaluate(condition)
+
+    def from_arrow(self, table: pa.Table) -> pa.Table:
+        return table
+
+    def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+        if not len(schema):
+            return pa.RecordBatch.from_struct_array(
+                pa.Array.from_buffers(pa.struct([]), frame.num_rows, [None])
+            )
+        arrays = []
+        for column, wanted in zip(frame.columns, schema, strict=True):
+            array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+            dictionary = array.dictionary if pat.is_dictionary(array.type) else None
+            arrays.append(restore(store(array), wanted.type, dictionary))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def frame_rows(self, frame: pa.Table) -> int:
+        return int(frame.num_rows)
+
+    def frame_bytes(self, frame: pa.Table) -> int:
+        return int(frame.nbytes)
+
+    def build(self, keys: pa.Table) -> HostBuild:
+        return HostBuild(Index(HOST, HostKeys(keys, self.bits), entered), self.bits)
+
+    def gather(self, frame: pa.Table, rows: RowMap) -> pa.Table:
+        indices = rowmaps.gather_indices(HOST, rows)
+        assert indices.size == 0 or (indices[indices < 0] == rowmaps.OUT_OF_BOUNDS).all()
+        if not frame.num_columns:
+            return pa.table({"rows": pa.nulls(rows.length)}).select([])
+        wanted = pa.array(indices, mask=indices < 0)
+        return pa.table([take(column, wanted) for column in frame.columns], schema=frame.schema)
+
+    def gathered_bytes(self, frame: pa.Table, rows: RowMap) -> tuple[int, ...]:
+        gathered = self.gather(frame, rows)
+        return tuple(sum(map(_text_bytes, cells(column))) for column in gathered.columns)
+
+    def evaluate(self, condition: Expression, left: pa.Table, right: pa.Table, length: int) -> Any:
+        self.evaluated.append(str(condition))
+        return Evaluator(np, HostSource({Side.LEFT: left, Side.RIGHT: right})).mask(condition, length)
+
+    def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
+        return rowmaps.filtered(HOST, rows, mask)
+
+    def selection(self, mask: Any, value: bool) -> RowMap:
+        return rowmaps.selected(HOST, mask, value)
+
+    def marks(self, length: int) -> Any:
+        return np.zeros(length, dtype=bool)
+
+    def mark(self, marks: Any, rows: RowMap) -> None:
+        rowmaps.set_marks(HOST, marks, rows)
+
+    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
+        return np.asarray(rowmaps.indices(HOST, rows), dtype=np.int64)
+
+    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
+        return Indices(indices.astype(np.int32), len(indices), out_of_bounds)
+
+    def mask_to_host(self, mask: Any) -> npt.NDArray[np.bool_]:
+        return np.asarray(mask, dtype=bool)
+
+    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Any:
+        return np.array(mask)

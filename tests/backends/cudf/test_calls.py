@@ -1,0 +1,151 @@
+"""Every call of a GPU library in the backend, checked against the installed library: it exists and fits.
+
+The libraries import without a device. Type checking covers pylibcudf and RMM by their stubs; this covers CuPy and the
+CUDA bindings too, and the stubs themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpujoin.backends.cudf
+
+cupy = pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+plc = pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
+rmm = pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+
+FOLDER = Path(gpujoin.backends.cudf.__file__).parent
+DEVICE_MODULES = {"backend.py", "device.py", "frames.py", "gathering.py", "keys.py", "text.py"}
+SHARED_MODULES = {"arrays.py", "index.py", "rowmaps.py", "values.py", "evaluate.py"}
+
+
+def roots() -> dict[str, Any]:
+    from cuda.bindings import driver, runtime
+
+    return {"cupy": cupy, "plc": plc, "rmm": rmm, "runtime": runtime, "driver": driver}
+
+
+def chain(node: ast.expr) -> list[str] | None:
+    """``a.b.c`` as its parts."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else None
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Names that a module's imports bind."""
+    return {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def uses() -> Iterator[tuple[str, str, ast.Call | None]]:
+    """File and line, dotted name, and the call if it is called, of every use of a library below a known root."""
+    for path in sorted(FOLDER.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        known = roots().keys() & imported(tree)
+        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and id(node) not in inner:
+                parts = chain(node)
+                if parts is not None and parts[0] in known:
+                    yield f"{path.name}:{node.lineno}", ".".join(parts), called.get(id(node))
+
+
+USES = list(uses())
+CALLS = [(where, name, call) for where, name, call in USES if call is not None]
+
+
+def found(name: str) -> Any:
+    first, *rest = name.split(".")
+    value = roots()[first]
+    for part in rest:
+        value = getattr(value, part)
+    return value
+
+
+def test_the_backend_uses_the_libraries_where_it_says() -> None:
+    assert {where.split(":")[0] for where, _, _ in USES} == DEVICE_MODULES
+    assert len(CALLS) > 40
+    for name in SHARED_MODULES:
+        tree = ast.parse((FOLDER / name).read_text(encoding="utf-8"))
+        assert not imported(tree) & {"cupy", "pylibcudf", "plc", "rmm"}, name
+
+
+@pytest.mark.parametrize(("where", "name"), sorted({(w, n) for w, n, _ in USES}))
+def test_names_exist(where: str, name: str) -> None:
+    found(name)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "call"), CALLS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_arguments_fit(where: str, name: str, call: ast.Call) -> None:
+    target = found(name)
+    try:
+        signature = inspect.signature(target)
+    except (ValueError, TypeError):
+        assert name in WITHOUT_SIGNATURE, f"{name} has no signature to check against; list it"
+        return
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return
+    signature.bind(*[None] * len(call.args), **{k.arg: None for k in call.keywords if k.arg})
+
+
+WITHOUT_SIGNATURE = {
+    "cupy.asarray", "cupy.ascontiguousarray", "cupy.cuda.Device", "cupy.cuda.MemoryPointer",
+    "cupy.cuda.UnownedMemory", "cupy.cuda.runtime.getDevice", "cupy.cuda.runtime.getDeviceCount", "cupy.int64",
+    "cupy.ndarray", "plc.Column", "plc.DataType", "plc.Table", "rmm.mr.CudaAsyncViewMemoryResource",
+    "rmm.mr.CudaMemoryResource", "rmm.mr.LimitingResourceAdaptor", "rmm.mr.PoolMemoryResource",
+    "rmm.mr.available_device_memory", "rmm.mr.set_per_device_resource", "driver.cuuint64_t", "cupy.where",
+}  # fmt: skip
+"""Compiled calls that tell no signature; those of pylibcudf and RMM are checked by their stubs."""
+
+
+def test_a_misspelled_call_would_be_found() -> None:
+    with pytest.raises(AttributeError):
+        found("plc.copying.gathr")
+    call = ast.parse("plc.copying.gather(a, b, strem=c)").body[0]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    with pytest.raises(TypeError):
+        test_arguments_fit("", "plc.copying.gather", call.value)
+
+
+SHARED_CALLS = sorted(
+    {
+        node.attr
+        for name in SHARED_MODULES
+        for node in ast.walk(ast.parse((FOLDER / name).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and (chain(node) or [""])[0:-1]
+        in (["xp"], ["ops", "xp"], ["run", "xp"], ["self", "xp"], ["index", "ops", "xp"])
+    }
+)
+
+
+@pytest.mark.parametrize("name", SHARED_CALLS)
+def test_what_runs_on_numpy_exists_in_cupy(name: str) -> None:
+    assert hasattr(cupy, name)
+
+
+def test_enumerations_have_the_values_used() -> None:
+    """Stubs cannot say that a member of a compiled enumeration exists."""
+    assert plc.copying.OutOfBoundsPolicy.NULLIFY != plc.copying.OutOfBoundsPolicy.DONT_CHECK
+    for kind in ("INT32", "INT64", "STRING", "BOOL8", "STRUCT", "LIST", "DECIMAL128"):
+        assert plc.DataType(getattr(plc.types.TypeId, kind)).id() == getattr(plc.types.TypeId, kind)
+    from gpujoin.backends.cudf.device import STREAM
+
+    assert STREAM.__cuda_stream__() == (0, cupy.cuda.Stream.ptds.ptr)

@@ -1,0 +1,84 @@
+"""What counts as running out of memory, and what becomes of it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+
+pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+
+from gpujoin.backends.cudf.device import Device, device_errors, is_out_of_memory
+
+
+class CudaError(RuntimeError):
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+OUT_OF_MEMORY: list[BaseException] = [
+    MemoryError("std::bad_alloc: out_of_memory: RMM failure at: limiting_resource_adaptor"),
+    MemoryError(),
+    RuntimeError("CUDA error at: cuda_async_view: cudaErrorMemoryAllocation out of memory"),
+    CudaError(2, "cudaErrorMemoryAllocation: out of memory"),
+]
+OTHER: list[BaseException] = [
+    RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered"),
+    CudaError(700, "an illegal memory access was encountered"),
+    ValueError("column size mismatch"),
+    OverflowError("number of rows exceeds the column size limit"),
+]
+
+
+@pytest.mark.parametrize("problem", OUT_OF_MEMORY, ids=repr)
+def test_every_out_of_memory_becomes_one(problem: BaseException) -> None:
+    assert is_out_of_memory(problem)
+    with pytest.raises(DeviceMemoryError, match="GPU is out of memory"), device_errors():
+        raise problem
+
+
+@pytest.mark.parametrize("problem", OTHER, ids=repr)
+def test_other_errors_stay_what_they_are(problem: BaseException) -> None:
+    with pytest.raises(type(problem)) as caught, device_errors():
+        raise problem
+    assert caught.value is problem
+
+
+def test_ours_pass_unchanged() -> None:
+    ours = DeviceMemoryError("a map of 3000000000 rows")
+    with pytest.raises(DeviceMemoryError) as caught, device_errors():
+        raise ours
+    assert caught.value is ours
+
+
+def test_the_failed_call_lets_go_of_its_memory() -> None:
+    class Held:
+        pass
+
+    alive: list[Any] = []
+
+    def allocate() -> None:
+        held = Held()
+        alive.append(weakref.ref(held))
+        raise MemoryError("out of memory")
+
+    with pytest.raises(DeviceMemoryError) as caught, device_errors():
+        allocate()
+    gc.collect()
+    assert alive[0]() is None, "device memory would live as long as the exception"
+    assert caught.value.__traceback__ is not None
+
+
+def test_no_driver_is_said_clearly() -> None:
+    from gpujoin.backends.cudf.discovery import why_unavailable
+
+    if why_unavailable() is None:
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(BackendUnavailableError, match="gpujoin doctor"):
+        Device(0, None)

@@ -1,0 +1,305 @@
+"""Conditions, on NumPy, against the row-by-row interpreter of Spark's rules; the code is the one that runs on CuPy."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cudf import evaluate as module
+from gpujoin.backends.cudf import offers
+from gpujoin.backends.cudf import values as v
+from gpujoin.backends.cudf.evaluate import Evaluator
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import (
+    Case,
+    EvalMode,
+    Expression,
+    Function,
+    call,
+    coalesce,
+    left,
+    lit,
+    right,
+    when,
+)
+from gpujoin.model.jointype import Side
+from gpujoin.plan.resolve import resolve
+from gpujoin.testing.cells import cells
+from gpujoin.testing.generate import Generator, Mix
+from gpujoin.testing.interpreter import compile_expression
+from tests.backends.cudf.host import HostSource
+
+F = Function
+COLUMNS = {
+    "b": pa.bool_(), "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64(), "f32": pa.float32(),
+    "f64": pa.float64(), "dec": pa.decimal128(9, 2), "deep": pa.decimal128(30, 5), "day": pa.date32(),
+    "ts": pa.timestamp("us"), "utc": pa.timestamp("us", "UTC"), "s": pa.string(),
+    "arr": pa.list_(pa.int32()), "bin": pa.binary(),
+}  # fmt: skip
+SCHEMA = pa.schema(COLUMNS.items())
+
+
+def pairs(name: str) -> tuple[Expression, Expression]:
+    return left(name), right(name)
+
+
+OFFERED: dict[str, Expression] = {
+    **{f"{name} {f.value}": call(f, *pairs(name)) for name in COLUMNS if name not in ("arr", "bin")
+       for f in (F.EQ, F.NE, F.LT, F.LE, F.GT, F.GE, F.EQ_NULL_SAFE)},
+    **{f"{name} is null": call(f, left(name)) for name in COLUMNS for f in (F.IS_NULL, F.IS_NOT_NULL)},
+    **{f"{name} {f.value} {name}": call(f, *pairs(name)) == right(name)
+       for name in ("i8", "i16", "i32", "i64") for f in (F.ADD, F.SUBTRACT, F.MULTIPLY, F.REMAINDER)},
+    **{f"{name} div": call(F.INTEGRAL_DIVIDE, *pairs(name)) == right(name) for name in ("i8", "i32", "i64")},
+    **{f"f64 {f.value}": call(f, *pairs("f64")) < right("i64").cast(pa.float64())
+       for f in (F.ADD, F.SUBTRACT, F.MULTIPLY, F.DIVIDE)},
+    **{f"{f.value} {name}": call(f, left(name)) == right(name)
+       for f in (F.NEGATE, F.ABS) for name in ("i8", "i16", "i32", "i64", "f64")},
+    **{f"{f.value}(day)": call(f, left("day")) == call(f, right("day")) for f in
+       (F.YEAR, F.QUARTER, F.MONTH, F.DAY, F.DAY_OF_WEEK, F.DAY_OF_YEAR)},
+    **{f"{f.value}({name})": call(f, left(name)) > 17 for f in (F.HOUR, F.MINUTE, F.SECOND)
+       for name in ("ts", "utc")},
+    **{f"{f.value} of text": call(f, *pairs("s")) for f in (F.STARTS_WITH, F.ENDS_WITH, F.CONTAINS)},
+    **{f"{f.value} constant": call(f, left("s"), "a") for f in (F.STARTS_WITH, F.ENDS_WITH, F.CONTAINS)},
+    "mixed widths": (left("i8") < right("i64")) & (left("i16") != right("i32")),
+    "int and double": left("i32") < right("f64"),
+    "float and double": left("f32") == right("f64"),
+    "float against zero": left("f32") < right("f64") * 0.0,
+    "int and decimal": left("i32") < right("dec"),
+    "decimal scales": left("dec") <= lit(Decimal("3.125")),
+    "decimal literal": left("deep") >= lit(Decimal("3.12500"), pa.decimal128(30, 5)),
+    "long decimal literal": left("deep") >= lit(Decimal("-1234567890123456789012345.00001"), pa.decimal128(30, 5)),
+    "three-valued": (left("b") & right("b")) | ~left("b"),
+    "null literal": (left("b") & lit(None)) | (right("b") | lit(None)),
+    "nested logic": ~((left("b") | (left("i32") < right("i32"))) & ((left("f64") > 0) | right("b"))),
+    "in": left("i32").is_in([1, 2, None, 7]),
+    "in without null": left("i32").is_in([1, 2, 7]),
+    "in columns": left("i64").is_in([right("i64"), 3, right("i64") + 1]),
+    "in text": left("s").is_in(["a", "", None]),
+    "in doubles": left("f64").is_in([0.0, float("nan"), 1.5]),
+    "is nan": left("f64").is_nan() | right("f32").is_nan(),
+    "between": left("i32").between(right("i32") - 5, right("i32") + 5),
+    "case": when(left("b"), left("i32")).when(right("b"), right("i32")).else_(7) > 3,
+    "case without else": when(left("i32") > right("i32"), left("f64")) < 3.0,
+    "case of logic": when(left("b"), right("b")).else_(left("i32") == 1),
+    "coalesce": coalesce(left("i32"), right("i32"), -1) == 2,
+    "coalesce of decimals": coalesce(left("deep"), right("deep")) < lit(Decimal("1.00000"), pa.decimal128(30, 5)),
+    "date arithmetic": (left("day") + 3 >= right("day")) | (call(F.DATE_SUB, left("day"), right("i8")) < right("day")),
+    "datediff": call(F.DATE_DIFF, *pairs("day")) > 10,
+    "date of timestamp": left("ts").cast(pa.date32()) == right("day"),
+    "date literal": left("day") < lit(dt.date(1995, 3, 15)),
+    "timestamp literal": left("ts") < lit(dt.datetime(1995, 3, 15, 12)),  # noqa: DTZ001
+    "like": left("s").like("%a_") | left("s").like("a\\%%"),
+    "like with escape": left("s").like("a!%%", "!"),
+    "length": call(F.LENGTH, left("s")) > call(F.LENGTH, right("s")),
+    "guarded division": (right("i32") != 0) & (left("i32") % right("i32") == 0),
+    "constant": lit(1) == 1,
+    "constant text": lit("a") < right("s"),
+}  # fmt: skip
+
+DECLINED: dict[str, Expression] = {
+    "rlike": left("s").rlike("a+"),
+    "lower": call(F.LOWER, left("s")) == right("s"),
+    "decimal product": left("dec") * right("dec") > lit(Decimal("1.00")),
+    "cast to text": left("i32").cast(pa.string()) == right("s"),
+    "text to int": left("s").cast(pa.int32()) == right("i32"),
+    "bigint to decimal": left("i64") < right("dec"),
+    "bytes": left("bin") == right("bin"),
+    "single precision sum": left("f32") + right("f32") > lit(1.0, pa.float32()),
+    "like a column": call(F.LIKE, left("s"), right("s")),
+    "like with a dangling escape": left("s").like("a\\"),
+    "like with a stray escape": left("s").like("a\\b"),
+    "substring": call(F.SUBSTRING, left("s"), 1, 2) == "a",
+    "narrowing cast": left("i64").cast(pa.int32()) == 1,
+    "float remainder": left("f64") % right("f64") > 0,
+    "floor": call(F.FLOOR, left("f64")) == 1,
+    "pmod": call(F.PMOD, left("i32"), right("i32")) == 1,
+    "hidden deep inside": (left("b") | right("b")) & ~left("s").rlike("a+"),
+}
+
+
+def zoned() -> Expression:
+    schema = pa.schema([("t", pa.timestamp("us", "Europe/Paris"))])
+    return resolve(call(F.HOUR, left("t")) == 3, schema, schema)
+
+
+def both_sides(seed: int, rows: int = 400) -> tuple[pa.Table, pa.Table]:
+    made = Generator(seed, Mix(nulls=0.2, special=0.4, spread=5))
+    return made.table(SCHEMA, rows), made.table(SCHEMA, rows)
+
+
+def by_row(condition: Expression, one: pa.Table, two: pa.Table) -> list[Any]:
+    """What the interpreter gives for each pair, or the error it raises."""
+    run = compile_expression(condition, one.schema, two.schema).run
+    rows = zip(
+        zip(*(cells(c) for c in one.columns), strict=True), zip(*(cells(c) for c in two.columns), strict=True),
+        strict=True,
+    )  # fmt: skip
+    results: list[Any] = []
+    for pair in rows:
+        try:
+            results.append(run(pair))
+        except ExpressionEvaluationError as problem:
+            results.append(problem)
+    return results
+
+
+def mask(condition: Expression, one: pa.Table, two: pa.Table) -> list[bool]:
+    found = Evaluator(np, HostSource({Side.LEFT: one, Side.RIGHT: two})).mask(condition, one.num_rows)
+    assert found.dtype == np.bool_
+    assert found.shape == (one.num_rows,)
+    return found.tolist()
+
+
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize("name", OFFERED)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns of values under nulls and of wrap-around
+def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
+    one, two = both_sides(seed)
+    condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
+    assert offers.can_evaluate(condition), condition
+    wanted = by_row(condition, one, two)
+    failed = [i for i, value in enumerate(wanted) if isinstance(value, Exception)]
+    if failed:
+        # Spark leaves the right operand alone where the left one is null; the interpreter does not.
+        read = [
+            one.column(c.index) if c.side is Side.LEFT else two.column(c.index) for c in condition.columns()
+        ]
+        certain = [i for i in failed if all(column[i].is_valid for column in read)]
+        for first in certain[:3]:
+            with pytest.raises(ExpressionEvaluationError):
+                mask(condition, one.slice(first, 1), two.slice(first, 1))
+        if certain:
+            with pytest.raises(ExpressionEvaluationError):
+                mask(condition, one, two)
+        kept = pa.array([i for i in range(len(wanted)) if i not in set(failed)])
+        one, two = one.take(kept), two.take(kept)
+        wanted = [value for value in wanted if not isinstance(value, Exception)]
+    assert mask(condition, one, two) == [value is True for value in wanted]
+    assert mask(condition, one.slice(0, 0), two.slice(0, 0)) == []
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_left_to_the_cpu(name: str) -> None:
+    assert not offers.can_evaluate(resolve(DECLINED[name], SCHEMA, SCHEMA))
+
+
+def test_zones_with_rules_are_left_to_the_cpu() -> None:
+    assert not offers.can_evaluate(zoned())
+
+
+def test_unresolved_trees_are_not_offered() -> None:
+    assert not offers.can_evaluate(left("i32") == right("i32"))
+
+
+def test_what_is_offered_is_what_is_computed() -> None:
+    assert offers.FITS.keys() == module.RUNS.keys()
+
+
+def test_ansi_errors_only_where_spark_looks() -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.int32())])
+    table = pa.table(
+        [pa.array([1, 2**31 - 1, None], pa.int32()), pa.array([0, 1, 0], pa.int32())], schema=schema
+    )
+    sides = (table, table)
+
+    def run(condition: Expression) -> list[bool]:
+        return mask(resolve(condition, schema, schema, mode=EvalMode.ANSI), *sides)
+
+    a, b = left("a"), left("b")
+    division, overflow = call(F.REMAINDER, a, b) == 0, a + 1 > 0
+    assert run((b != 0) & division) == [False, True, False]
+    assert run((b == 0) | division) == [True, True, True]
+    assert run((a < 100) & overflow) == [True, False, False]
+    assert run(when(a < 100, a + 1).else_(5) > 1) == [True, True, True]
+    assert run(coalesce(a, a + 1) > 0) == [True, True, False]
+    for failing in (division & (b != 0), overflow | (a > 0), when(a > 100, a + 1).else_(5) > 1):
+        with pytest.raises(ExpressionEvaluationError, match=r"ansi|overflow|zero"):
+            run(failing)
+
+
+def test_try_mode_gives_null() -> None:
+    schema = pa.schema([("a", pa.int8()), ("b", pa.int8())])
+    table = pa.table([pa.array([127, 1, 1], pa.int8()), pa.array([1, 0, 1], pa.int8())], schema=schema)
+    total = resolve(call(F.ADD, left("a"), left("b"), mode=EvalMode.TRY).is_null(), schema, schema)
+    assert mask(total, table, table) == [True, False, False]
+    rest = resolve(call(F.REMAINDER, left("a"), left("b"), mode=EvalMode.TRY).is_null(), schema, schema)
+    assert mask(rest, table, table) == [False, True, False]
+
+
+def test_float_order_is_sparks() -> None:
+    ascending = [-np.inf, -1.5, -5e-324, 0.0, 5e-324, 1.5, np.inf, np.nan]
+    for kind, dtype in (("float64", pa.float64()), ("float32", pa.float32())):
+        with np.errstate(all="ignore"):
+            data = np.array([*ascending, -0.0, -np.nan], dtype=kind)
+        if kind == "float32":
+            data[2], data[4] = -1e-45, 1e-45
+        (key,) = v.ordered(np, v.Value(dtype, data))
+        assert (np.diff(key[:8]) > 0).all()
+        assert key[8] == key[3]
+        assert key[9] == key[7]
+
+
+def test_float32_is_widened_bit_by_bit() -> None:
+    bits = np.array(
+        [0, 1, 2, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x80000001, 0x80000000],
+        np.uint32,
+    )
+    wanted = [struct.unpack("<f", struct.pack("<I", int(b)))[0] for b in bits]
+    found = v.widened(np, bits.view(np.float32))
+    assert found.tolist() == wanted
+    assert np.signbit(found).tolist() == [w < 0 or str(w) == "-0.0" for w in wanted]
+    assert np.isnan(v.widened(np, np.array([np.nan], np.float32)))[0]
+
+
+def test_dates_of_four_thousand_years() -> None:
+    days = np.arange(-719_162, 800_000, 17, dtype=np.int32)
+    found = [
+        v.date_part(np, part, days).tolist()
+        for part in (F.YEAR, F.MONTH, F.DAY, F.DAY_OF_WEEK, F.DAY_OF_YEAR)
+    ]
+    epoch = dt.date(1970, 1, 1)
+    for day, year, month, of_month, of_week, of_year in zip(days.tolist(), *found, strict=True):
+        date = epoch + dt.timedelta(days=day)
+        assert (year, month, of_month) == (date.year, date.month, date.day)
+        assert of_week == date.isoweekday() % 7 + 1
+        assert of_year == date.timetuple().tm_yday
+
+
+def test_int64_overflow_is_exact(rng: np.random.Generator) -> None:
+    edges = [-(2**63), -(2**63) + 1, -(2**62), -3, -2, -1, 0, 1, 2, 3, 2**31, 2**32, 2**62, 2**63 - 1]
+    values = np.array(edges + rng.integers(-(2**63), 2**63 - 1, 40).tolist(), dtype=np.int64)
+    one, two = (side.ravel() for side in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        results: list[tuple[tuple[Any, Any], Callable[[int, int], int]]] = [
+            (v.add(one, two), lambda a, b: a + b),
+            (v.subtract(one, two), lambda a, b: a - b),
+            (v.multiply(np, one, two), lambda a, b: a * b),
+        ]
+        quotient, failed = v.quotient(np, one, two)
+        remainder = v.remainder(np, one, two)
+    for (result, overflow), exact in results:
+        assert overflow is not None
+        for a, b, r, bad in zip(one.tolist(), two.tolist(), result.tolist(), overflow.tolist(), strict=True):
+            assert bad == (not -(2**63) <= exact(a, b) < 2**63)
+            assert (exact(a, b) - r) % 2**64 == 0
+    assert failed is not None
+    for a, b, q, r, bad in zip(*(x.tolist() for x in (one, two, quotient, remainder, failed)), strict=True):
+        if b:
+            exact_quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+            assert bad == (exact_quotient == 2**63)
+            assert (exact_quotient - q) % 2**64 == 0
+            assert r == a - exact_quotient * b
+
+
+def test_a_case_with_one_constant_branch_has_one_value_a_row() -> None:
+    schema = pa.schema([("a", pa.int32())])
+    table = pa.table({"a": pa.array([1, 2], pa.int32())})
+    node = Case(conditions=(lit(True),), values=(lit(True),), otherwise=lit(False))
+    assert mask(resolve(node, schema, schema), table, table) == [True, True]

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from gpujoin import cli
+from gpujoin.cli.demo import data, runner
+from gpujoin.cli.demo.check import compare
+from gpujoin.cli.demo.joins import JOINS
+from gpujoin.cli.demo.show import Plain, progress, table
+from gpujoin.errors import ConfigurationError, GpuJoinError
+
+HOWS = {"inner", "left", "right", "full", "left_semi", "left_anti", "cross"}
+
+
+@pytest.fixture
+def connection() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
+def rows(*values: str) -> str:
+    return f"(VALUES {', '.join(values)}) AS t"
+
+
+@pytest.mark.parametrize(
+    ("ours", "other"),
+    [
+        (rows("(1, 'a')", "(2, 'b')"), rows("(2, 'b')", "(1, 'a')")),
+        (rows("(1, 'a')", "(1, 'a')", "(2, NULL)"), rows("(1, 'a')", "(2, NULL)", "(1, 'a')")),
+        (rows("(NULL, 'nan'::double)"), rows("(NULL, 'nan'::double)")),
+        (rows("(1, 1.10::decimal(15,2))"), rows("(1, 1.1::decimal(15,2))")),
+    ],
+    ids=["order", "duplicates", "nan-and-null", "decimal"],
+)
+def test_equal_multisets_are_equal(connection: duckdb.DuckDBPyConnection, ours: str, other: str) -> None:
+    assert compare(connection, ours, other).equal
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "said"),
+    [
+        (rows("(1, 'a')", "(2, 'b')"), rows("(1, 'a')", "(2, 'c')"), "too often: (2, 'b')"),
+        (rows("(1, 'a')", "(1, 'a')", "(2, 'b')"), rows("(1, 'a')", "(2, 'b')", "(2, 'b')"), "1 times too often: (1,"),
+        (rows("(1, 'a')"), rows("(1, 'a')", "(1, 'a')"), "1 times too rarely: (1, 'a')"),
+        (rows("(1, NULL)"), rows("(1, '')"), "too"),
+        (rows("(1, 0.1::double)"), rows("(1, 0.1::double + 1e-17 + 2e-17)"), "too"),
+        (rows("(1, 1.10::decimal(15,2))"), rows("(1, 1.101::decimal(15,3))"), "too"),
+        (rows("(1, 2)"), rows("(2, 1)"), "too"),
+        (rows("(1, 2)"), rows("(1, 2, 3)"), "2 columns instead of 3"),
+        ("(SELECT 1 WHERE false)", "(SELECT 1 WHERE false)", "proves nothing"),
+    ],
+    ids=["value", "counts", "missing", "null", "last-bit", "scale", "columns-swapped", "column-count", "empty"],
+)  # fmt: skip
+def test_any_difference_is_found(
+    connection: duckdb.DuckDBPyConnection, ours: str, other: str, said: str
+) -> None:
+    found = compare(connection, ours, other)
+    assert not found.equal
+    assert any(said in difference for difference in found.differences), found
+
+
+def test_the_joins_cover_types_and_strategies() -> None:
+    assert {join.how for join in JOINS} == HOWS
+    assert {join.strategy for join in JOINS} == {"auto", "broadcast", "shuffle", "nested_loop"}
+    assert len({join.title for join in JOINS}) == len(JOINS) >= 8
+
+
+def test_tables_are_aligned() -> None:
+    assert table(("a", "bb"), [("xyz", "1"), ("x", "22")], right=(1,)) == "a    bb\n---  --\nxyz   1\nx    22"
+
+
+def test_progress_is_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = progress(3)
+    assert isinstance(shown, Plain)
+    with shown:
+        shown.step("one")
+        shown.line("done")
+    assert capsys.readouterr().err == "done\n"
+
+
+def test_data_is_written_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = data.tpch_directory(0.001, tmp_path)
+    assert {file.name for file in first.iterdir()} == {f"{name}.parquet" for name in data.TABLES}
+    monkeypatch.setattr(data, "_generate", lambda scale, into: pytest.fail("written twice"))
+    assert data.tpch_directory(0.001, tmp_path) == first
+    assert list(tmp_path.iterdir()) == [first]
+
+
+def test_a_failed_generation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(scale: float, into: Path) -> None:
+        (into / "customer.parquet").write_text("half")
+        raise GpuJoinError("no space left")
+
+    monkeypatch.setattr(data, "_generate", half)
+    with pytest.raises(GpuJoinError, match="no space left"):
+        data.tpch_directory(0.001, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    monkeypatch.delenv("GPUJOIN_CACHE", raising=False)
+    assert data.cache_directory() == Path("/x/gpujoin")
+    monkeypatch.setenv("GPUJOIN_CACHE", "/y")
+    assert data.cache_directory() == Path("/y")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--scale", "-1"], "scale is -1"),
+        (["--scale", "0"], "scale is 0"),
+        (["--scale", "nan"], "scale is nan"),
+        (["--only", "no such join"], "no join's title"),
+        (["--conf", "novalue"], "not of the form KEY=VALUE"),
+    ],
+)
+def test_bad_arguments_are_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["demo", *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_missing_java_is_one_line_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(runner, "tpch_directory", lambda scale: pytest.fail("work was begun"))
+    assert cli.main(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("gpujoin: java: ")
+    assert "openjdk-17" in said
+
+
+def test_the_generator_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(ConfigurationError, match=r"pip install \"gpujoin\[demo\]\""):
+        data.tpch_directory(0.001, tmp_path / "cache")
+
+
+def demo(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    code = f"import sys, gpujoin\n{before}\nfrom gpujoin.cli import main\nsys.exit(main(['demo', *{arguments!r}]))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "only", ["customer", pytest.param("", marks=pytest.mark.slow)], ids=["joins-of-customers", "all-joins"]
+)
+def test_results_are_equal_and_strategies_as_asked(only: str) -> None:
+    joins = [join for join in JOINS if only in join.title]
+    assert len(joins) >= 4
+    done = demo("--scale", "0.01", "--master", "local[2]", "--backend", "cpu", "--only", only)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(joins)} of {len(joins)} results equal" in done.stdout
+    lines = done.stdout.splitlines()
+    for join in joins:
+        (line,) = (line for line in lines if line.startswith(f"{join.title}  "))
+        how, strategy, backend, *_, equal = line.removeprefix(join.title).split()
+        assert (how, equal) == (join.how, "yes")
+        if join.strategy != "auto":
+            assert (strategy, backend) == (join.strategy, "cpu")
+    assert "Traceback" not in done.stderr
+
+
+SABOTAGE = """
+from pyspark.sql import functions as F
+class Chosen: strategy, backend, reasons = "shuffle", "cpu", ()
+class Explained: joins = [Chosen]
+def wrong(left, right, on, how, **options):
+    joined = left.join(right, on, how)
+    if how == "left":
+        return joined.limit(joined.count() - 1)
+    if how == "right":
+        return joined.withColumn("o_orderkey", F.col("o_orderkey") + (F.col("o_orderkey") == 1).cast("bigint"))
+    if how == "full":
+        return joined.withColumnRenamed("c_name", "name")
+    raise ZeroDivisionError("broken")
+gpujoin.gpu_join, gpujoin.explain = wrong, lambda frame: Explained
+"""
+
+
+@pytest.mark.spark
+def test_wrong_results_are_told_and_exit_1() -> None:
+    done = demo("--scale", "0.01", "--only", "customer", before=SABOTAGE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "0 of 4 results equal" in done.stdout
+    told = re.split(r"^\[\d/4\] ", done.stderr, flags=re.MULTILINE)[1:]
+    assert all("NOT EQUAL" in one for one in told)
+    row_lost, value_changed, column_renamed, exception = told
+    assert "8564 rows instead of Spark's 8565" in row_lost
+    assert "against DuckDB: 1 times too rarely" in row_lost
+    assert "against Spark: 1 times too often" in value_changed
+    assert "against DuckDB: 1 times too often" in value_changed
+    assert "instead of Spark's struct<c_custkey:bigint,c_name" in column_renamed
+    assert "failed with ZeroDivisionError: broken" in exception

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpujoin import cli
+from gpujoin.cli import checks, doctor
+from gpujoin.cli.checks import Check, Status, gpu, host, software
+from gpujoin.cli.doctor import Report
+from gpujoin.errors import BackendUnavailableError
+from gpujoin.spark.discovery import Gpu
+
+ROOT = Path(__file__).resolve().parents[2]
+H200 = Gpu("0", "NVIDIA H200", "GPU-1", 141 << 30, 0, "580.65.06", "9.0", exclusive=False)
+
+
+def report(**statuses: Status) -> Report:
+    groups = ("engine", "spark", "gpu", "host")
+    return Report(tuple((g, (Check(g, statuses.get(g, Status.OK), "found"),)) for g in groups))
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_doctor_on_this_machine_prints_every_group(capsys: pytest.CaptureFixture[str]) -> None:
+    status = cli.main(["doctor"])
+    printed = capsys.readouterr().out
+    for heading in ("engine", "spark", "gpu", "host"):
+        assert f"\n{heading}\n" in printed
+    assert status == (0 if "gpujoin can run here" in printed else 1)
+
+
+def test_json_is_whole_and_agrees_with_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    status = cli.main(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"version", "usable", "checks"}
+    assert set(found["usable"]) == {"engine", "spark", "gpu"}
+    assert status == (0 if found["usable"]["engine"] else 1)
+    assert {check["group"] for check in found["checks"]} == {"engine", "spark", "gpu", "host"}
+    for check in found["checks"]:
+        assert set(check) == {"group", "name", "status", "found", "advice"}
+        assert check["found"]
+        assert check["status"] == "ok" or check["advice"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "usable"),
+    [
+        ({}, {"engine", "spark", "gpu"}),
+        ({"engine": Status.MISSING}, set()),
+        ({"spark": Status.MISSING}, {"engine", "gpu"}),
+        ({"gpu": Status.MISSING}, {"engine", "spark"}),
+        ({"host": Status.MISSING, "engine": Status.WARNING}, {"engine", "spark", "gpu"}),
+    ],
+)
+def test_what_is_usable_follows_from_the_checks(statuses: dict[str, Status], usable: set[str]) -> None:
+    assert {g for g in ("engine", "spark", "gpu") if report(**statuses).usable(g)} == usable
+
+
+def test_exit_status_is_1_only_without_the_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for broken, status in (("spark", 0), ("gpu", 0), ("host", 0), ("engine", 1)):
+        found = report(**{broken: Status.MISSING})
+        monkeypatch.setattr(doctor, "examine", lambda found=found: found)
+        assert cli.main(["doctor"]) == status
+    assert "gpujoin cannot run here" in capsys.readouterr().out
+
+
+def test_a_failing_probe_is_a_finding_and_keeps_what_came_before() -> None:
+    def probe() -> Iterator[Check]:
+        yield Check("first", Status.OK, "fine")
+        raise RuntimeError("boom")
+
+    found = dict(doctor.examine([("engine", probe), ("spark", tuple)]).groups)
+    assert [check.name for check in found["engine"]] == ["first", "engine checks"]
+    assert found["engine"][1].found == "RuntimeError: boom"
+    assert found["spark"] == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("4.3.0", (4, 3, 0)), ("4.3.0.dev1", (4, 3, 0)), ("26.10.00", (26, 10, 0)), ("x", ())],
+)
+def test_version_tuple(text: str, numbers: tuple[int, ...]) -> None:
+    assert checks.version_tuple(text) == numbers
+
+
+def test_a_crashing_library_is_told_as_such() -> None:
+    assert checks.run_python("import os; os.kill(os.getpid(), 9)") == (False, "killed by signal 9")
+    assert checks.run_python("import time; time.sleep(60)", timeout=0.2) == (False, "no answer within 0.2 s")
+    assert checks.run_python("raise ValueError('no')") == (False, "ValueError: no")
+
+
+@pytest.mark.parametrize(
+    ("minimum", "below", "status"),
+    [("1.0", None, Status.OK), ("99", None, Status.MISSING), ("1.0", "2", Status.MISSING)],
+)
+def test_versions_out_of_range_are_not_usable(minimum: str, below: str | None, status: Status) -> None:
+    found = checks.import_check("numpy", minimum=minimum, below=below, advice="do this")
+    assert found.status is status
+    assert found.advice == ("" if status is Status.OK else "do this")
+
+
+def test_a_missing_and_a_broken_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = checks.import_check("no_such_module_here", minimum="1", below=None, advice="install it")
+    assert (missing.status, missing.found) == (Status.MISSING, "not installed")
+    (tmp_path / "broken_module_here.py").write_text("raise ImportError('libfoo.so.1 is gone')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    broken = checks.import_check("broken_module_here", minimum="1", below=None, advice="install it")
+    assert "cannot be imported: ImportError: libfoo.so.1 is gone" in broken.found
+
+
+def test_library_versions_are_those_of_pyproject() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    expected = {
+        name + f">={minimum}" + (f",<{below}" if below else "")
+        for name, minimum, below in software.ENGINE_LIBRARIES
+    }
+    assert set(project["dependencies"]) == expected
+
+
+ANSWER = """[ "$1" = -version ] && echo 'openjdk version "%s" 2024' >&2 || echo %s"""
+
+
+def java_home(tmp_path: Path, text: str) -> str:
+    executable(tmp_path / "jvm" / "bin" / "java", text)
+    return str(tmp_path / "jvm")
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        (ANSWER % ("21.0.4", "jdk.incubator.vector@21"), Status.OK, "21.0.4"),
+        (ANSWER % ("17.0.2", "java.base@17"), Status.MISSING, "lacks the module"),
+        ("echo 'java version \"1.8.0_392\"' >&2", Status.MISSING, "Spark 4 needs 17 or newer"),
+        ("echo 'Error: no libjvm.so' >&2; exit 1", Status.MISSING, "no libjvm.so"),
+    ],
+)  # fmt: skip
+def test_java_is_judged_by_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, status: Status, said: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", java_home(tmp_path, script))
+    found = software.java()
+    assert found.status is status
+    assert said in found.found
+    assert (found.advice == "") == (status is Status.OK)
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "java is not on PATH" in software.java().found
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    assert "cannot be run" in software.java().found
+
+
+def test_a_foreign_spark_home_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(software, "import_check", lambda *a, **k: Check("pyspark", Status.OK, "4.3.0"))
+    monkeypatch.setattr(software, "java", lambda: Check("java", Status.OK, "17"))
+    assert "holds no PySpark" in list(software.spark())[1].found
+    package = tmp_path / "python" / "pyspark"
+    package.mkdir(parents=True)
+    (package / "version.py").write_text('__version__: str = "3.5.1"\n')
+    assert list(software.spark())[1].status is Status.WARNING
+    (package / "version.py").write_text('__version__: str = "4.3.0"\n')
+    assert list(software.spark())[1].status is Status.OK
+
+
+Gpus = Callable[[], tuple[Gpu, ...]]
+
+
+def gpu_checks(
+    monkeypatch: pytest.MonkeyPatch, gpus: Gpus, cuda: tuple[int, int] | None = (13, 0), works: bool = True
+) -> dict[str, Check]:
+    def fake_import(module: str, *, advice: str, **_: object) -> Check:
+        return (
+            Check(module, Status.OK, "26.10")
+            if works
+            else Check(module, Status.MISSING, "not installed", advice)
+        )
+
+    monkeypatch.setattr(gpu, "list_gpus", gpus)
+    monkeypatch.setattr(gpu, "driver_cuda_version", lambda: cuda)
+    monkeypatch.setattr(gpu, "import_check", fake_import)
+    monkeypatch.setattr(gpu, "run_python", lambda code, timeout: (works, "said"))
+    return {check.name: check for check in gpu.gpu()}
+
+
+def no_gpus() -> tuple[Gpu, ...]:
+    raise BackendUnavailableError("nvidia-smi is not on PATH. Install the driver.")
+
+
+def test_a_good_gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gpu_checks(monkeypatch, lambda: (H200,))
+    assert all(check.status is Status.OK for check in found.values())
+    assert "141.0 GiB" in found["gpu 0"].found
+    assert found["driver"].found == "580.65.06, CUDA 13.0"
+    assert re.match(r"2, \d taken; lock files in /", found["gpu slots"].found)
+    assert "gpu self test" in found
+
+
+def test_no_gpu_gives_the_advice_and_no_device_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gpu_checks(monkeypatch, no_gpus, cuda=None, works=False)
+    assert (found["gpu"].found, found["gpu"].advice) == ("nvidia-smi is not on PATH", "Install the driver.")
+    assert set(found) == {"gpu", "pylibcudf", "rmm", "cupy", "gpu slots"}
+
+
+def test_slots_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GPUJOIN_SLOT_DIR", str(tmp_path / "file" / "slots"))
+    found = gpu_checks(monkeypatch, lambda: (H200,))
+    assert found["gpu slots"].status is Status.MISSING
+    assert "GPUJOIN_SLOT_DIR" in found["gpu slots"].advice
+
+
+@pytest.mark.parametrize(("cuda", "extra"), [((12, 8), "cu12"), ((13, 1), "cu13"), (None, "cu13")])
+def test_the_extra_named_fits_the_driver(
+    monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, extra: str
+) -> None:
+    found = gpu_checks(monkeypatch, lambda: (H200,), cuda=cuda, works=False)
+    assert f"gpujoin[{extra}]" in found["pylibcudf"].advice
+
+
+def test_old_small_and_exclusive_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Gpu("0", "Tesla P100", "GPU-1", 16 << 30, 0, "535", "6.0", exclusive=False)
+    full = Gpu("1", "T4", "GPU-2", 16 << 30, (16 << 30) - (1 << 20), "535", "7.5", exclusive=True)
+    found = gpu_checks(monkeypatch, lambda: (old, full), cuda=(11, 8))
+    assert found["gpu 0"].status is Status.MISSING
+    assert found["gpu 1"].status is Status.WARNING
+    assert found["driver"].status is Status.MISSING
+    assert "concurrentTasks=1" in found["gpu slots"].advice
+
+
+def test_local_directories_follow_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variable in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
+        monkeypatch.delenv(variable, raising=False)
+    assert len(host.local_directories()) == 1
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/a,{tmp_path}/b")
+    assert host.local_directories() == [tmp_path / "a", tmp_path / "b"]
+    monkeypatch.setenv("LOCAL_DIRS", str(tmp_path))
+    assert host.local_directories() == [tmp_path]
+    found = {check.name: check for check in host.host()}
+    assert found[f"local disk {tmp_path}"].status is not Status.MISSING
+    monkeypatch.setenv("LOCAL_DIRS", str(tmp_path / "gone"))
+    found = {check.name: check for check in host.host()}
+    assert found[f"local disk {tmp_path / 'gone'}"].status is Status.MISSING
+
+
+def test_few_open_files_are_a_warning() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"
+        "from gpujoin.cli.checks.host import host\n"
+        "print([c.status.value for c in host() if c.name == 'open files'][0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "warning"
+
+
+def test_a_container_limit_is_the_memory_that_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.max").write_text(f"{2 << 30}\n")
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    monkeypatch.setattr(host, "_CGROUP", tmp_path)
+    found = {check.name: check for check in host.host()}
+    assert found["memory"].status is Status.WARNING
+    assert found["memory"].found == "2.0 GiB (the container's limit)"
+    assert found["cores"].found.startswith("0.5 ")
+
+
+def test_doctor_needs_no_gpujoin_dependency_to_report(tmp_path: Path) -> None:
+    """With an empty Python it says what is missing, and exits with 1."""
+    (tmp_path / "gpujoin").symlink_to(ROOT / "gpujoin")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    code = "import sys; from gpujoin.cli import main; sys.exit(main(['doctor', '--json']))"
+    # -S keeps site-packages away, here and in the Pythons that the doctor starts.
+    wrapper = executable(tmp_path / "python", f'exec {sys.executable} -S "$@"\n')
+    done = subprocess.run(
+        [wrapper, "-c", f"import sys; sys.executable = {str(wrapper)!r}\n{code}"],
+        capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert re.search("not installed", found["polars"]["found"])
+    assert found["polars"]["advice"] == "pip install --upgrade gpujoin"

@@ -1,0 +1,157 @@
+"""What every test shares: the printed seed, and the reason why GPU tests skip."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import sys
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import duckdb
+import hypothesis
+import numpy as np
+import pytest
+
+from gpujoin.backends.registry import BackendRequest, create, unavailable
+from gpujoin.model.backend import AnyBackend, BackendName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SEED_VARIABLE = "GPUJOIN_TEST_SEED"
+
+hypothesis.settings.register_profile("gpujoin", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gpujoin")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The first process chooses; workers of pytest-xdist inherit its environment.
+    os.environ.setdefault(_SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {_SEED_VARIABLE}={os.environ[_SEED_VARIABLE]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        report.sections.append(("seed", f"{_SEED_VARIABLE}={os.environ[_SEED_VARIABLE]}"))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run; set GPUJOIN_TEST_SEED to repeat one."""
+    return int(os.environ[_SEED_VARIABLE])
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator that depends on the run's seed and on the test, not on the order of tests."""
+    return np.random.default_rng([seed, *request.node.nodeid.encode()])
+
+
+@functools.cache
+def why_no_gpu() -> str | None:
+    """The reason why tests marked ``gpu`` cannot run here, or None when they can."""
+    try:
+        import pylibcudf  # noqa: F401
+        from cuda.bindings import runtime
+    except ImportError as problem:
+        return f"no cuDF: {problem}"
+    try:
+        status, count = runtime.cudaGetDeviceCount()
+    except RuntimeError as problem:
+        return f"no CUDA driver: {problem}"
+    if status != runtime.cudaError_t.cudaSuccess:
+        return f"no CUDA device: {status.name}"
+    return None if count else "no CUDA device"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        reason = why_no_gpu()
+        if reason is not None:
+            pytest.skip(reason)
+
+
+@pytest.fixture(
+    params=[BackendName.CPU, pytest.param(BackendName.GPU, marks=pytest.mark.gpu)],
+    ids=lambda name: name.value,
+)
+def backend(request: pytest.FixtureRequest) -> AnyBackend:
+    """Each backend in turn; skips with the registry's own reason where one cannot be used."""
+    reason = unavailable(request.param)
+    if reason is not None:
+        pytest.skip(str(reason))
+    return create(request.param, BackendRequest())
+
+
+@pytest.fixture
+def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A private, single-threaded DuckDB."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        # DuckDB 1.5 loses NaN keys when it filters one side by the range of the other's keys.
+        connection.execute("set disabled_optimizers = 'join_filter_pushdown'")
+        yield connection
+
+
+_SPARK_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.log.level": "ERROR",
+}
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for the whole run; GPUJOIN_TEST_MASTER chooses the master. Tests take ``spark`` instead."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    sql = pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
+    scratch = tmp_path_factory.mktemp("spark")
+    builder = sql.SparkSession.builder.master(os.environ.get("GPUJOIN_TEST_MASTER", "local[2]"))
+    for key, value in _SPARK_CONF.items():
+        builder = builder.config(key, value)
+    session = (
+        builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+        .appName("gpujoin tests")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """The Spark session, with its SQL settings put back after the test.
+
+    A parameter, given indirectly, is a dict of settings for the test, such as
+    ``{"spark.sql.adaptive.enabled": "false", "spark.sql.ansi.enabled": "true"}``.
+    """
+    before = _sql_conf(spark_session)
+    for key, value in (getattr(request, "param", None) or {}).items():
+        spark_session.conf.set(key, value)
+    yield spark_session
+    after = _sql_conf(spark_session)
+    for key in after.keys() - before.keys():
+        spark_session.conf.unset(key)
+    for key, value in before.items():
+        if after.get(key) != value:
+            spark_session.conf.set(key, value)
+    spark_session.catalog.clearCache()
+
+
+def _sql_conf(session: SparkSession) -> dict[str, str]:
+    return {key: str(value) for key, value in session.conf.getAll.items()}

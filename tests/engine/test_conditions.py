@@ -1,0 +1,150 @@
+"""Residual conditions: each expression the oracle knows, through the engine, on every join type."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import ConditionError, ExpressionEvaluationError
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.resolve import resolve, resolve_value
+from gpujoin.testing.cells import cells
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.generate import Generator, from_cells
+from gpujoin.testing.interpreter import compile_expression
+from gpujoin.testing.oracle import oracle_join
+from tests.engine.support import KEYED, WHOLE, build_sides, keyed, run_join, sides
+from tests.testing.test_interpreter import CASES, SCHEMA
+
+
+@pytest.fixture(scope="module")
+def data(seed: int) -> pa.Table:
+    generator = Generator(seed)
+    rows = 120
+    columns = {f.name: generator.array(f.type, rows) for f in SCHEMA}
+    columns["n"] = pa.array(
+        [generator.random.choice([None, 0, 1, -1, 3, -7, 1000]) for _ in range(rows)], pa.int32()
+    )
+    return pa.table({**columns, "row": pa.array(range(rows), pa.int32())})
+
+
+REFUSED = ("lower(s)", "upper(s)", "cast(d as decimal(10, 1))", "cast(d as string)")
+"""What the engine leaves to Spark, since no library does it exactly so."""
+
+
+@pytest.mark.parametrize("sql", CASES)
+def test_values_equal_the_oracles(backend: AnyBackend, data: pa.Table, sql: str, seed: int) -> None:
+    """Each row meets the right row that holds the oracle's value of the expression, and equals it."""
+    expression = CASES[sql]
+    compiled = compile_expression(expression, data.schema, pa.schema([]))
+    values = [compiled.run((row, ())) for row in zip(*(cells(c) for c in data.columns), strict=True)]
+    expected = pa.table({"row": data["row"], "value": from_cells(values, compiled.type)})
+    assert resolve_value(expression, data.schema, expected.schema).type == compiled.type
+    condition = resolve(call(Function.EQ_NULL_SAFE, expression, right("value")), data.schema, expected.schema)
+    row = data.schema.get_field_index("row")
+    spec = JoinSpec(JoinType.LEFT_ANTI, (KeyPair(row, 0),), condition, (row,))
+    if sql in REFUSED:
+        with pytest.raises(ConditionError, match="exactly as Spark"):
+            run_join(spec, data, expected, backend=backend)
+        return
+    differing = run_join(spec, data, expected, backend=backend)["row"].to_pylist()
+    wrong = [(i, values[i]) for i in differing[:5]]
+    assert not wrong, f"seed {seed}: {len(differing)} rows differ; where the oracle has, for example, {wrong}"
+    assert len({repr(v) for v in values}) > 1
+
+
+PAIRWISE: dict[str, Expression] = {
+    "range": (right("v") >= left("v") - lit(5.0)) & (right("v") <= left("v") + lit(5.0)),
+    "texts": left("s").startswith(right("s")) | right("s").endswith(left("s")),
+    "like": left("s").like("%a%") & right("s").like("_%"),
+    "rlike": left("s").rlike("^[a-c]") | right("s").rlike("[xyz]$"),
+    "concat": call(Function.CONCAT, left("s"), right("s")) > lit("b"),
+    "case": when(left("row") > right("row"), left("v")).else_(right("v")) > lit(0.0),
+    "coalesce": coalesce(left("v"), right("v"), 1.0) > lit(0.5),
+    "in": left("row").is_in([1, 2, 3, right("row")]),
+    "three-valued": ~((left("v") > lit(0.0)) & (right("v") > lit(0.0))),
+    "null safe": left("s").equal_null_safe(right("s")),
+    "arithmetic": (left("row") * lit(3) + right("row")) % lit(5) == lit(2),
+    "division by zero is null": (left("row") / (right("row") % lit(3))).is_null(),
+    "casts": left("row").cast(pa.string()) < right("row").cast(pa.string()),
+    "one side only": left("v").is_not_null(),
+    "other side only": right("v").is_nan(),
+    "neither side": lit(True),
+}
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+@pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
+def test_pairwise(backend: AnyBackend, join_type: JoinType, name: str, seed: int) -> None:
+    one, two = sides(seed, [pa.int64()], (40, 36), distinct=6)
+    spec = keyed(join_type, one, two, condition=PAIRWISE[name])
+    expected = oracle_join(one, two, spec)
+    for build_side in build_sides(join_type):
+        for chunk, budget in ((1, WHOLE), (7, WHOLE), (1 << 20, WHOLE), (7, 500)):
+            metrics = JoinMetrics()
+            options = Options(candidate_pairs=chunk, memory_budget=budget)
+            actual = run_join(
+                spec, one, two, backend=backend, build_side=build_side, options=options, metrics=metrics
+            )
+            assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, chunks of {chunk}")
+            assert metrics.candidate_pairs > 0
+            assert bool(metrics.spills) is (budget == 500)
+
+
+def test_unresolved_and_resolved_conditions_mean_the_same_to_the_oracle(seed: int) -> None:
+    one, two = sides(seed, [pa.int64()], (40, 36), distinct=6)
+    for name, condition in PAIRWISE.items():
+        if name == "casts":
+            continue
+        resolved = keyed(JoinType.FULL, one, two, condition=condition)
+        unresolved = JoinSpec(
+            JoinType.FULL, resolved.keys, condition, resolved.left_output, resolved.right_output
+        )
+        assert_same_rows(oracle_join(one, two, unresolved), oracle_join(one, two, resolved), context=name)
+
+
+def test_candidates_are_evaluated_in_bounded_chunks(backend: AnyBackend) -> None:
+    one = pa.table({"k": pa.array([1] * 100, pa.int32()), "a": pa.array(range(100), pa.int32())})
+    spec = keyed(JoinType.LEFT_SEMI, one, one, condition=left("a") == right("a") + lit(1))
+    sizes = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> object:
+            return getattr(backend, name)
+
+        def evaluate(self, condition: Expression, one: object, two: object, length: int) -> object:
+            sizes.append(length)
+            return backend.evaluate(condition, one, two, length)
+
+    metrics = JoinMetrics()
+    actual = run_join(
+        spec, one, one, backend=Watched(), options=Options(candidate_pairs=64), metrics=metrics  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert actual.num_rows == 99
+    assert metrics.candidate_pairs == sum(sizes) == 10_000
+    assert max(sizes) <= 64
+
+
+@pytest.mark.parametrize("build_side", Side, ids=lambda s: s.value)
+def test_ansi_errors_come_from_candidate_pairs_only(backend: AnyBackend, build_side: Side) -> None:
+    one = pa.table({"k": pa.array([1, 2], pa.int32()), "a": pa.array([10, 10], pa.int32())})
+    two = pa.table({"k": pa.array([1, 3], pa.int32()), "b": pa.array([5, 0], pa.int32())})
+    condition = resolve(left("a") % right("b") == lit(0), one.schema, two.schema, mode=EvalMode.ANSI)
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), condition, (0,), (1,))
+    assert run_join(spec, one, two, backend=backend, build_side=build_side).num_rows == 1
+    nested = JoinSpec(JoinType.INNER, (), condition, (0,), (1,))
+    with pytest.raises(ExpressionEvaluationError, match="zero"):
+        run_join(nested, one, two, backend=backend, build_side=build_side)
+
+
+def test_no_rows_means_no_errors(backend: AnyBackend) -> None:
+    one = pa.table({"k": pa.array([1], pa.int32()), "a": pa.array([0], pa.int32())})
+    two = one.slice(0, 0)
+    condition = resolve(lit(1) / left("a") > lit(0), one.schema, two.schema, mode=EvalMode.ANSI)
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), condition, (0,), (1,))
+    assert run_join(spec, one, two, backend=backend).num_rows == 1

@@ -1,0 +1,137 @@
+"""Running out of device memory, at every point where it can happen, changes nothing but the counters."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import ALLOCATING, FaultyBackend
+from gpujoin.testing.generate import KeyShape
+from gpujoin.testing.oracle import oracle_join
+from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
+
+SMALL = Options(batch_bytes=3000, candidate_pairs=40)
+"""Many batches and chunks of few rows."""
+
+
+def with_a_long_text(table: pa.Table) -> pa.Table:
+    """One value so long that batches have to be measured before they are gathered."""
+    texts = [*table["s"].to_pylist()[:-1], "long" * 500]
+    return table.set_column(table.schema.get_field_index("s"), "s", pa.array(texts))
+
+
+def total_calls(spec_args: dict[str, object], backend: AnyBackend) -> int:
+    counting = FaultyBackend(backend)
+    run_join(**spec_args, backend=counting)  # type: ignore[arg-type]
+    assert counting.faults == 0
+    return counting.total_calls
+
+
+@pytest.mark.parametrize("shape", [KeyShape.UNIQUE, KeyShape.UNIFORM], ids=lambda s: s.value)
+@pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
+@pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
+@pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
+def test_fault_at_any_call(
+    backend: AnyBackend, join_type: JoinType, build_side: Side, condition: str, shape: KeyShape, seed: int
+) -> None:
+    if build_side not in build_sides(join_type):
+        pytest.skip("not to be built")
+    one, two = (with_a_long_text(table) for table in sides(seed, [pa.int32()], (22, 19), shape))
+    spec = keyed(join_type, one, two, condition=CONDITIONS[condition])
+    how = {"spec": spec, "one": one, "two": two, "build_side": build_side, "options": SMALL, "batch_rows": 9}
+    expected = oracle_join(one, two, spec)
+    calls = total_calls(how, backend)
+    assert calls >= 4
+    for number in range(1, calls + 1):
+        for faults in ({"at": {number}}, {"after": number - 1}):
+            faulty, metrics = FaultyBackend(backend, **faults), JoinMetrics()
+            actual = run_join(**how, backend=faulty, metrics=metrics)
+            context = f"seed {seed}, {faults} of {calls} calls"
+            assert_same_rows(actual, expected, allow_empty=True, context=context)
+            assert faulty.faults >= 1, context
+            assert metrics.retries + metrics.fallbacks + metrics.spills >= 1, context
+            assert metrics.output_rows == expected.num_rows, context
+
+
+@pytest.mark.parametrize("keys", [0, 1, 2])
+@pytest.mark.parametrize("every", [2, 3, 5, 11])
+def test_fault_at_every_nth_call(backend: AnyBackend, keys: int, every: int, seed: int) -> None:
+    one, two = sides(seed, [pa.string(), pa.int64()][:keys], (40, 37), distinct=4)
+    for join_type in (JoinType.FULL, JoinType.LEFT, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
+        spec = keyed(join_type, one, two, keys=keys, condition=CONDITIONS["l.v < r.v"])
+        faulty = FaultyBackend(backend, every=every)
+        actual = run_join(spec, one, two, backend=faulty, options=SMALL, batch_rows=13)
+        assert faulty.faults
+        assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}, {join_type}")
+
+
+@pytest.mark.parametrize(
+    "join_type", [JoinType.INNER, JoinType.FULL, JoinType.EXISTENCE], ids=lambda t: t.value
+)
+@pytest.mark.parametrize("condition", ["no condition", "l.row > 5"])
+def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
+    backend: AnyBackend, join_type: JoinType, condition: str, seed: int
+) -> None:
+    one, two = sides(seed, [pa.int64()], (9000, 9000), KeyShape.UNIQUE)
+    spec = keyed(join_type, one, two, condition=CONDITIONS[condition])
+    plain = run_join(spec, one, two, backend=backend)
+    faulty = FaultyBackend(
+        backend, max_rows=3000, operations=ALLOCATING - {"from_arrow", "build", "marks", "mask_from_host"}
+    )
+    metrics = JoinMetrics()
+    actual = run_join(spec, one, two, backend=faulty, metrics=metrics)
+    assert_same_rows(actual, plain, context=f"seed {seed}")
+    assert metrics.retries > 0
+    assert metrics.fallbacks == 0
+
+
+def test_a_build_side_that_does_not_fit_is_divided(backend: AnyBackend, seed: int) -> None:
+    rows = 60_000
+    one, two = sides(seed, [pa.int64()], (rows, rows), KeyShape.UNIQUE)
+    one, two = one.select(["k0", "row"]), two.select(["k0", "row", "v"])
+    for join_type in (JoinType.FULL, JoinType.LEFT_SEMI):
+        right_output = () if join_type.left_rows_only else (1,)
+        spec = keyed(join_type, one, two, left_output=(1,), right_output=right_output)
+        plain = run_join(spec, one, two, backend=backend)
+        faulty, metrics = FaultyBackend(backend, max_rows=10_000, operations={"build"}), JoinMetrics()
+        actual = run_join(spec, one, two, backend=faulty, metrics=metrics)
+        assert_same_rows(actual, plain, context=f"seed {seed}")
+        assert faulty.faults == 1
+        assert metrics.spills >= 32
+        assert metrics.fallbacks == 0
+
+
+def test_what_was_built_by_the_device_and_is_full_forever_is_finished_on_the_cpu(
+    backend: AnyBackend, seed: int
+) -> None:
+    one, two = sides(seed, [pa.int64()], (500, 400))
+    spec = keyed(JoinType.FULL, one, two)
+    faulty, metrics = FaultyBackend(backend, after=0), JoinMetrics()
+    actual = run_join(spec, one, two, backend=faulty, metrics=metrics)
+    assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}")
+    assert metrics.fallbacks >= 1
+
+
+def test_the_fault_injector_counts_and_fails(backend: AnyBackend) -> None:
+    table = pa.table({"k": pa.array([1, 2, 3], pa.int32())})
+    faulty = FaultyBackend(backend, at={2})
+    faulty.from_arrow(table)
+    with pytest.raises(DeviceMemoryError, match="injected at call 2: from_arrow of 3 rows"):
+        faulty.from_arrow(table)
+    faulty.from_arrow(table)
+    assert (faulty.calls, faulty.faults) == ({"from_arrow": 3}, 1)
+
+    build = FaultyBackend(backend, max_rows=2, operations={"probe"}).build(backend.from_arrow(table))
+    assert build.probe(backend.from_arrow(table.slice(0, 2))).pairs == 2
+    with pytest.raises(DeviceMemoryError):
+        build.probe(backend.from_arrow(table))
+
+    with pytest.raises(DeviceMemoryError):
+        FaultyBackend(backend, max_bytes=11).from_arrow(table)
+    FaultyBackend(backend, max_bytes=12).from_arrow(table)

@@ -1,0 +1,349 @@
+"""Columns of every type ride along; batches keep to their sizes; no columns are columns too."""
+
+from __future__ import annotations
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import gpujoin
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+from gpujoin.testing.generate import SPARK_TYPES, Generator, KeyShape, from_cells
+from gpujoin.testing.oracle import oracle_join
+from tests.engine.support import KEYED, batches, build_sides, keyed, run_join, sides, together
+
+
+def with_payload(seed: int, dtype: pa.DataType, rows: int) -> tuple[pa.Table, pa.Table]:
+    generator = Generator(seed)
+    one, two = sides(seed, [pa.int32()], (rows, rows))
+    return (
+        one.select(["k0", "row"]).append_column("p", generator.array(dtype, rows)),
+        two.select(["k0", "row"]).append_column("p", generator.array(dtype, rows)),
+    )
+
+
+@pytest.mark.parametrize("dtype", SPARK_TYPES.values(), ids=SPARK_TYPES)
+def test_payload_of_every_type(backend: AnyBackend, dtype: pa.DataType, seed: int) -> None:
+    one, two = with_payload(seed, dtype, 60)
+    for join_type in KEYED:
+        spec = keyed(join_type, one, two)
+        expected = oracle_join(one, two, spec)
+        for build_side in build_sides(join_type):
+            for options in (Options(), Options(batch_bytes=600, memory_budget=1500)):
+                actual = run_join(
+                    spec, one, two, backend=backend, build_side=build_side, options=options, batch_rows=25
+                )
+                assert_same_rows(
+                    actual, expected, allow_empty=True, check_nullability=True,
+                    context=f"seed {seed}, {join_type.value}, build {build_side.value}, {options.batch_bytes}",
+                )  # fmt: skip
+
+
+NOT_FROM_SPARK = {
+    "string_view": pa.string_view(),
+    "binary_view": pa.binary_view(),
+    "large_list": pa.large_list(pa.string()),
+    "fixed_size_list": pa.list_(pa.int16(), 3),
+    "fixed_size_binary": pa.binary(5),
+    "uint64": pa.uint64(),
+    "half": pa.float16(),
+    "date64": pa.date64(),
+    "time32": pa.time32("ms"),
+    "timestamp_ns": pa.timestamp("ns", "Europe/Berlin"),
+    "decimal256": pa.decimal256(60, 5),
+    "list_of_views": pa.list_(pa.string_view()),
+    "run_end_encoded": pa.run_end_encoded(pa.int32(), pa.string()),
+}
+VALUES = {
+    "string_view": ["", "short", "longer than twelve bytes", None],
+    "binary_view": [b"", b"x", b"longer than twelve bytes", None],
+    "large_list": [[], ["a", None], None, ["b"]],
+    "fixed_size_list": [[1, 2, None], None, [4, 5, 6], [7, 8, 9]],
+    "fixed_size_binary": [b"abcde", None, b"\0\0\0\0\0", b"zzzzz"],
+    "uint64": [0, 2**64 - 1, None, 5],
+    "half": [0.5, None, 1.5, 2.0],
+    "date64": [0, 86_400_000, None, -86_400_000],
+    "time32": [0, 1, None, 86_399_999],
+    "timestamp_ns": [0, 1, None, -1],
+    "decimal256": ["1.5", None, "-9", "0"],
+    "list_of_views": [["a", None], None, [], ["longer than twelve bytes"]],
+    "run_end_encoded": ["a", "a", None, "b"],
+}
+
+
+def other_table(name: str) -> pa.Table:
+    dtype = NOT_FROM_SPARK[name]
+    if pa.types.is_decimal(dtype):
+        values = pa.array(VALUES[name], pa.string()).cast(dtype)
+    elif pa.types.is_run_end_encoded(dtype):
+        values = pa.RunEndEncodedArray.from_arrays([2, 3, 4], pa.array(["a", None, "b"]), dtype)
+    else:
+        values = pa.array(VALUES[name], dtype)
+    return pa.table({"k": pa.array([1, 2, 2, None], pa.int32()), "p": values})
+
+
+@pytest.mark.parametrize("name", NOT_FROM_SPARK)
+def test_payload_that_only_other_sources_make(backend: AnyBackend, name: str) -> None:
+    one = other_table(name)
+    spec = keyed(JoinType.FULL, one, one)
+    for build_side in Side:
+        actual = run_join(spec, one, one, backend=backend, build_side=build_side, batch_rows=3)
+        assert_same_rows(actual, oracle_join(one, one, spec))
+
+
+class GathersLittle(FaultyBackend):
+    """A backend that holds fixed-width columns only, so that the engine gathers the others on the host."""
+
+    def can_gather(self, dtype: pa.DataType) -> bool:
+        return pa.types.is_integer(dtype)
+
+
+ANY_TYPE: dict[str, pa.DataType] = {**SPARK_TYPES, **NOT_FROM_SPARK}
+
+
+@pytest.mark.parametrize("name", ANY_TYPE)
+def test_what_a_backend_cannot_hold_is_gathered_on_the_host(name: str, seed: int) -> None:
+    little = GathersLittle(create(BackendName.CPU, BackendRequest()))
+    if name in NOT_FROM_SPARK:
+        one = two = other_table(name)
+    else:
+        one, two = with_payload(seed, SPARK_TYPES[name], 60)
+    for join_type in (JoinType.FULL, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
+        spec = keyed(join_type, one, two)
+        for build_side in build_sides(join_type):
+            actual = run_join(
+                spec,
+                one,
+                two,
+                backend=little,
+                build_side=build_side,
+                options=Options(batch_bytes=600),
+                batch_rows=25,
+            )
+            assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True, context=f"seed {seed}")
+
+
+LONG_VALUES = {
+    "text": pa.array(["x" * 400, "y" * 7, None, ""]),
+    "bytes": pa.array([b"x" * 400, b"y" * 7, None, b""]),
+    "list": pa.array([["x" * 130] * 3, [], None, ["y"]]),
+    "list of numbers": pa.array([[1] * 50, [], None, [2]]),
+    "struct": pa.array([{"s": "x" * 400}, {"s": ""}, None, {"s": None}]),
+    "map": pa.array([[("x" * 400, 1)], [], None, [("y", None)]], pa.map_(pa.string(), pa.int8())),
+    "list of structs": pa.array([[{"a": ["x" * 100] * 4}], [], None, [{"a": []}, None]]),
+    "view": pa.array(["x" * 400, "y" * 7, None, ""], pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("values", LONG_VALUES.values(), ids=LONG_VALUES)
+def test_long_values_gathered_on_the_host_keep_to_the_limit_too(values: pa.Array) -> None:
+    """One row holds nearly all of a column's bytes, and is the hot one: the mean says nothing."""
+    little = GathersLittle(create(BackendName.CPU, BackendRequest()))
+    few = pa.concat_arrays([values, *[values.slice(1)] * 30])
+    one = pa.table({"k": pa.array([1] + [2] * (len(few) - 1), pa.int32()), "p": few})
+    two = pa.table({"k": pa.array([1] * 50, pa.int32())})
+    for build_side in Side:
+        spec = keyed(JoinType.RIGHT, one, two)
+        options = Options(max_column_bytes=1000, batch_bytes=1 << 20)
+        with gpujoin.HashJoin(
+            spec, one.schema, two.schema, backend=little, options=options, build_side=build_side
+        ) as join:
+            join.build(batches(one if build_side is Side.LEFT else two, 1000))
+            found = [*join.probe(batches(two if build_side is Side.LEFT else one, 1000)), *join.finish()]
+        assert max(_data_bytes(batch.column(1)) for batch in found) <= 1000
+        assert_same_rows(together(found, join.output_schema), oracle_join(one, two, spec))
+
+
+@pytest.mark.parametrize("join_type", [JoinType.CROSS, *KEYED], ids=lambda t: t.value)
+def test_no_columns_at_all(backend: AnyBackend, join_type: JoinType, seed: int) -> None:
+    one, two = sides(seed, [pa.int32()], (70, 50), distinct=4)
+    spec = keyed(
+        join_type, one, two, keys=0 if join_type is JoinType.CROSS else 1, left_output=(), right_output=()
+    )
+    expected = oracle_join(one, two, spec)
+    for build_side in build_sides(join_type):
+        for budget in (300, 1 << 30):
+            metrics = JoinMetrics()
+            options = Options(memory_budget=budget, batch_bytes=64)
+            actual = run_join(
+                spec, one, two, backend=backend, build_side=build_side, options=options, batch_rows=20,
+                metrics=metrics,
+            )  # fmt: skip
+            assert actual.num_columns == (1 if join_type is JoinType.EXISTENCE else 0)
+            assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}")
+            assert metrics.output_rows == expected.num_rows
+
+
+def test_a_cross_join_of_tables_without_columns_can_be_counted(backend: AnyBackend) -> None:
+    one, two = (pa.table({"_": pa.nulls(n)}).select([]) for n in (100_000, 300_000))
+    metrics = JoinMetrics()
+    spec = JoinSpec(JoinType.CROSS)
+    with gpujoin.HashJoin(spec, one.schema, two.schema, backend=backend, metrics=metrics) as join:
+        join.build(batches(two, 1 << 30))
+        rows = sum(b.num_rows for b in join.probe(batches(one, 1 << 30))) + sum(
+            b.num_rows for b in join.finish()
+        )
+    assert rows == metrics.output_rows == 30_000_000_000
+
+
+def test_a_cross_join_stores_no_index_pairs(backend: AnyBackend) -> None:
+    one, two = (
+        pa.table({"a": pa.array(range(3000), pa.int16())}),
+        pa.table({"b": pa.array(range(2000), pa.int16())}),
+    )
+    spec = JoinSpec(JoinType.CROSS, left_output=(0,), right_output=(0,))
+    with gpujoin.HashJoin(
+        spec, one.schema, two.schema, backend=backend, options=Options(batch_bytes=100_000)
+    ) as join:
+        join.build(batches(two, 2000))
+        stream = join.probe(batches(one, 3000))
+        before = pa.total_allocated_bytes()
+        first = next(stream)
+        assert first.num_rows <= 100_000
+        if backend.name.value == "cpu":
+            assert pa.total_allocated_bytes() - before < 2_000_000
+        total = first.num_rows + sum(b.num_rows for b in stream)
+    assert total == 6_000_000
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1000, 100_000])
+def test_batches_come_near_their_target(backend: AnyBackend, batch_bytes: int, seed: int) -> None:
+    one, two = sides(seed, [pa.int64()], (400, 400), distinct=20)
+    one, two = one.select(["k0", "row"]), two.select(["k0", "row"])
+    spec = keyed(JoinType.INNER, one, two)
+    options = Options(batch_bytes=batch_bytes)
+    with gpujoin.HashJoin(spec, one.schema, two.schema, backend=backend, options=options) as join:
+        join.build(batches(two, 400))
+        found = list(join.probe(batches(one, 400)))
+    assert_same_rows(together(found, join.output_schema), oracle_join(one, two, spec), context=f"seed {seed}")
+    row = 2 * (8 + 4)
+    assert max(b.nbytes for b in found) <= max(batch_bytes * 1.5, 2 * row)
+    if batch_bytes == 1:
+        assert {b.num_rows for b in found} == {1}
+    else:
+        assert sum(b.nbytes >= batch_bytes / 2 for b in found) >= len(found) - 1
+
+
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.FULL, JoinType.CROSS], ids=lambda t: t.value)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["x" * 100, "y" * 7, None, ""]),
+        pa.array([b"x" * 100, b"y" * 7, None, b""]),
+        pa.array([["x" * 30] * 3, [], None, ["y"]]),
+        pa.array([{"s": "x" * 100}, {"s": ""}, None, {"s": None}]),
+        pa.array(["x" * 100, "y" * 7, None, ""]).dictionary_encode(),
+    ],
+    ids=["text", "bytes", "lists", "structs", "dictionary"],
+)
+def test_no_column_of_a_batch_passes_its_limit(
+    backend: AnyBackend, values: pa.Array, join_type: JoinType
+) -> None:
+    """The 2 GiB of Arrow's offsets, at a smaller scale: one hot key whose values add up to more."""
+    rows = 40
+    one = pa.table({"k": pa.array([1] * rows, pa.int32()), "p": pa.concat_arrays([values] * 10)})
+    spec = keyed(join_type, one, one, keys=0 if join_type is JoinType.CROSS else 1)
+    limit = 1000
+    options = Options(max_column_bytes=limit, batch_bytes=1 << 20)
+    with gpujoin.HashJoin(spec, one.schema, one.schema, backend=backend, options=options) as join:
+        join.build(batches(one, rows))
+        found = [*join.probe(batches(one, rows)), *join.finish()]
+    assert sum(b.num_rows for b in found) == rows * rows
+    if not pa.types.is_dictionary(values.type):
+        assert len(found) > 10
+        for batch in found:
+            for name in (1, 3):
+                assert _data_bytes(batch.column(name)) <= limit
+    assert_same_rows(together(found, join.output_schema), oracle_join(one, one, spec))
+
+
+def _data_bytes(column: pa.Array) -> int:
+    """Bytes of variable-width data, offsets and validity excluded."""
+    if pa.types.is_struct(column.type):
+        return sum(_data_bytes(column.field(i)) for i in range(column.type.num_fields))
+    if pa.types.is_map(column.type):
+        entries = pa.concat_arrays([s.values for s in column if s.is_valid] or [pa.array([], pa.struct([]))])
+        return _data_bytes(entries)
+    if pa.types.is_list(column.type):
+        items = column.flatten()
+        return len(items) * 8 if pa.types.is_integer(items.type) else _data_bytes(items)
+    if pa.types.is_integer(column.type):
+        return 0
+    return sum(len(v) for v in column.to_pylist() if v is not None)
+
+
+def test_sizes_are_counted_in_64_bits(backend: AnyBackend) -> None:
+    """66,000 × 66,000 pairs of one hot key: more than 32 bits, and none of them is made."""
+    rows = 66_000
+    one = pa.table({"k": pa.array([7] * rows, pa.int32())})
+    keys = backend.from_arrow(one)
+    assert backend.build(keys).probe(keys).pairs == rows * rows
+    for join_type in (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
+        spec = keyed(join_type, one, one)
+        actual = run_join(spec, one, one, backend=backend)
+        assert actual.num_rows == (0 if join_type is JoinType.LEFT_ANTI else rows)
+    spec = keyed(JoinType.INNER, one, one)
+    with gpujoin.HashJoin(
+        spec, one.schema, one.schema, backend=backend, options=Options(batch_bytes=80_000)
+    ) as join:
+        join.build(batches(one, rows))
+        stream = join.probe(batches(one, rows))
+        assert sum(next(stream).num_rows for _ in range(3)) > 10_000
+
+
+def test_slices_and_offsets_of_the_input(backend: AnyBackend, seed: int) -> None:
+    one, two = sides(seed, [pa.string(), pa.bool_(), pa.decimal128(7, 2)], (90, 90), distinct=3)
+    one, two = one.slice(13, 60), two.slice(29, 50)
+    for count in (1, 2, 3):
+        spec = keyed(JoinType.FULL, one, two, keys=count)
+        with gpujoin.HashJoin(spec, one.schema, two.schema, backend=backend) as join:
+            join.build(two.to_batches(max_chunksize=11))
+            found = [*join.probe(one.to_batches(max_chunksize=7)), *join.finish()]
+        assert_same_rows(pa.Table.from_batches(found), oracle_join(one, two, spec), context=f"seed {seed}")
+
+
+def test_batches_with_dictionaries_of_their_own(backend: AnyBackend) -> None:
+    dtype = pa.dictionary(pa.int8(), pa.string())
+    parts = [
+        pa.record_batch({"k": from_cells(v, dtype), "p": from_cells(v[::-1], dtype)})
+        for v in (["a", "b", None], ["c", "a", "a"], [None, None, None], ["b", "z", "c"])
+    ]
+    table = pa.Table.from_batches(parts)
+    spec = keyed(JoinType.FULL, table, table)
+    with gpujoin.HashJoin(spec, table.schema, table.schema, backend=backend) as join:
+        join.build(parts)
+        found = [*join.probe(parts), *join.finish()]
+    expected = oracle_join(table, table, spec)
+    assert_same_rows(pa.Table.from_batches(found, join.output_schema), expected)
+
+
+def test_other_libraries_tables(backend: AnyBackend, duck: duckdb.DuckDBPyConnection, seed: int) -> None:
+    one, two = sides(seed, [pa.int32()], (50, 50))
+    one, two = one.rename_columns(["k", "a", "b", "c"]), two.rename_columns(["k", "x", "y", "z"])
+    expected = gpujoin.join_tables(one, two, on="k", how="full", backend=backend)
+    from_polars = gpujoin.join_tables(
+        pl.from_arrow(one), pl.from_arrow(two), on="k", how="full", backend=backend
+    )
+    assert_same_rows(from_polars, expected, check_types=False)
+    duck.register("one", one)
+    from_duckdb = gpujoin.join_tables(duck.table("one"), two, on="k", how="full", backend=backend)
+    assert_same_rows(from_duckdb, expected, check_types=False)
+
+
+def test_every_distribution_with_several_threads(seed: int) -> None:
+    parallel = create(BackendName.CPU, BackendRequest(threads=4))
+    for shape in KeyShape:
+        one, two = sides(seed, [pa.int64()], (130, 110), shape)
+        spec = keyed(JoinType.FULL, one, two)
+        metrics = JoinMetrics()
+        actual = run_join(spec, one, two, backend=parallel, batch_rows=20, metrics=metrics)
+        assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}, {shape}")
+        assert metrics.probe_rows == 130

@@ -1,0 +1,167 @@
+"""What must hold for any data, any batching and any budget; hypothesis chooses, and prints how to repeat it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.testing.compare import assert_same_rows, row_counts
+from gpujoin.testing.generate import KEY_TYPES, KeyShape
+from gpujoin.testing.oracle import oracle_join
+from tests.engine.support import CONDITIONS, KEYED, WHOLE, batches, build_sides, keyed, run_join, sides
+
+SETTINGS = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One join; the data follow from the seed."""
+
+    seed: int
+    keys: tuple[str, ...]
+    rows: tuple[int, int]
+    shape: KeyShape
+    distinct: int
+    equal: bool
+    condition: str
+    join_type: JoinType = JoinType.INNER
+    options: dict[str, int] = field(default_factory=dict)
+    batch_rows: int = WHOLE
+    build_side: Side = Side.RIGHT
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        return sides(
+            self.seed, [KEY_TYPES[k] for k in self.keys], self.rows, self.shape, distinct=self.distinct
+        )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    join_type = draw(st.sampled_from([JoinType.CROSS, *KEYED]))
+    keys = draw(st.lists(st.sampled_from(list(KEY_TYPES)), min_size=0, max_size=3))
+    if join_type is JoinType.CROSS:
+        keys = []
+    if join_type is JoinType.NULL_AWARE_ANTI:
+        keys = (keys or ["int32"])[:1]
+    return Case(
+        seed=draw(st.integers(0, 2**32 - 1)),
+        keys=tuple(keys),
+        rows=(draw(st.integers(0, 60)), draw(st.integers(0, 60))),
+        shape=draw(st.sampled_from(KeyShape)),
+        distinct=draw(st.integers(2, 30)),
+        equal=draw(st.booleans()),
+        condition="no condition" if join_type is JoinType.CROSS else draw(st.sampled_from(list(CONDITIONS))),
+        join_type=join_type,
+        options={
+            "batch_bytes": draw(st.sampled_from([1, 100, 2000, 1 << 25])),
+            "max_column_bytes": draw(st.sampled_from([1, 64, 1 << 20])),
+            "candidate_pairs": draw(st.sampled_from([1, 2, 7, 100, 1 << 20])),
+            "memory_budget": draw(st.sampled_from([1, 300, 2000, 1 << 30])),
+            "cpu_threads": draw(st.sampled_from([1, 3])),
+        },
+        batch_rows=draw(st.sampled_from([1, 3, 16, WHOLE])),
+        build_side=draw(st.sampled_from(build_sides(join_type))),
+    )
+
+
+def joined(backend: AnyBackend, case: Case, join_type: JoinType | None = None, **changes: object) -> pa.Table:
+    one, two = case.tables()
+    kind = join_type or case.join_type
+    condition: Expression | None = CONDITIONS[case.condition]
+    spec = keyed(kind, one, two, keys=len(case.keys), equal=case.equal, condition=condition)
+    return run_join(spec, one, two, backend=backend, **changes)  # type: ignore[arg-type]
+
+
+@SETTINGS
+@given(case=cases())
+def test_any_join_any_way_is_the_oracles(backend: AnyBackend, case: Case) -> None:
+    one, two = case.tables()
+    spec = keyed(
+        case.join_type, one, two, keys=len(case.keys), equal=case.equal, condition=CONDITIONS[case.condition]
+    )
+    metrics = JoinMetrics()
+    with TemporaryDirectory() as directory:
+        options = Options(spill_dir=directory).replace(**case.options)
+        actual = run_join(
+            spec, one, two, backend=backend, build_side=case.build_side, options=options,
+            batch_rows=case.batch_rows, metrics=metrics,
+        )  # fmt: skip
+        assert list(Path(directory).iterdir()) == []
+    assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True)
+    built = two if case.build_side is Side.RIGHT else one
+    size = sum(batch.nbytes for batch in batches(built, case.batch_rows) if batch.num_rows)
+    assert bool(metrics.spills) == (size > case.options["memory_budget"])
+
+
+@SETTINGS
+@given(case=cases())
+def test_full_is_left_and_the_unmatched_of_the_right(backend: AnyBackend, case: Case) -> None:
+    full, left = (joined(backend, case, kind) for kind in (JoinType.FULL, JoinType.LEFT))
+    one, two = case.tables()
+    seen = set(left.column(one.num_columns + two.schema.get_field_index("row")).to_pylist())
+    assert full.num_rows - left.num_rows == len(set(two["row"].to_pylist()) - seen)
+    assert row_counts(left) <= row_counts(full)
+
+
+@SETTINGS
+@given(case=cases())
+def test_semi_and_anti_share_out_the_left_rows(backend: AnyBackend, case: Case) -> None:
+    one, _ = case.tables()
+    semi, anti, exists = (
+        joined(backend, case, kind) for kind in (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE)
+    )
+    assert_same_rows(pa.concat_tables([semi, anti]), one, allow_empty=True)
+    flags = exists.column("exists")
+    assert flags.null_count == 0
+    assert_same_rows(exists.filter(flags).drop_columns(["exists"]), semi, allow_empty=True)
+
+
+@SETTINGS
+@given(case=cases())
+def test_sides_may_be_swapped(backend: AnyBackend, case: Case) -> None:
+    if case.condition != "no condition":
+        return
+    one, two = case.tables()
+    count = len(case.keys)
+    for kind, swapped in (
+        (JoinType.LEFT, JoinType.RIGHT),
+        (JoinType.INNER, JoinType.INNER),
+        (JoinType.FULL, JoinType.FULL),
+    ):
+        forth = run_join(keyed(kind, one, two, keys=count, equal=case.equal), one, two, backend=backend)
+        back = run_join(keyed(swapped, two, one, keys=count, equal=case.equal), two, one, backend=backend)
+        order = [*range(two.num_columns, two.num_columns + one.num_columns), *range(two.num_columns)]
+        assert_same_rows(back.select(order), forth, allow_empty=True)
+
+
+@SETTINGS
+@given(case=cases())
+def test_not_in_is_anti_where_there_are_no_nulls(backend: AnyBackend, case: Case) -> None:
+    one, two = sides(case.seed, [KEY_TYPES["int32"]], case.rows, case.shape, nulls=0.0)
+    if case.shape is KeyShape.ALL_NULL:
+        return
+    anti, aware = (
+        run_join(keyed(kind, one, two), one, two, backend=backend)
+        for kind in (JoinType.LEFT_ANTI, JoinType.NULL_AWARE_ANTI)
+    )
+    assert_same_rows(aware, anti, allow_empty=True)
+
+
+@pytest.mark.slow
+@settings(SETTINGS, max_examples=1500)
+@given(case=cases())
+def test_any_join_any_way_at_length(backend: AnyBackend, case: Case) -> None:
+    test_any_join_any_way_is_the_oracles.hypothesis.inner_test(backend, case)  # type: ignore[attr-defined]

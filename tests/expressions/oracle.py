@@ -1,0 +1,160 @@
+"""Spark as the judge of evaluation: the same expression, as SQL, over the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpujoin.backends.cpu.evaluate import can_evaluate, evaluate_column
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import EvalMode, Expression
+from gpujoin.model.types import logical
+from gpujoin.plan.resolve import resolve_value
+from tests.expressions.sql import to_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SHOWN = 5
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
+_REWRITES = (
+    "ReorderAssociativeOperator", "BooleanSimplification", "ConstantFolding", "NullPropagation",
+    "SimplifyConditionals", "SimplifyBinaryComparison", "OptimizeIn", "SimplifyCasts", "LikeSimplification",
+    "UnwrapCastInBinaryComparison", "PushFoldableIntoBranches", "ReplaceNullWithFalseInPredicate",
+)  # fmt: skip
+AS_WRITTEN = {
+    # Sharing a subexpression between columns evaluates it where one of the columns alone would not.
+    "spark.sql.subexpressionElimination.enabled": "false",
+    # Rewriting may drop or move an operand that raises.
+    "spark.sql.optimizer.excludedRules": ",".join(_OPTIMIZER + r for r in _REWRITES),
+}
+"""Settings with which Spark evaluates an expression as it stands."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What we computed: values of the rows that have one, and the rows that raised."""
+
+    dtype: pa.DataType
+    values: pa.Array
+    raised: tuple[int, ...]
+
+
+class Judge:
+    """One table in Spark and here."""
+
+    def __init__(self, spark: SparkSession, table: pa.Table, folder: Path) -> None:
+        path = folder / f"table-{len(list(folder.iterdir()))}.parquet"
+        # From Parquet, so that Spark runs its generated code; from local rows it would interpret.
+        pq.write_table(table, path)
+        self._spark = spark
+        self._frame: DataFrame = spark.read.parquet(str(path))
+        self._table = table
+        self._rows = table.num_rows
+        sides = {}
+        for side in ("left", "right"):
+            names = [n for n in table.column_names if n.startswith(side)]
+            batch = table.select(names).combine_chunks().to_batches()[0]
+            sides[side] = batch.rename_columns([n.removeprefix(f"{side}_") for n in names])
+        self.left, self.right = sides["left"], sides["right"]
+
+    def resolve(self, expression: Expression, mode: EvalMode) -> Expression:
+        return resolve_value(expression, self.left.schema, self.right.schema, mode=mode)
+
+    def evaluate(self, resolved: Expression) -> Outcome:
+        """Evaluate on all rows; if that raises, row by row."""
+        assert resolved.type is not None
+        try:
+            values = evaluate_column(resolved, self.left, self.right, self._rows)
+        except ExpressionEvaluationError:
+            pass
+        else:
+            return Outcome(resolved.type, values, ())
+        pieces, raised = [], []
+        for row in range(self._rows):
+            try:
+                piece = evaluate_column(resolved, self.left.slice(row, 1), self.right.slice(row, 1), 1)
+            except ExpressionEvaluationError:
+                raised.append(row)
+                piece = pa.nulls(1, resolved.type)
+            pieces.append(piece)
+        assert raised, f"{resolved} raises on all rows together but on none alone"
+        return Outcome(resolved.type, pa.concat_arrays(pieces), tuple(raised))
+
+    def check(
+        self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, *, errors: int = 5
+    ) -> None:
+        """Assert that each expression has Spark's type and Spark's values, and that Spark raises too.
+
+        Values are compared on all rows that do not raise here. Each error costs Spark a query, so only ``errors`` of
+        them are tried.
+        """
+        self._spark.conf.set("spark.sql.ansi.enabled", str(mode is EvalMode.ANSI).lower())
+        for key, value in AS_WRITTEN.items():
+            self._spark.conf.set(key, value)
+        outcomes = []
+        for expression in expressions:
+            resolved = self.resolve(expression, mode)
+            assert can_evaluate(resolved), f"cannot evaluate {resolved}"
+            outcomes.append(self.evaluate(resolved))
+        found = self._ask([to_sql(e) for e in expressions], outcomes)
+        problems = []
+        for expression, outcome, column in zip(expressions, outcomes, found.columns, strict=True):
+            problems += self._differences(expression, outcome, column.combine_chunks())
+        raising = [(e, o) for e, o in zip(expressions, outcomes, strict=True) if o.raised]
+        for expression, outcome in raising[:: max(1, len(raising) // errors)][:errors]:
+            problems += self._unraised(expression, outcome)
+        assert not problems, f"{len(problems)} differences from Spark ({mode.value}):\n" + "\n".join(problems)
+
+    def _ask(self, sqls: list[str], outcomes: list[Outcome]) -> pa.Table:
+        columns = []
+        for i, (sql, outcome) in enumerate(zip(sqls, outcomes, strict=True)):
+            guarded = sql
+            if outcome.raised:
+                guarded = f"CASE WHEN id NOT IN ({', '.join(map(str, outcome.raised))}) THEN {sql} END"
+            columns.append(f"{guarded} AS c{i}")
+        return self._frame.orderBy("id").selectExpr(*columns).toArrow()
+
+    def _differences(self, expression: Expression, outcome: Outcome, theirs: pa.Array) -> list[str]:
+        if logical(theirs.type) != logical(outcome.dtype):
+            return [f"{expression}: type {outcome.dtype} here, {theirs.type} in Spark"]
+        mine, spark = _comparable(outcome.values), _comparable(theirs)
+        different = [i for i in range(self._rows) if mine[i] != spark[i]]
+        return [
+            f"{expression} at {self._row(expression, i)}: {mine[i]} here, {spark[i]} in Spark"
+            for i in different[:_SHOWN]
+        ]
+
+    def _unraised(self, expression: Expression, outcome: Outcome) -> list[str]:
+        from pyspark.errors import PySparkException
+
+        problems = []
+        for row in outcome.raised[len(outcome.raised) // 2 :][:1]:
+            columns = {f"{c.side.value}_{c.name}" for c in expression.columns()} | {"id"}
+            one_row = self._spark.createDataFrame(self._table.select(sorted(columns)).slice(row, 1))
+            try:
+                value = one_row.selectExpr(f"{to_sql(expression)} AS c").toArrow()
+            except PySparkException:
+                continue
+            problems.append(
+                f"{expression} at {self._row(expression, row)}: error here, {value.column(0).to_pylist()} in Spark"
+            )
+        return problems
+
+    def _row(self, expression: Expression, row: int) -> str:
+        sides = {"left": self.left, "right": self.right}
+        return ", ".join(
+            f"{c}={sides[c.side.value].column(c.name)[row].as_py()!r}" for c in expression.columns()
+        )
+
+
+def _comparable(values: pa.Array) -> list[Any]:
+    """Values such that equal means the same, the sign of zero included; all NaN are one."""
+    if pa.types.is_temporal(values.type):
+        return values.cast(pa.int64() if values.type.bit_width == 64 else pa.int32()).to_pylist()
+    return [repr(v) if isinstance(v, float) else v for v in values.to_pylist()]

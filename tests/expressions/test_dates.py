@@ -1,0 +1,114 @@
+"""Dates and timestamps, against Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cpu.evaluate import can_evaluate, evaluate_column
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from gpujoin.plan.resolve import resolve_value
+from tests.expressions.oracle import Judge
+
+KINDS = ["date", "ts", "ntz", "i8", "i32", "date_str"]
+DATE_PARTS = [
+    Function.YEAR, Function.QUARTER, Function.MONTH, Function.DAY, Function.DAY_OF_WEEK, Function.DAY_OF_YEAR,
+]  # fmt: skip
+TIME_PARTS = [Function.HOUR, Function.MINUTE, Function.SECOND]
+MODES = [EvalMode.LEGACY, EvalMode.ANSI]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    trees: list[Expression] = [call(f, left(k)) for f in DATE_PARTS for k in ("date", "ts", "ntz")]
+    trees += [call(f, left(k)) for f in TIME_PARTS for k in ("ts", "ntz", "date")]
+    trees += [call(f, lit(dt.date(2024, 2, 29))) for f in DATE_PARTS]
+    judge(*KINDS, pairs=False).check(trees, mode)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_shifts(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    trees: list[Expression] = [
+        call(f, left("date"), n)
+        for f in (Function.DATE_ADD, Function.DATE_SUB)
+        for n in (right("i8"), right("i32"), lit(3), lit(-400))
+    ]  # fmt: skip
+    trees += [
+        call(Function.DATE_ADD, left("ts"), 1),
+        left("date") + 1,
+        2 + left("date"),
+        left("date") - right("i8"),
+    ]
+    trees += [
+        call(Function.DATE_DIFF, left("date"), right("date")),
+        call(Function.DATE_DIFF, left("ts"), right("ntz")),
+    ]
+    judge(*KINDS).check(trees, mode)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_literals(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    noon = dt.datetime(2000, 2, 29, 12, 34, 56, 789000)  # noqa: DTZ001
+    trees: list[Expression] = [
+        left(k) < v for k in ("date", "ts", "ntz") for v in (dt.date(2000, 2, 29), noon)
+    ]
+    trees += [
+        left("ts") >= noon.replace(tzinfo=dt.UTC),
+        left("date") == "2024-02-29",
+        left("ts") > "2000-02-29 12:34",
+    ]
+    trees += [
+        left("ntz") <= "2000-02-29T12:34:56.789",
+        left("ts") == "1970-01-01",
+        left("date").is_in(["1970-01-01"]),
+    ]
+    judge(*KINDS).check(trees, mode)
+
+
+def test_units_other_than_microseconds() -> None:
+    instants = [0, -1, 1, 10**9 + 1, None]
+    one = pa.record_batch({"t": pa.array(instants, pa.timestamp("ns"))})
+    two = pa.record_batch({"t": pa.array([0, 0, 0, 1, 0], pa.timestamp("s"))})
+    for function, expected in [
+        (Function.LT, [False, True, False, False, None]),
+        (Function.EQ, [True, False, False, False, None]),
+        (Function.GE, [True, False, True, True, None]),
+    ]:
+        tree = call(function, left("t"), right("t"))
+        untouched = resolve_value(tree, one.schema, two.schema)
+        typed = call(function, *(a.child if hasattr(a, "child") else a for a in untouched.children))
+        for node in (untouched, resolve_value(typed, one.schema, two.schema)):
+            assert can_evaluate(node)
+            assert evaluate_column(node, one, two, 5).to_pylist() == expected, node
+
+
+@pytest.mark.parametrize(
+    ("zone", "known"), [("UTC", True), ("+05:30", True), ("-18:00", True), ("Europe/Berlin", False)]
+)
+def test_zones_with_changing_offsets_are_left_to_spark(zone: str, known: bool) -> None:
+    schema = pa.schema([("t", pa.timestamp("us", zone)), ("d", pa.date32())])
+    for tree in (call(Function.HOUR, left("t")), left("t").cast(pa.date32()), left("t") < right("d")):
+        assert can_evaluate(resolve_value(tree, schema, schema)) is known
+    assert can_evaluate(resolve_value(left("t") < right("t"), schema, schema))
+
+
+def test_offset_zones() -> None:
+    batch = pa.record_batch({"t": pa.array([0, -1, 68_400_000_000], pa.timestamp("us", "+05:30"))})
+    hour = resolve_value(call(Function.HOUR, left("t")), batch.schema, batch.schema)
+    assert evaluate_column(hour, batch, batch, 3).to_pylist() == [5, 5, 0]
+    day = resolve_value(
+        left("t").cast(pa.date32()).cast(pa.int32(), EvalMode.LEGACY).is_null(), batch.schema, batch.schema
+    )
+    assert not can_evaluate(day)
+    date = resolve_value(left("t").cast(pa.date32()), batch.schema, batch.schema)
+    assert evaluate_column(date, batch, batch, 3).cast(pa.int32()).to_pylist() == [0, 0, 1]
+    midnight = resolve_value(
+        lit(dt.date(1970, 1, 1)).cast(pa.timestamp("us", "+05:30")), batch.schema, batch.schema
+    )
+    assert evaluate_column(midnight, batch, batch, 1).cast(pa.int64()).to_pylist() == [-19_800_000_000]

@@ -1,0 +1,215 @@
+"""Wheel, source and editable installs, made for real in environments of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+from gpujoin import _version
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = {
+    path.relative_to(ROOT / "kernels").as_posix() for path in (ROOT / "kernels").rglob("*") if path.is_file()
+}
+
+FIND_KERNELS = (
+    "import gpujoin; from gpujoin.launch.source import kernel_directory; "
+    "print(gpujoin.__file__); print(kernel_directory())"
+)
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist, and the wheel that was built from it alone."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
+    (sdist,) = out.glob("*.tar.gz")
+    (wheel,) = out.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A new virtual environment that sees this one's libraries but not its gpujoin; gives its Python."""
+    home = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", home)
+    site = Path(
+        run(home / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    )
+    # Only the named folder is added: .pth files inside it, editable installs among them, are not read.
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = home / "bin" / "python"
+    assert (
+        subprocess.run([python, "-I", "-c", "import gpujoin"], capture_output=True, cwd=tmp_path).returncode
+        != 0
+    )
+    return python
+
+
+def pip_install(python: Path, *what: object) -> None:
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index",
+        "--ignore-installed", "--no-build-isolation", *what)  # fmt: skip
+
+
+def test_wheel_install_finds_its_kernels(
+    distributions: tuple[Path, Path], environment: Path, tmp_path: Path
+) -> None:
+    pip_install(environment, distributions[1])
+    package, kernels = map(Path, run(environment, "-I", "-c", FIND_KERNELS, cwd=tmp_path).split())
+    assert package.is_relative_to(environment.parents[1])
+    assert kernels == package.parent / "_kernels"
+    assert {p.relative_to(kernels).as_posix() for p in kernels.rglob("*") if p.is_file()} == KERNELS
+    assert run(environment.parent / "gpujoin", "version", cwd=tmp_path).strip() == _version.__version__
+    assert "usage: gpujoin-discover-gpus" in run(
+        environment.parent / "gpujoin-discover-gpus", "--help", cwd=tmp_path
+    )
+
+
+def test_editable_install_finds_the_kernels_of_the_checkout(environment: Path, tmp_path: Path) -> None:
+    pip_install(environment, "-e", ROOT)
+    package, kernels = map(Path, run(environment, "-I", "-c", FIND_KERNELS, cwd=tmp_path).split())
+    assert package == ROOT / "gpujoin" / "__init__.py"
+    assert kernels == ROOT / "kernels"
+    assert run(environment.parent / "gpujoin", "version", cwd=tmp_path).strip() == _version.__version__
+
+
+def test_the_package_runs_from_a_zip(
+    distributions: tuple[Path, Path], environment: Path, tmp_path: Path
+) -> None:
+    """As ``--py-files`` does it on executors."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(distributions[1])!r}); import gpujoin; "
+        "from gpujoin.launch.source import kernel_directory; "
+        "print(sorted(p.name for p in kernel_directory().iterdir()))"
+    )
+    names = run(environment, "-I", "-c", code, cwd=tmp_path)
+    assert "README.md" in names
+
+
+def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(distributions[1]) as wheel:
+        names = set(wheel.namelist())
+        metadata = HeaderParser().parsestr(
+            wheel.read(next(n for n in names if n.endswith("/METADATA"))).decode("utf-8")
+        )
+    assert {name.split("/")[0] for name in names} == {"gpujoin", f"gpujoin-{_version.__version__}.dist-info"}
+    assert "gpujoin/py.typed" in names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+    assert metadata["Version"] == _version.__version__
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert {"spark", "cu12", "cu13", "test", "bench", "dev"} <= set(metadata.get_all("Provides-Extra", []))
+    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "gpujoin").rglob("*.py")}
+    assert modules <= names
+
+
+def test_the_version_is_written_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "version" in project["dynamic"]
+    heading = re.search(
+        r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert heading is not None
+    assert heading[1] == _version.__version__
+
+
+JOB = """
+import gpujoin
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+left = spark.range(100).selectExpr("id as k", "id * 2 as x")
+right = spark.range(50, 150).selectExpr("id as k", "id * 3 as y")
+joined = gpujoin.gpu_join(left, right, "k", strategy="shuffle", backend="cpu")
+chosen = gpujoin.explain(joined).joins[0]
+rows = sorted((row.k, row.x, row.y) for row in joined.collect())
+assert rows == [(k, 2 * k, 3 * k) for k in range(50, 100)], rows
+print("from", gpujoin.__file__, "by", chosen.strategy, len(rows), "rows")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_executors_run_gpujoin_from_py_files(
+    distributions: tuple[Path, Path], environment: Path, tmp_path: Path
+) -> None:
+    """Driver and executors have the libraries, but gpujoin only as the archive that spark-submit ships."""
+    import pyspark
+
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    # Spark ships .zip, not .whl.
+    archive = tmp_path / "gpujoin.zip"
+    shutil.copy(distributions[1], archive)
+    # A Spark home of links, because executors of a local cluster leave their folders in it.
+    home = tmp_path / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (home / entry.name).symlink_to(entry)
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYTHONPATH"))
+    }
+    done = subprocess.run(
+        [home / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--py-files", archive,
+         "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=1g", job],
+        capture_output=True, text=True, cwd=tmp_path, timeout=300,
+        env={**clean, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(environment)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^from \S+\.zip/gpujoin/__init__\.py by \S+ 50 rows$", done.stdout, re.MULTILINE), (
+        done.stdout
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("constraints", "extras"),
+    [
+        ("constraints.txt", "spark"),
+        ("constraints.txt", "spark,cu13"),
+        ("constraints.txt", "dev"),
+        ("constraints-cu12.txt", "spark,cu12"),
+        ("constraints-spark40.txt", "test"),
+    ],
+)
+def test_extras_resolve_with_their_constraints(constraints: str, extras: str, tmp_path: Path) -> None:
+    """Needs the package index; installs nothing."""
+    home = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", home)
+    told = run(
+        home / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "-c",
+        ROOT / constraints,
+        f"{ROOT}[{extras}]",
+    )
+    pins = re.findall(
+        r"^([A-Za-z0-9._-]+)==(\S+)", (ROOT / constraints).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    pinned = {f"{normal(name)}-{version}" for name, version in pins} | {f"gpujoin-{_version.__version__}"}
+    would = re.search(r"^Would install (.+)$", told, re.MULTILINE)
+    assert would is not None
+    found = (item.rpartition("-") for item in would[1].split())
+    loose = {f"{normal(name)}-{version}" for name, _, version in found} - pinned
+    assert loose == set()
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,219 @@
+"""The parts of ``make gpu-check`` that need no GPU, its workloads on the other backends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gpujoin.backends.cudf import unavailable
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+from tests.backends.cudf.host import HostBackend
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+check, faults, smoke = (load(name) for name in ("gpu_check", "gpu_faults", "gpu_smoke"))
+
+
+@pytest.fixture
+def cpu() -> AnyBackend:
+    return create(BackendName.CPU, BackendRequest())
+
+
+def test_operations_agree_between_backends(cpu: AnyBackend) -> None:
+    wanted = faults.operations(cpu)
+    found = faults.operations(HostBackend())
+    faults.same(found, wanted)
+    assert {build.algorithm for _, keys, _ in faults.key_tables() for build in [HostBackend().build(keys)]} == {
+        "direct", "sorted", "fingerprint",
+    }  # fmt: skip
+    with pytest.raises(AssertionError):
+        faults.same([*found[:-1], found[0]], wanted)
+
+
+def test_joins_agree_between_backends(cpu: AnyBackend) -> None:
+    for found, wanted in zip(faults.whole_joins(HostBackend()), faults.whole_joins(cpu), strict=True):
+        assert_same_rows(found, wanted)
+
+
+class Memory:
+    """Stands for a device whose k-th allocation fails: the k-th operation of a faulty backend."""
+
+    def __init__(self) -> None:
+        self.fail_at = self.allocations = 0
+        self.failed: list[int] = []
+
+    def arm(self, fail_at: int) -> None:
+        self.fail_at, self.allocations = fail_at, 0
+
+    def attempt(self) -> bool:
+        backend = FaultyBackend(HostBackend(), at=(self.fail_at,))
+        try:
+            for _, build, probe in faults.key_tables():
+                backend.build(backend.from_arrow(build)).probe(backend.from_arrow(probe))
+        except DeviceMemoryError:
+            self.failed.append(self.fail_at)
+            return True
+        finally:
+            self.allocations = backend.total_calls
+        return False
+
+
+def test_each_allocation_fails_once() -> None:
+    memory = Memory()
+    tried, total = faults.each_fault(memory, memory.attempt, time.monotonic() + 600)
+    assert tried == total == 16
+    assert memory.failed == list(range(1, 17))
+    tried, total = faults.each_fault(memory, memory.attempt, time.monotonic())
+    assert (tried, total) == (1, 16)
+
+
+def test_a_failing_resource_counts_and_fails() -> None:
+    pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+
+    class Upstream:
+        def allocate(self, nbytes: int, stream: Any) -> int:
+            return 4096 + nbytes
+
+        def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
+            assert pointer == 4096 + nbytes
+
+    memory = faults.FailingResource(Upstream())
+    memory.arm(2)
+    pointer = memory._allocate(16, None)
+    with pytest.raises(MemoryError, match="allocation 2"):
+        memory._allocate(16, None)
+    assert memory.held == {pointer: 16}
+    memory._deallocate(pointer, 16, None)
+    assert not memory.held
+
+
+def test_smoke_workloads_agree_between_backends(cpu: AnyBackend) -> None:
+    def total(table: Any) -> int:
+        return int(table.column(0).to_numpy().sum())
+
+    def cpu_total(frame: Any) -> int:
+        import pyarrow as pa
+
+        return total(pa.Table.from_batches([cpu.to_arrow(frame, pa.schema([("k", pa.int64())]))]))
+
+    algorithms = set()
+    for make in smoke.workloads(12).values():
+        build, probe = make()
+        run, chosen = smoke.by_backend(HostBackend(), build, probe, total)
+        other, _ = smoke.by_backend(cpu, build, probe, cpu_total)
+        _, answer = smoke.best(run, 1)
+        assert answer == other()
+        assert answer[0] > 0
+        algorithms.update(chosen)
+    assert algorithms == {"direct", "sorted"}
+
+
+def test_a_run_that_changes_its_answer_is_found() -> None:
+    answers = iter([(1, 2, 3), (1, 2, 4)])
+    with pytest.raises(AssertionError, match="two runs"):
+        smoke.best(lambda: next(answers))
+
+
+def test_ratios_are_geometric_means() -> None:
+    rows = [
+        ("a", "gpujoin", 1.0),
+        ("a", "cuDF", 2.0),
+        ("b", "gpujoin", 1.0),
+        ("b", "cuDF", 8.0),
+        ("b", "CPU", 9.0),
+    ]
+    told = check.ratios([{"workload": w, "engine": e, "seconds": s} for w, e, s in rows])
+    assert "4.00x cuDF over 2" in told
+    assert "9.00x CPU over 1" in told
+
+
+def test_commands_are_judged() -> None:
+    status, lines = check.run([sys.executable, "-c", "print('one'); print('[2]'); raise SystemExit(3)"], 60)
+    assert (status, lines) == (3, ["one", "[2]"])
+    assert check.last_json(lines) == [2]
+    assert check.judged("x", status, lines, "said", None).outcome == "failed"
+    assert check.judged("x", 0, lines, "said", None).outcome == "passed"
+    assert check.run(["/no/such/command"], 5)[0] == 127
+    assert check.last_json([]) is None
+    assert check.last_json(["text"]) is None
+
+
+def test_a_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
+    mark = tmp_path / "alive"
+    child = f"import time, pathlib; time.sleep(3); pathlib.Path({str(mark)!r}).touch()"
+    parent = f"import subprocess, sys; print('begun', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
+    status, lines = check.run([sys.executable, "-c", parent], 1.0)
+    assert status is None
+    assert lines == ["begun"]
+    time.sleep(3)
+    assert not mark.exists()
+    assert check.judged("x", None, lines, "", None).summary.startswith("took too long")
+
+
+def test_the_report_tells_failures(tmp_path: Path) -> None:
+    suite = {
+        "machine": ["GPU 0: X"], "versions": {"cupy": "14"},
+        "tests": [{"name": "t::bad", "outcome": "failed", "message": "one is not two"}],
+    }  # fmt: skip
+    timed = [{"workload": "a", "engine": "cuDF", "algorithm": "hash", "output_rows": 3, "seconds": 0.001}]
+    phases = [
+        check.Phase("tests", "failed", 1.0, "1 failed", suite, ["last line"]),
+        check.Phase("smoke benchmark", "passed", 1.0, "ok", timed),
+    ]
+    text = check.render(phases)
+    for wanted in ("**FAILED**", "GPU 0: X", "one is not two", "last line", "| a | cuDF | hash | 3 | 1.00 |"):
+        assert wanted in text
+    assert "**Passed**" in check.render(phases[1:])
+
+
+def test_without_a_gpu_one_line_and_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    if unavailable() is None:
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setenv("GPU_CHECK_OUT", str(tmp_path / "out"))
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "gpu_check.py"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("gpu-check: nothing to check here: gpu backend: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU pretended, every part fails here for want of it, and the report says so."""
+    if unavailable() is None:
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setenv("GPU_CHECK_OUT", str(tmp_path))
+    monkeypatch.setattr(check, "why_not", lambda: None)
+    monkeypatch.setattr(
+        check, "tests", lambda limit, work, arguments: check.Phase("tests", "passed", 0.0, "fine")
+    )
+    assert check.main([]) == 1
+    record = json.loads((tmp_path / "gpu-check-report.json").read_text())
+    assert record["passed"] is False
+    outcomes = {phase["name"]: phase["outcome"] for phase in record["phases"]}
+    assert outcomes["tests"] == "passed"
+    assert outcomes["smoke benchmark"] == outcomes["memory faults"] == "failed"
+    assert "libcuda" in (tmp_path / "gpu-check-report.md").read_text()

@@ -1,0 +1,165 @@
+"""A Spark application for the tests of a real cluster: joins whose tasks fail, hang or lose their executor once.
+
+Run as ``python cluster_app.py MASTER FLAG_DIRECTORY [SCENARIO …]``; prints one line of JSON for each scenario.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin.config import Options, Strategy
+from gpujoin.model.jointype import JoinType
+from gpujoin.spark.metrics import metrics
+from tests.spark.joins import join, renamed, spark_join
+
+ROWS = 60_000
+_OPTIONS = {"fallback": "raise", "batch_bytes": 16 << 10, "exchange_blob_bytes": 64 << 10}
+
+
+def once(flags: str, name: str) -> bool:
+    """Whether this is the first process of the cluster to ask."""
+    try:
+        os.close(os.open(Path(flags) / name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def disturbed(
+    flags: str, name: str, disturb: Callable[[], None]
+) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """A stage function that passes batches on and, in the first task to see a second batch, disturbs it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            yield batch
+            if number == 1 and once(flags, name):
+                disturb()
+
+    return run
+
+
+def fail() -> None:
+    raise RuntimeError("this attempt is meant to fail")
+
+
+def kill_executor() -> None:
+    """SIGKILL to the JVM above this worker and its daemon."""
+    daemon = os.getppid()
+    executor = int(Path(f"/proc/{daemon}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    if b"Executor" not in Path(f"/proc/{executor}/cmdline").read_bytes():
+        raise RuntimeError(f"process {executor} is no executor")
+    os.kill(executor, signal.SIGKILL)
+    time.sleep(60)
+
+
+def hang() -> None:
+    """Hang in the first attempt; the speculative copy goes on."""
+    context = TaskContext.get()
+    if context is None or context.attemptNumber() == 0:
+        time.sleep(120)
+
+
+DISTURBANCES = {"fail": fail, "kill": kill_executor, "hang": hang, "nothing": lambda: None}
+
+
+def digest(frame: DataFrame) -> list[Any]:
+    """Row count and order-independent sums over all columns."""
+    row = frame.agg(
+        sf.count(sf.lit(1)),
+        sf.sum(sf.xxhash64(*frame.columns).cast("decimal(38,0)")),
+        sf.sum("l0"),
+        sf.count("r0"),
+    ).first()
+    return [None if value is None else int(value) for value in row or ()]
+
+
+def scenario(
+    session: SparkSession, flags: str, name: str, how: JoinType, strategy: Strategy, **options: Any
+) -> dict[str, Any]:
+    left = renamed(session.range(0, ROWS, 1, 4).withColumn("t", sf.concat(sf.lit("é"), "id")), "l")
+    right = renamed(session.range(0, 2 * ROWS, 3, 4).withColumn("u", sf.col("id") % 7), "r")
+    joined = join(
+        left, right, how, strategy, partitions=4, options=Options().replace(**_OPTIONS, **options)
+    )  # fmt: skip
+    passed = joined.mapInArrow(
+        disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema
+    )
+    start = time.monotonic()
+    found = digest(passed)
+    seconds = time.monotonic() - start
+    (report,) = metrics(joined)
+    return {
+        "name": name,
+        "disturbed": (Path(flags) / name).exists(),
+        "equal": found == digest(spark_join(left, right, how)),
+        "rows": found[0],
+        "seconds": round(seconds, 1),
+        "tasks": report.runs[-1].tasks,
+        "output_rows": report.metrics.output_rows,
+        "probe_rows": report.metrics.probe_rows,
+        "spills": report.metrics.spills,
+        "mapped": {str(part.value): found.rows for part, found in report.exchanges.items()},
+    }
+
+
+SCENARIOS: tuple[tuple[str, JoinType, Strategy, dict[str, Any]], ...] = (
+    ("nothing-shuffle", JoinType.FULL, Strategy.SHUFFLE, {}),
+    ("fail-shuffle", JoinType.FULL, Strategy.SHUFFLE, {"memory_budget": 100_000}),
+    ("fail-broadcast", JoinType.LEFT, Strategy.BROADCAST, {}),
+    ("hang-shuffle", JoinType.INNER, Strategy.SHUFFLE, {}),
+    ("kill-shuffle", JoinType.FULL, Strategy.SHUFFLE, {"memory_budget": 100_000}),
+    ("kill-broadcast", JoinType.LEFT, Strategy.BROADCAST, {}),
+)
+
+
+def main(master: str, flags: str, wanted: Sequence[str]) -> None:
+    session = (
+        SparkSession.builder.master(master)
+        .appName("gpujoin cluster test")
+        .config("spark.executor.memory", "700m")
+        .config("spark.executor.cores", "2")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+        .config("spark.sql.autoBroadcastJoinThreshold", "-1")
+        .config("spark.speculation", "true")
+        .config("spark.speculation.interval", "200ms")
+        .config("spark.speculation.quantile", "0.5")
+        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.minTaskRuntime", "2s")
+        .config("spark.speculation.efficiency.enabled", "false")
+        .config("spark.task.reaper.enabled", "true")
+        .config("spark.python.daemon.module", os.environ.get("CLUSTER_APP_DAEMON", "pyspark.daemon"))
+        .config("spark.io.encryption.enabled", os.environ.get("CLUSTER_APP_ENCRYPTION", "false"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    deadline = time.monotonic() + 60
+    status = session.sparkContext._jsc.sc().statusTracker()
+    while len(status.getExecutorInfos()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    print(json.dumps({"name": "executors", "count": len(status.getExecutorInfos()) - 1}), flush=True)
+    for name, how, strategy, options in SCENARIOS:
+        if wanted and name not in wanted:
+            continue
+        print(json.dumps(scenario(session, flags, name, how, strategy, **options)), flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,76 @@
+"""gpu_join over Spark Connect, against a server of its own in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc", reason="no Spark Connect client: pip install gpujoin[connect]")
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the program beside this file found; a classic session and a Connect one do not share a process."""
+    root = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("connect_program.py"))],
+        capture_output=True, text=True, timeout=580, env=environment, cwd=tmp_path_factory.mktemp("connect"),
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-4000:]
+    result: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
+@pytest.mark.parametrize("how", ["inner", "cross", "left", "right", "full", "left_semi", "left_anti"])
+def test_equals_sparks_join(found: dict[str, Any], how: str, strategy: str) -> None:
+    if how == "full" and strategy == "broadcast":
+        pytest.skip("no side of a full outer join may be broadcast")
+    for case in ("one", "several") if strategy == "shuffle" else ("one", "widths"):
+        result = found["joins"][f"{how} {strategy} {case}"]
+        assert result["error"] is None
+        assert result["strategy"] == [strategy]
+
+
+def test_rows_were_compared(found: dict[str, Any]) -> None:
+    assert sum(result["rows"] for result in found["joins"].values()) > 60
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("condition", "column names"),
+        ("product", "column names"),
+        ("types", "types differ"),
+        ("auto", "unknown"),
+    ],
+)
+def test_refused(found: dict[str, Any], case: str, why: str) -> None:
+    assert why in found["refused"][case]
+    assert found["reasons"][case]
+
+
+def test_sparks_own_errors(found: dict[str, Any]) -> None:
+    assert found["unknown column"] == "UNRESOLVED_USING_COLUMN_FOR_JOIN"
+
+
+def test_explain_of_a_tree(found: dict[str, Any]) -> None:
+    assert found["tree"] == [["inner", "spark"], ["inner", "shuffle"], ["full", "shuffle"]]
+
+
+def test_switched_off(found: dict[str, Any]) -> None:
+    assert found["off"] == ["spark"]

@@ -1,0 +1,101 @@
+"""explain(): every join of a plan, ours and Spark's, whatever was done with the result."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin import Explanation, GpuJoinError, Side, explain, gpu_join
+from gpujoin.config import Strategy
+from tests.spark.front import left_side, right_side
+
+pytestmark = pytest.mark.spark
+
+
+def test_no_joins(spark: SparkSession) -> None:
+    assert explain(spark.range(3)) == Explanation()
+    assert str(explain(spark.range(3))) == "no joins"
+
+
+def test_several_joins(spark: SparkSession) -> None:
+    left, right = left_side(spark), right_side(spark).withColumnRenamed("s", "w")
+    first = gpu_join(left, right, "k", "full", strategy="shuffle", backend="cpu")
+    second = gpu_join(
+        first.alias("f"),
+        right.alias("b"),
+        sf.expr("f.k = b.k and f.id < b.rid"),
+        "left",
+        strategy="broadcast",
+        backend="cpu",
+    )
+    third = second.select("f.id", "f.w").where("id > 1").join(left.select("id"), "id", "left_semi")
+    found = explain(third.groupBy("w").count())
+    assert [(j.join_type, j.strategy.value, j.backend) for j in found.joins] == [
+        ("left_semi", "spark", "spark"),
+        ("left", "broadcast", "cpu"),
+        ("full", "shuffle", "cpu"),
+    ]
+    ours = found.joins[1]
+    assert ours.build_side is Side.RIGHT
+    assert ours.keys == ("f.k = b.k",)
+    assert ours.condition == "f.id < b.rid"
+    assert ours.right_bytes is not None
+    assert ours.inputs == (found.joins[2],)
+    text = str(found)
+    for part in (
+        "! left_semi join: left to spark",
+        "* left join: broadcast on cpu",
+        "* full join: shuffle on cpu",
+        "keys: f.k = b.k",
+        "condition: f.id < b.rid",
+        "build side: right",
+        "because broadcast was asked for",
+    ):
+        assert part in text
+    lines = text.splitlines()
+    depths = [len(line) - len(line.lstrip(" │├└─")) for line in lines if " join: " in line]
+    assert depths == sorted(set(depths))
+
+
+def test_the_driver_says_what_it_knows_of_gpus(spark: SparkSession) -> None:
+    joined = gpu_join(left_side(spark), right_side(spark), "k", strategy="shuffle")
+    (join,) = explain(joined).joins
+    assert join.backend in ("cpu", "gpu")
+    assert any(note.startswith("backend auto") for note in join.notes)
+
+
+@pytest.mark.parametrize("hint", ["broadcast", "shuffle_hash", "merge", "shuffle_replicate_nl"])
+def test_hints(spark: SparkSession, hint: str) -> None:
+    left, right = left_side(spark), right_side(spark)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    (join,) = explain(gpu_join(left.hint(hint), right, "k", backend="cpu")).joins
+    assert join.strategy is (Strategy.BROADCAST if hint == "broadcast" else Strategy.SHUFFLE)
+    assert any(hint in note for note in join.notes)
+    if hint in ("broadcast", "shuffle_hash"):
+        assert join.build_side is Side.LEFT
+
+
+def test_sizes_decide(spark: SparkSession) -> None:
+    small, large = spark.range(10), spark.range(1_000_000)
+    (join,) = explain(gpu_join(large, small, "id", backend="cpu")).joins
+    assert (join.strategy, join.build_side) == (Strategy.BROADCAST, Side.RIGHT)
+    (join,) = explain(gpu_join(small, large, "id", "left", backend="cpu")).joins
+    assert (join.strategy, join.build_side) == (Strategy.BROADCAST, Side.RIGHT)
+    spark.conf.set("spark.gpujoin.broadcastThreshold", "1k")
+    (join,) = explain(gpu_join(small, large, "id", "left", backend="cpu")).joins
+    assert (join.strategy, join.build_side) == (Strategy.SHUFFLE, Side.LEFT)
+
+
+def test_logging(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    spark.conf.set("spark.gpujoin.explain", "all")
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        gpu_join(left_side(spark), right_side(spark), "k", strategy="shuffle", backend="cpu")
+    assert "* inner join: shuffle on cpu" in caplog.text
+
+
+def test_not_a_dataframe() -> None:
+    with pytest.raises(GpuJoinError, match="got int"):
+        explain(3)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""gpu_join against ``DataFrame.join``: every join type, strategy, spelling and setting, the path asserted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin import gpu_join
+from gpujoin.config import Strategy
+from tests.spark.front import Join, check, left_side, only, right_side
+
+pytestmark = pytest.mark.spark
+
+TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
+SETTINGS = [
+    pytest.param(
+        {"spark.sql.adaptive.enabled": adaptive, "spark.sql.ansi.enabled": ansi},
+        id=f"adaptive={adaptive}-ansi={ansi}",
+        marks=[] if adaptive == ansi else pytest.mark.slow,
+    )
+    for adaptive in ("true", "false")
+    for ansi in ("true", "false")
+]
+
+
+@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
+@pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
+@pytest.mark.parametrize("how", TYPES)
+def test_equality_and_condition(spark: SparkSession, how: str, strategy: str) -> None:
+    if how == "full" and strategy == "broadcast":
+        pytest.skip("no side of a full outer join may be broadcast")
+    left, right = left_side(spark).alias("a"), right_side(spark).alias("b")
+
+    def query(join: Join) -> DataFrame:
+        on = (
+            (sf.col("a.k") == sf.col("b.k"))
+            & (sf.col("a.d") >= sf.col("b.d"))
+            & (sf.col("a.s") != "y")
+            & (sf.col("b.rid") > 5)
+        )
+        return join(left, right, on, how)
+
+    assert only(check(spark, query, strategy=strategy)) is Strategy(strategy)
+
+
+@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
+@pytest.mark.parametrize("how", [t for t in TYPES if t != "full"])
+def test_no_equality(spark: SparkSession, how: str) -> None:
+    left, right = left_side(spark), right_side(spark)
+    found = check(
+        spark,
+        lambda join: join(left, right, (left.d < right.d) | (left.n > right.n), how),
+        strategy="nested_loop",
+    )
+    assert only(found) is Strategy.NESTED_LOOP
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        None, "inner", "cross", "outer", "full", "fullouter", "full_outer", "left", "leftouter", "left_outer", "right",
+        "rightouter", "right_outer", "semi", "leftsemi", "left_semi", "anti", "leftanti", "left_anti", "LEFT_Outer",
+    ],
+)  # fmt: skip
+def test_every_spelling(spark: SparkSession, how: str | None) -> None:
+    left, right = left_side(spark), right_side(spark)
+    check(spark, lambda join: join(left, right, "k", how), strategy="shuffle")
+
+
+@pytest.mark.parametrize("key", ["k", "s", "d", "t", "z", ["k", "s"], ["s", "d", "z"]], ids=str)
+@pytest.mark.parametrize("how", ["inner", "full", "left_semi"])
+def test_names(spark: SparkSession, how: str, key: Any) -> None:
+    left, right = left_side(spark), right_side(spark)
+    check(spark, lambda join: join(left, right, key, how), strategy="shuffle", allow_empty=how == "inner")
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "full"])
+def test_keys_that_spark_casts_or_computes(spark: SparkSession, how: str) -> None:
+    left, right = left_side(spark), right_side(spark)
+    on = [
+        left.n == right.n,  # decimals of two scales
+        left.id + 1 == right.k.cast("bigint") + 1,
+        sf.upper(left.s).eqNullSafe(sf.upper(right.s)),
+    ]
+    for part in on:
+        check(spark, partial(_join_on, left, right, part, how), strategy="shuffle")
+    check(spark, lambda join: join(left, right, on, how), strategy="shuffle", allow_empty=True)
+
+
+def _join_on(left: DataFrame, right: DataFrame, on: Column, how: str, join: Join) -> DataFrame:
+    return join(left, right, on, how)
+
+
+@pytest.mark.parametrize("how", TYPES)
+def test_null_safe_equality(spark: SparkSession, how: str) -> None:
+    left, right = left_side(spark), right_side(spark)
+    check(spark, lambda join: join(left, right, left.k.eqNullSafe(right.k), how), strategy="shuffle")
+
+
+@pytest.mark.parametrize("how", [None, "inner", "cross"])
+def test_product(spark: SparkSession, how: str | None) -> None:
+    left, right = left_side(spark), right_side(spark)
+    found = check(spark, lambda join: join(left, right, None, how), strategy="nested_loop")
+    assert only(found) is Strategy.NESTED_LOOP
+    counted = check(
+        spark, lambda join: join(left, right, None, how).select(sf.count("*")), strategy="nested_loop"
+    )
+    assert len(counted.joins) == 1
+
+
+CONDITIONS = [
+    "a.d between b.d - 1 and b.d + 1",
+    "a.n * b.n > 1",
+    "a.s like concat(b.s, '%') or b.s is null",
+    "a.t < b.t + interval 36 hours",
+    "coalesce(a.k, b.k) > 1 and not (a.s <=> b.s)",
+    "case when a.k > b.k then a.d > 0 when a.k < b.k then b.d > 0 else a.n = b.n end",
+    "a.k in (b.k, b.rid, 3)",
+    "nvl(a.k, b.k) = 2 or nullif(a.s, b.s) is null",
+    "a.z.a < b.z.a or a.z.b = b.s",
+    "greatest(a.k, b.k) = 2 and least(a.d, b.d) < 5",
+    "try_add(a.k, b.k) is not null",
+    "startswith(a.s, b.s) or contains(b.s, a.s)",
+    "upper(a.s) = b.s and a.k is distinct from b.k",
+    "datediff(a.t, date'2020-01-01') < b.k",
+]
+
+
+@pytest.mark.parametrize("spark", [SETTINGS[0], SETTINGS[3]], indirect=True)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_conditions(spark: SparkSession, condition: str) -> None:
+    left, right = left_side(spark).alias("a"), right_side(spark).alias("b")
+    check(spark, lambda join: join(left, right, sf.expr(condition), "left"), strategy="nested_loop")
+
+
+@pytest.mark.parametrize("spark", [{"spark.sql.ansi.enabled": "true"}], indirect=True)
+def test_an_error_on_data_is_an_error_here_too(spark: SparkSession) -> None:
+    left, right = left_side(spark).alias("a"), right_side(spark).alias("b")
+    on = sf.expr("a.k + b.k > 3")
+    with pytest.raises(Exception, match="overflow"):
+        left.join(right, on).collect()
+    with pytest.raises(Exception, match="overflow"):
+        gpu_join(left, right, on, strategy="nested_loop", backend="cpu").collect()
+
+
+def test_a_filter_guards_a_key_that_may_fail(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    left = spark.createDataFrame([("1", True), ("x", False)], "s string, number boolean")
+    right = spark.range(3)
+    on = left.number & (left.s.cast("int") == right.id)
+    check(spark, lambda join: join(left, right, on), strategy="shuffle")

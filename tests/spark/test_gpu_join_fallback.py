@@ -1,0 +1,146 @@
+"""What is left to Spark: the reasons, how they are told, and that the query is then Spark's own, untouched."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin import (
+    BackendUnavailableError,
+    ConfigurationError,
+    FallbackError,
+    JoinSpecError,
+    explain,
+    gpu_join,
+)
+from gpujoin.backends.registry import unavailable
+from gpujoin.model.backend import BackendName
+from gpujoin.model.reasons import ReasonKind
+from tests.spark.front import left_side, right_side
+
+pytestmark = pytest.mark.spark
+
+REFUSED: dict[str, tuple[Callable[[DataFrame, DataFrame], Column | str | None], str, str]] = {
+    "function over both sides": (lambda a, b: (a.k == b.k) & (sf.levenshtein(a.s, b.s) < 2), "inner", "Levenshtein"),
+    "subquery": (lambda a, b: (a.k == b.k) & sf.expr("id > (select 1)"), "inner", "subquery"),
+    "key of an array": (lambda a, b: sf.array(a.k) == sf.array(b.k), "inner", "cannot be joined on"),
+    "key with a collation": (
+        lambda a, b: sf.collate(a.s, "UTF8_LCASE") == sf.collate(b.s, "UTF8_LCASE"), "inner", "collate",
+    ),
+    "full outer without equality": (lambda a, b: a.k < b.k, "full", "no side that may be broadcast"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(spark: SparkSession, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    condition, how, why = REFUSED[name]
+    left, right = left_side(spark), right_side(spark)
+    on = condition(left, right)
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        joined = gpu_join(left, right, on, how, backend="cpu")
+    assert why in caplog.text
+    assert sorted(map(str, joined.collect())) == sorted(map(str, left.join(right, on, how).collect()))
+    (join,) = explain(joined.where("rid > 0")).joins
+    assert join.backend == "spark"
+    assert any(why in str(reason) for reason in join.reasons)
+    spark.conf.set("spark.gpujoin.fallback", "raise")
+    with pytest.raises(FallbackError, match="left to Spark") as caught:
+        gpu_join(left, right, on, how, backend="cpu")
+    assert caught.value.reasons == join.reasons
+
+
+def test_all_reasons_are_collected(spark: SparkSession) -> None:
+    spark.conf.set("spark.gpujoin.fallback", "raise")
+    left, right = left_side(spark), right_side(spark)
+    on = (
+        (sf.array(left.k) == sf.array(right.k))
+        & (sf.levenshtein(left.s, right.s) < 2)
+        & (sf.hash(left.k, right.k) > 0)
+    )
+    with pytest.raises(FallbackError) as caught:
+        gpu_join(left, right, on, backend="cpu")
+    assert len(caught.value.reasons) == 3
+
+
+def test_auto_leaves_a_plain_join_to_spark_without_a_gpu(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    if unavailable(BackendName.GPU) is None:
+        pytest.skip("there is a GPU")
+    left, right = left_side(spark), right_side(spark)
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        joined = gpu_join(left, right, "k")
+    assert len(caplog.records) == 1
+    (join,) = explain(joined).joins
+    assert [reason.kind for reason in join.reasons] == [ReasonKind.SLOWER]
+    assert "strategy=" in str(join.reasons[0])
+
+
+def test_silence(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    with caplog.at_level(logging.DEBUG, "gpujoin"):
+        gpu_join(left_side(spark), right_side(spark), "k")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("setting", [("spark.gpujoin.enabled", "false"), ("spark.gpujoin.strategy", "spark")])
+def test_switched_off(
+    spark: SparkSession, setting: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    spark.conf.set("spark.gpujoin.fallback", "raise")
+    spark.conf.set(*setting)
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        joined = gpu_join(left_side(spark), right_side(spark), "k")
+    assert not caplog.records
+    (join,) = explain(joined).joins
+    assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]
+
+
+def test_a_stream_is_left_to_spark(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load().select((sf.col("value").cast("int")).alias("k"))
+    joined = gpu_join(stream, right_side(spark), "k", backend="cpu")
+    assert joined.isStreaming
+    (join,) = explain(joined).joins
+    assert "stream" in str(join.reasons[0])
+
+
+def test_spark_raises_what_it_raises(spark: SparkSession) -> None:
+    left, right = left_side(spark), right_side(spark)
+    for given in ({"on": "nowhere"}, {"on": "k", "how": "sideways"}, {"on": "id"},
+                  {"on": "k", "how": "existence"}, {"on": "k", "how": "null_aware_anti"},
+                  {"on": left.z == right.k}):  # fmt: skip
+        with pytest.raises(AnalysisException) as expected:
+            left.join(right, **given)
+        with pytest.raises(AnalysisException) as actual:
+            gpu_join(left, right, **given)
+        assert actual.value.getCondition() == expected.value.getCondition()
+
+
+def test_bad_arguments(spark: SparkSession) -> None:
+    left, right = left_side(spark), right_side(spark)
+    with pytest.raises(ConfigurationError, match=r"strategy.*'brodcast'.*broadcast"):
+        gpu_join(left, right, "k", strategy="brodcast")
+    with pytest.raises(ConfigurationError, match=r"backend.*'tpu'"):
+        gpu_join(left, right, "k", backend="tpu")
+    spark.conf.set("spark.gpujoin.batchBytes", "-5")
+    with pytest.raises(ConfigurationError, match=r"spark\.gpujoin\.batchBytes"):
+        gpu_join(left, right, "k")
+    spark.conf.unset("spark.gpujoin.batchBytes")
+    spark.conf.set("spark.gpujoin.strateg", "auto")
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'spark\.gpujoin\.strategy'"):
+        gpu_join(left, right, "k")
+    spark.conf.unset("spark.gpujoin.strateg")
+    with pytest.raises(JoinSpecError, match="right must be a Spark DataFrame, got int"):
+        gpu_join(left, 3, "k")  # type: ignore[arg-type]
+
+
+def test_a_gpu_that_cannot_be_there(spark: SparkSession) -> None:
+    if unavailable(BackendName.GPU) is None:
+        pytest.skip("there is a GPU")
+    with pytest.raises(BackendUnavailableError, match="gpu"):
+        gpu_join(left_side(spark), right_side(spark), "k", backend="gpu")

@@ -1,0 +1,145 @@
+"""GPU slots, held and lost by real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpujoin.errors import ConfigurationError
+from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots, slot_directory
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from gpujoin.spark.slots import GpuSlots
+slot = GpuSlots(int(sys.argv[2]), Path(sys.argv[1])).acquire(sys.argv[3].split(","), float(sys.argv[4]))
+print("none" if slot is None else f"{slot.gpu} {slot.number} {slot.waited:.3f}", flush=True)
+time.sleep(60)
+"""
+
+
+class Holder:
+    """A process that takes a slot and keeps it."""
+
+    def __init__(self, directory: Path, per_gpu: int, gpus: str = "0", timeout: float = 0.0) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _HOLD, str(directory), str(per_gpu), gpus, str(timeout)],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def said(self) -> list[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().split()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def holders() -> Iterator[list[Holder]]:
+    started: list[Holder] = []
+    yield started
+    for holder in started:
+        holder.kill()
+
+
+def test_a_killed_process_frees_its_slot(tmp_path: Path, holders: list[Holder]) -> None:
+    holders.append(Holder(tmp_path, 1))
+    assert holders[0].said()[:2] == ["0", "0"]
+    slots = GpuSlots(1, tmp_path)
+    assert slots.held("0") == 1
+    assert slots.acquire(["0"], 0.0) is None
+    holders[0].kill()
+    slot = slots.acquire(["0"], 5.0)
+    assert slot is not None
+    slot.release()
+
+
+def test_no_more_processes_than_slots(tmp_path: Path, holders: list[Holder]) -> None:
+    holders.extend(Holder(tmp_path, 2) for _ in range(4))
+    answers = [tuple(h.said()[:2]) for h in holders]
+    assert sorted(answers) == [("0", "0"), ("0", "1"), ("none",), ("none",)]
+    assert GpuSlots(2, tmp_path).held("0") == 2
+
+
+def test_a_waiting_process_gets_the_slot_of_a_killed_one(tmp_path: Path, holders: list[Holder]) -> None:
+    holders.append(Holder(tmp_path, 1))
+    holders[0].said()
+    holders.append(Holder(tmp_path, 1, timeout=30.0))
+    slots = GpuSlots(1, tmp_path)
+    deadline = time.monotonic() + 20
+    while not slots.wanted("0"):
+        assert time.monotonic() < deadline, "the second process never waited"
+        time.sleep(0.01)
+    holders[0].kill()
+    gpu, number, waited = holders[1].said()
+    assert (gpu, number) == ("0", "0")
+    assert float(waited) > 0.0
+    assert not slots.wanted("0")
+
+
+def test_the_timeout_is_kept(tmp_path: Path) -> None:
+    slots = GpuSlots(1, tmp_path)
+    with slots.acquire(["0"], 0.0) or pytest.fail("the only slot was taken"):
+        start = time.monotonic()
+        assert slots.acquire(["0"], 0.3) is None
+        assert 0.3 <= time.monotonic() - start < 2.0
+    assert slots.held("0") == 0
+
+
+def test_processes_spread_over_gpus_and_gpus_are_apart(tmp_path: Path) -> None:
+    slots = GpuSlots(2, tmp_path)
+    taken = [slots.acquire(["0", "GPU-8f/2"], 0.0) for _ in range(5)]
+    assert [None if s is None else (s.gpu, s.number) for s in taken] == [
+        ("0", 0), ("GPU-8f/2", 0), ("0", 1), ("GPU-8f/2", 1), None,
+    ]  # fmt: skip
+    assert slots.acquire(["1"], 0.0) is not None
+    for slot in taken:
+        if slot is not None:
+            slot.release()
+            slot.release()
+    assert slots.held("0") == slots.held("GPU-8f/2") == 0
+
+
+def test_a_subprocess_does_not_keep_the_slot(tmp_path: Path) -> None:
+    slots = GpuSlots(1, tmp_path)
+    slot = slots.acquire(["0"], 0.0)
+    assert slot is not None
+    child = subprocess.Popen(["sleep", "30"])
+    try:
+        slot.release()
+        assert slots.held("0") == 0
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_directory_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "container"))
+    assert str(os.getuid()) in slot_directory().name
+    assert not str(slot_directory()).startswith(str(tmp_path))
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "here"))
+    assert slot_directory() == tmp_path / "here"
+    assert GpuSlots(1).acquire(["0"], 0.0) is not None
+    assert (tmp_path / "here").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_or_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(ConfigurationError, match="GPUJOIN_SLOT_DIR"):
+        GpuSlots(1, tmp_path / "link")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="GPUJOIN_SLOT_DIR"):
+        GpuSlots(1, tmp_path / "file" / "below")

@@ -1,0 +1,170 @@
+"""The fence between the rooms: what each may import, at any depth of any function, and what importing it loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "gpujoin"
+
+ANY = "*"
+ARROW, NUMPY = "pyarrow", "numpy"
+ERRORS, CONFIG, MODEL, PLAN, REGISTRY = (
+    "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.plan", "gpujoin.backends.registry",
+)  # fmt: skip
+HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
+
+ROOMS: dict[str, set[str]] = {
+    "gpujoin.errors": {MODEL},
+    "gpujoin.config": {ERRORS},
+    "gpujoin._version": set(),
+    "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
+    "gpujoin.plan": {PLAN, MODEL, CONFIG, ERRORS, ARROW, NUMPY},
+    "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY},
+    "gpujoin.backends.registry": {MODEL, ERRORS},
+    "gpujoin.backends.cpu": {"gpujoin.backends.cpu", REGISTRY, MODEL, ERRORS, "polars", ARROW, NUMPY},
+    "gpujoin.backends.cudf": {
+        "gpujoin.backends.cudf", "gpujoin.launch", REGISTRY, MODEL, ERRORS, "pylibcudf", "rmm", "cupy", "cuda", ARROW,
+        NUMPY,
+    },
+    "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
+    "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
+    "gpujoin.cli": {"gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY},
+    "gpujoin.testing": {"gpujoin", ARROW, NUMPY},
+    "gpujoin": {ANY},
+}  # fmt: skip
+"""Rooms and what they may import besides the standard library; the longest name that fits a module is its room."""
+
+NEVER: dict[str, set[str]] = {
+    "gpujoin.plan": {"gpujoin.engine", "gpujoin.backends", "gpujoin.spark"},
+    "gpujoin.engine": {"gpujoin.spark", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+    "gpujoin.backends": {"gpujoin.engine", "gpujoin.spark", "gpujoin.plan"},
+    "gpujoin.testing": {"gpujoin.spark", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+    "gpujoin.spark": {"gpujoin.testing", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+}
+"""Imports that stay forbidden whatever a wider permission says."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> dict[str, Path]:
+    return {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def inside(module: str, room: str) -> bool:
+    return module == room or module.startswith(room + ".")
+
+
+def room_of(module: str) -> str:
+    return max((room for room in ROOMS if inside(module, room)), key=len)
+
+
+def imports(source: str) -> list[tuple[int, str]]:
+    """Line and full name of every import in a module, names taken from a package included."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            assert node.module is not None
+            if node.module in PACKAGES:
+                found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+            else:
+                found.append((node.lineno, node.module))
+    return found
+
+
+PACKAGES = {name for name, path in modules().items() if path.name == "__init__.py"}
+
+
+def forbidden(module: str, name: str) -> bool:
+    if name.split(".", maxsplit=1)[0] in sys.stdlib_module_names:
+        return False
+    if any(inside(module, room) and any(inside(name, n) for n in names) for room, names in NEVER.items()):
+        return True
+    allowed = ROOMS[room_of(module)]
+    return ANY not in allowed and not any(inside(name, permitted) for permitted in allowed)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_room_imports_only_what_it_may(module: str) -> None:
+    source = modules()[module].read_text()
+    wrong = [f"line {line}: {name}" for line, name in imports(source) if forbidden(module, name)]
+    assert not wrong, f"{module} (room {room_of(module)}) imports {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("gpujoin.model.spec", "import pyspark"),
+        ("gpujoin.model.spec", "from gpujoin.engine import hashjoin"),
+        ("gpujoin.plan.resolve", "from gpujoin.backends.cpu.backend import CpuBackend"),
+        ("gpujoin.engine.hashjoin", "def f():\n    from gpujoin.backends.cpu import backend"),
+        ("gpujoin.engine.hashjoin", "from gpujoin import spark"),
+        ("gpujoin.backends.cpu.backend", "from gpujoin.engine.keys import KeyCodec"),
+        ("gpujoin.backends.cpu.backend", "import pyspark.sql"),
+        ("gpujoin.launch.source", "import pylibcudf"),
+        ("gpujoin.config", "import pyarrow"),
+        ("gpujoin.errors", "import numpy as np"),
+        ("gpujoin.testing.oracle", "from gpujoin.backends.cpu.evaluate import evaluate"),
+    ],
+)
+def test_the_fence_holds(module: str, statement: str) -> None:
+    assert any(forbidden(module, name) for _, name in imports(statement))
+
+
+def test_every_room_of_the_table_exists() -> None:
+    names = modules()
+    assert set(ROOMS) <= set(names)
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules in ``sys.modules`` of a fresh interpreter after a statement."""
+    program = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    return set(done.stdout.split())
+
+
+JOINING = """
+import pyarrow as pa
+from gpujoin import join_tables
+table = pa.table({"k": [1]})
+join_tables(table, table, on="k", backend="cpu")
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "not_loaded"),
+    [
+        ("import gpujoin", HEAVY | {"numpy", "pyarrow"}),
+        ("import gpujoin.engine", HEAVY),
+        ("from gpujoin import join_tables, gather_maps, HashJoin", HEAVY),
+        ("import gpujoin.testing", HEAVY),
+        ("import gpujoin.plan.resolve", HEAVY),
+        (JOINING, HEAVY - {"polars"}),
+    ],
+)  # fmt: skip
+def test_nothing_heavy_is_loaded_before_it_is_needed(statement: str, not_loaded: set[str]) -> None:
+    loaded = loaded_by(statement)
+    assert "gpujoin" in loaded
+    assert not loaded & not_loaded
+
+
+def test_public_names_exist_and_are_documented() -> None:
+    import gpujoin
+
+    for name in gpujoin.__all__:
+        value = getattr(gpujoin, name)
+        assert name == "__version__" or value.__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'gpu_jion'"):
+        gpujoin.gpu_jion  # noqa: B018
