@@ -1,0 +1,30 @@
+"""Run every benchmark and write its page to `benchmarks/results/`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PROGRAMS = {
+    "engine": ["--rows", "5000000", "--payload", "1,8", "--threads", "1,2", "--memory", "gpujoin"],
+    "spark": [],
+}
+
+
+def main() -> None:
+    """Run the programs named as arguments, or all."""
+    names = sys.argv[1:] or list(PROGRAMS)
+    unknown = set(names) - PROGRAMS.keys()
+    if unknown:
+        raise SystemExit(f"no benchmark {sorted(unknown)}; there are {sorted(PROGRAMS)}")
+    for name in names:
+        out = RESULTS / f"{name}-cpu.json"
+        subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", *PROGRAMS[name], "--out", str(out)], check=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""``gpu_join`` against Spark's own joins, fed by rows."""

@@ -1,0 +1,31 @@
+"""CPU time of a process and all below it: a measure that other work on the machine disturbs less than wall time."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+_TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds() -> float:
+    """User and system time so far of this process, its living descendants, and the dead ones they have reaped."""
+    children: dict[int, list[int]] = defaultdict(list)
+    times: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:  # it ended meanwhile
+            continue
+        pid = int(entry.name)
+        children[int(fields[1])].append(pid)
+        times[pid] = sum(int(value) for value in fields[11:15]) * _TICK
+    total, pending = 0.0, [os.getpid()]
+    while pending:
+        pid = pending.pop()
+        total += times.get(pid, 0.0)
+        pending += children[pid]
+    return total
