@@ -260,7 +260,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[GpuJoinError], str]] = {
     "join type of another kind": ({"on": "k", "how": 3}, JoinSpecError, "must be a string or JoinType, got 3"),
     "missing column": ({"on": "kk"}, JoinSpecError, r"left input has no column 'kk'.*'k'"),
     "missing right column": ({"on": "x"}, JoinSpecError, r"right input has no column 'x'"),
-    "no keys": ({}, JoinSpecError, "needs keys"),
+    "no keys": ({}, JoinSpecError, "joins need keys"),
     "on and left_on": ({"on": "k", "left_on": "k", "right_on": "k"}, JoinSpecError, "not both"),
     "left_on alone": ({"left_on": "k"}, JoinSpecError, "go together"),
     "unpaired": ({"left_on": ["k", "x"], "right_on": ["k"]}, JoinSpecError, "2 keys, right_on has 1"),

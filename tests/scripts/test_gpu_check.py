@@ -216,4 +216,5 @@ def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.Monke
     outcomes = {phase["name"]: phase["outcome"] for phase in record["phases"]}
     assert outcomes["tests"] == "passed"
     assert outcomes["smoke benchmark"] == outcomes["memory faults"] == "failed"
-    assert "libcuda" in (tmp_path / "gpu-check-report.md").read_text()
+    report = (tmp_path / "gpu-check-report.md").read_text()
+    assert "libcuda" in report or "No module named" in report

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 Array: TypeAlias = Any
 """A one-dimensional CuPy or NumPy array."""
 
+_HALF_BITS = 32
+
 MAX_ROWS = (1 << 31) - 1
 """Most rows of a device column; row numbers therefore fit int32."""
 
@@ -92,3 +94,9 @@ def run_starts(ops: ArrayOps, ordered: Array) -> Array:
 def run_ends(ops: ArrayOps, starts: Array, length: int) -> Array:
     """Ends of the runs that :func:`run_starts` found."""
     return ops.xp.concatenate([starts[1:], ops.xp.full(1, length, dtype=ops.xp.int32)])
+
+
+def pack(ops: ArrayOps, high: Array, low: Array) -> Array:
+    """Two int32 arrays as one int64 array; distinct pairs give distinct values."""
+    xp = ops.xp
+    return (high.astype(xp.int64) << _HALF_BITS) | (low.astype(xp.int64) & ((1 << _HALF_BITS) - 1))

@@ -8,14 +8,13 @@ from functools import cached_property
 import cupy
 import pylibcudf as plc
 
-from gpujoin.backends.cudf.arrays import Array, ArrayOps
+from gpujoin.backends.cudf.arrays import Array, ArrayOps, pack
 from gpujoin.backends.cudf.device import STREAM
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, validity
 from gpujoin.backends.cudf.index import Coded
 
 _T = plc.types.TypeId
 _SEED_STEP = 0x9E3779B9
-_HALF_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,6 @@ class FrameKeys:
             else:
                 same &= as_array(mine)[rows] == as_array(theirs)[other_rows]
         return same
-
-
-def pack(ops: ArrayOps, high: Array, low: Array) -> Array:
-    """Two int32 arrays as one int64 array; distinct pairs give distinct values."""
-    xp = ops.xp
-    return (high.astype(xp.int64) << _HALF_BITS) | (low.astype(xp.int64) & ((1 << _HALF_BITS) - 1))
 
 
 def _same_text(mine: plc.Column, rows: Array, theirs: plc.Column, other_rows: Array) -> Array:

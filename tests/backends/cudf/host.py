@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf import rowmaps
-from gpujoin.backends.cudf.arrays import ArrayOps
+from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
 from gpujoin.backends.cudf.index import Coded, Index, IndexProbe
-from gpujoin.backends.cudf.keys import pack
 from gpujoin.backends.cudf.offers import can_evaluate
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.values import Value, in_words
