@@ -158,7 +158,9 @@ def test_colliding_fingerprints(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., list[Any]], distinct: int
 ) -> None:
     """Long keys whose fingerprints are equal are told apart by their bytes."""
-    monkeypatch.setattr(keywords, "fingerprints", lambda array: longkeys.fingerprints(array) % np.uint64(distinct))
+    monkeypatch.setattr(
+        keywords, "fingerprints", lambda array: longkeys.fingerprints(array) % np.uint64(distinct)
+    )
     for numbers in (rng.permutation(80), rng.integers(0, 20, 80)):
         build = keys(*with_nulls(rng, kind(numbers), 0.1))
         probe = keys(*with_nulls(rng, kind(rng.integers(0, 120, 300)), 0.1))
