@@ -8,7 +8,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 PROGRAMS = {
-    "engine": ["--rows", "5000000", "--payload", "1,8", "--threads", "1,2", "--memory", "gpujoin"],
+    "engine": ["--rows", "2000000", "--repeats", "3", "--memory", "gpujoin"],
     "spark": [],
 }
 

@@ -60,7 +60,7 @@ class Compression(Enum):
 
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"^\s*(-?\d+)\s*([bkmgt]?)(?:i?b)?\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*(-?[0-9]+)\s*([bkmgt]?)(?:i?b)?\s*$", re.IGNORECASE)
 
 
 def parse_bytes(text: str | int) -> int:
@@ -99,9 +99,12 @@ def _threshold(value: Any) -> int | None:
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
-        if isinstance(value, (bool, float)):
+        try:
+            number = None if isinstance(value, (bool, float)) else int(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None:
             raise ValueError(f"{value!r} is not a whole number")
-        number = int(value)
         if not low <= number <= high:
             raise ValueError(f"{value!r} must be between {low} and {high}")
         return number
@@ -116,9 +119,12 @@ def _optional_whole(low: int, high: int) -> Callable[[Any], int | None]:
 
 def _real(low: float, high: float) -> Callable[[Any], float]:
     def parse(value: Any) -> float:
-        if isinstance(value, bool):
+        try:
+            number = None if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None:
             raise ValueError(f"{value!r} is not a number")
-        number = float(value)
         if not low <= number <= high:
             raise ValueError(f"{value!r} must be between {low:g} and {high:g}")
         return number

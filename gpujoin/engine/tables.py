@@ -94,6 +94,8 @@ def join_tables(
     """
     options = _options(options)
     join_type, chosen = JoinType.parse(how), _backend(backend, options)
+    if left is right and isinstance(left, pa.RecordBatchReader):
+        raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
     request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
     _check_suffixes(suffixes)
@@ -313,7 +315,13 @@ def _table(data: Any, side: Side) -> pa.Table:
     elif isinstance(data, pa.Table):
         table = data
     elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        table = pa.table(data)
+        try:
+            table = pa.table(data)
+        except (pa.ArrowException, TypeError, ValueError) as problem:
+            raise JoinSpecError(
+                f"the {side.value} input is a {type(data).__name__} that Arrow cannot read as a table: {problem}; give a"
+                " pyarrow Table or a data frame whose column types Arrow has"
+            ) from problem
     else:
         raise JoinSpecError(
             f"the {side.value} input is a {type(data).__name__}; give a pyarrow Table or RecordBatch, or an object with"

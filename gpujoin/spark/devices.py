@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpujoin.backends import registry
+from gpujoin.backends.cudf import release_cached_memory
 from gpujoin.backends.registry import BackendRequest
 from gpujoin.config import BackendChoice, FallbackMode, Options
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
@@ -145,6 +146,8 @@ def _on_gpu(options: Options, addresses: Sequence[str], held: ExitStack) -> Chos
         return Chosen(_cpu(options), waited=options.gpu_slot_timeout, notes=(f"on the CPU: {note}",))
     held.enter_context(slot)
     ordinal = next(device.ordinal for device in usable if device.name == slot.gpu)
+    # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
+    held.callback(release_cached_memory, ordinal)
     return Chosen(_gpu(ordinal, options), slot, slot.waited)
 
 

@@ -291,6 +291,11 @@ def test_more_refusals() -> None:
         join_tables(NESTED, NESTED, on="k", backend="cpu")
     with pytest.raises(JoinSpecError, match=r"left input is a list"):
         join_tables([1], B, on="k")
+    with pytest.raises(JoinSpecError, match=r"right input is a Int64Array that Arrow cannot read as a table"):
+        join_tables(A, pa.array([1]), on="k")
+    stream = A.to_reader()
+    with pytest.raises(JoinSpecError, match="read only once"):
+        join_tables(stream, stream, on="k")
     twice = pa.table([[1], [2]], names=["k", "k"])
     with pytest.raises(JoinSpecError, match=r"right input has the columns \['k'\] twice"):
         join_tables(A, twice, on="k", backend="cpu")

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from gpujoin.cli.demo.joins import JOINS
+
 ROOT = Path(__file__).parents[2]
 APP = Path(__file__).with_name("cluster_app.py")
 
@@ -164,3 +166,19 @@ def test_encrypted_broadcasts_and_shuffles_and_our_daemon(cluster: Cluster) -> N
     assert found["nothing-shuffle"]["equal"]
     assert found["fail-broadcast"]["equal"]
     assert found["fail-broadcast"]["output_rows"] == 60_000
+
+
+def test_the_demo_runs_on_the_cluster(cluster: Cluster) -> None:
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.cores": "2",
+        "spark.executor.memory": "700m",
+    }
+    conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    done = subprocess.run(
+        [sys.executable, "-m", "gpujoin", "demo", "--scale", "0.01", "--master", cluster.master, *conf],
+        cwd=cluster.base, capture_output=True, text=True, env=cluster.environment, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    assert f"{len(JOINS)} of {len(JOINS)} results equal" in done.stdout

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpujoin.config import SETTINGS, BackendChoice, FallbackMode, Options, parse_bytes
+from gpujoin.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), (" 64m ", 64 << 20), ("1g", 1 << 30), ("1GiB", 1 << 30), ("2kb", 2048), ("-1", -1), (7, 7)],
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "m", "1.5g", "1 g b", "64x", "１g", True, None, 1.0])
+def test_what_is_no_size(text: Any) -> None:
+    with pytest.raises(ValueError, match="is not a size such as 64m"):
+        parse_bytes(text)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no number": ({"cpu_threads": "x"}, r"cpu\.threads: 'x' is not a whole number"),
+    "fraction of a whole": ({"gpu_concurrent_tasks": 1.5}, "1.5 is not a whole number"),
+    "nothing at all": ({"gpu_concurrent_tasks": None}, "None is not a whole number"),
+    "too small": ({"gpu_concurrent_tasks": 0}, "0 must be between 1 and"),
+    "no real number": ({"gpu_memory_fraction": "most"}, "'most' is not a number"),
+    "not a number": ({"gpu_memory_fraction": float("nan")}, "nan must be between"),
+    "over all": ({"gpu_memory_fraction": 1.01}, "must be between 0.01 and 1"),
+    "no size": ({"memory_budget": "lots"}, "'lots' is not a size"),
+    "empty size": ({"memory_budget": 0}, "0 must be between 1 byte"),
+    "absurd size": ({"memory_budget": "9999t"}, "must be between 1 byte and 1024 TiB"),
+    "no choice": ({"backend": "tpu"}, "'tpu' must be one of auto, gpu, cpu"),
+    "no flag": ({"enabled": "yes"}, "'yes' must be true or false"),
+    "no text": ({"spill_dir": 3}, "3 must be text"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_values_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Options(**arguments)
+    with pytest.raises(ConfigurationError, match=message):
+        Options().replace(**arguments)
+
+
+def test_unknown_names_are_refused_with_near_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"batchBites.*Did you mean.*batchBytes"):
+        Options.from_conf({"spark.gpujoin.batchBites": "1m"})
+    with pytest.raises(ConfigurationError, match=r"batch_bites.*Did you mean.*batch_bytes"):
+        Options().replace(batch_bites=1)
+
+
+def test_a_spark_configuration_is_read() -> None:
+    conf = {"spark.gpujoin.backend": "CPU", "spark.gpujoin.fallback": " raise ", "spark.app.name": "x"}
+    options = Options.from_conf(conf)
+    assert options == Options(backend=BackendChoice.CPU, fallback=FallbackMode.RAISE)
+
+
+def test_every_setting_is_told_and_accepts_its_own_default() -> None:
+    for setting in SETTINGS:
+        assert setting.key.startswith("spark.gpujoin.")
+        assert setting.doc.endswith(".")
+        assert getattr(Options(**{setting.name: setting.default}), setting.name) == setting.default
