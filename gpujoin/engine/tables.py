@@ -95,7 +95,9 @@ def join_tables(
     options = _options(options)
     join_type, chosen = JoinType.parse(how), _backend(backend, options)
     if left is right and isinstance(left, pa.RecordBatchReader):
-        raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
+        raise JoinSpecError(
+            "both inputs are the same stream, which can be read only once; read it into a table first"
+        )
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
     request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
     _check_suffixes(suffixes)
@@ -319,8 +321,8 @@ def _table(data: Any, side: Side) -> pa.Table:
             table = pa.table(data)
         except (pa.ArrowException, TypeError, ValueError) as problem:
             raise JoinSpecError(
-                f"the {side.value} input is a {type(data).__name__} that Arrow cannot read as a table: {problem}; give a"
-                " pyarrow Table or a data frame whose column types Arrow has"
+                f"the {side.value} input is a {type(data).__name__} that Arrow cannot read as a table: {problem};"
+                " give a pyarrow Table or a data frame whose column types Arrow has"
             ) from problem
     else:
         raise JoinSpecError(
