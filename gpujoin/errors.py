@@ -45,6 +45,22 @@ class DeviceMemoryError(GpuJoinError, MemoryError):
     """A backend ran out of memory. The engine catches this and climbs down its out-of-memory ladder."""
 
 
+class KernelError(GpuJoinError, RuntimeError):
+    """Something went wrong with one of gpujoin's own CUDA kernels."""
+
+
+class KernelCompileError(KernelError):
+    """A kernel does not compile, or its source has no kernel of that name."""
+
+
+class KernelArgumentError(KernelError, ValueError):
+    """A kernel was to be launched with an argument, grid or block that it cannot take; nothing was launched."""
+
+
+class KernelLaunchError(KernelError):
+    """The device refused the launch of a kernel."""
+
+
 class CorruptBlobError(GpuJoinError, OSError):
     """A spilled file or an exchanged blob is truncated, altered, or not one of ours."""
 

@@ -1,0 +1,18 @@
+"""All modules that the launchers can ask a device for: what is compiled when sources are checked without a GPU."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from gpujoin.launch.device import ModuleSpec
+
+LAUNCHERS: tuple[str, ...] = ()
+"""Names of the launcher modules, each with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""
+
+
+def specialisations() -> tuple[ModuleSpec, ...]:
+    """Every specialisation of every launcher, each once, in a stable order."""
+    found: dict[ModuleSpec, None] = {}
+    for launcher in LAUNCHERS:
+        found.update(dict.fromkeys(import_module(launcher).SPECIALISATIONS))
+    return tuple(found)

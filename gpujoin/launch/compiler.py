@@ -1,0 +1,106 @@
+"""Compiles CUDA sources with NVRTC, and keeps the results on disk.
+
+``cupy.RawModule`` is not asked to compile: it always adds ``-ftz=true``, which makes tiny floats equal to zero in
+comparisons, and its cache does not see edited headers. Here the source holds the text of its headers, and the key of
+the cache holds that whole text, the options, the architecture and the version of NVRTC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from gpujoin.errors import ConfigurationError, KernelCompileError
+from gpujoin.launch.device import ModuleSpec
+from gpujoin.launch.source import kernel_source
+
+CACHE_VARIABLE = "GPUJOIN_KERNEL_CACHE_DIR"
+
+OPTIONS = ("-std=c++17", "-ftz=false", "--device-as-default-execution-space")
+"""Options of every compilation, besides architecture and macros."""
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels lie: ``$GPUJOIN_KERNEL_CACHE_DIR``, else ``gpujoin/kernels`` in the user's cache."""
+    given = os.environ.get(CACHE_VARIABLE)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gpujoin" / "kernels"
+
+
+def cache_key(source: str, options: tuple[str, ...], version: tuple[int, ...]) -> str:
+    """A name that differs whenever the text, an option or the compiler does."""
+    digest = hashlib.sha256()
+    for part in (source, *options, repr(version)):
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
+    """A compiled module on disk.
+
+    Parameters
+    ----------
+    spec : ModuleSpec
+        What to compile.
+    architecture : str
+        Such as ``"sm_90"``.
+
+    Returns
+    -------
+    Path
+        A ``.cubin`` file.
+
+    Raises
+    ------
+    KernelCompileError
+        NVRTC refused the source, or the result cannot be written; names the module and holds the compiler's log.
+    """
+    from cupy.cuda import nvrtc
+
+    try:
+        source = kernel_source(spec.source)
+    except ConfigurationError as problem:
+        raise KernelCompileError(f"{spec} cannot be compiled: {problem}") from problem
+    options = (*OPTIONS, f"-arch={architecture}", *spec.options)
+    directory = cache_directory()
+    path = directory / f"{cache_key(source, options, nvrtc.getVersion())}.cubin"
+    if path.is_file():
+        return path
+    program = nvrtc.createProgram(source, spec.source, [], [])
+    try:
+        nvrtc.compileProgram(program, options)
+        binary = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError as problem:
+        log = nvrtc.getProgramLog(program).rstrip("\0 \n")
+        raise KernelCompileError(f"{spec} does not compile for {architecture}: {problem}\n{log}") from problem
+    finally:
+        nvrtc.destroyProgram(program)
+    try:
+        _write(path, binary)
+    except OSError as problem:
+        raise KernelCompileError(
+            f"{spec}: the compiled kernel cannot be kept in {directory}: {problem}. "
+            f"Set {CACHE_VARIABLE} to a folder that can be written to."
+        ) from problem
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may compile the same module: what is at ``path`` is always whole.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

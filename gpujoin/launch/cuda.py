@@ -1,0 +1,176 @@
+"""The device protocol on a GPU, by CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from gpujoin.errors import DeviceMemoryError, KernelArgumentError, KernelCompileError, KernelLaunchError
+from gpujoin.launch.compiler import compile_cubin
+from gpujoin.launch.device import (
+    STATIC_SHARED_BYTES,
+    Argument,
+    Array,
+    DeviceProperties,
+    Kernel,
+    ModuleSpec,
+    PointerTable,
+    check_launch,
+)
+
+_NULL = np.uint64(0)
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A function of a module loaded on one GPU."""
+
+    name: str
+    module: ModuleSpec
+    function: Any
+    ordinal: int
+
+
+class CudaDevice:
+    """The GPU that is current for CuPy, and the stream that is current when something is launched.
+
+    Allocations come from CuPy's current allocator. Modules are loaded once; an object serves one GPU.
+
+    Raises
+    ------
+    KernelLaunchError
+        CUDA does not tell its properties.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._ordinal = int(cupy.cuda.runtime.getDevice())
+            facts = cupy.cuda.runtime.getDeviceProperties(self._ordinal)
+        except cupy.cuda.runtime.CUDARuntimeError as problem:
+            raise KernelLaunchError(
+                f"CUDA does not tell the properties of its device: {problem}"
+            ) from problem
+        self._architecture = f"sm_{facts['major']}{facts['minor']}"
+        self._properties = DeviceProperties(
+            multiprocessors=int(facts["multiProcessorCount"]),
+            shared_bytes=int(facts["sharedMemPerBlockOptin"]),
+            l2_bytes=int(facts["l2CacheSize"]),
+        )
+        self._modules: dict[ModuleSpec, Any] = {}
+        self._kernels: dict[tuple[ModuleSpec, str], CudaKernel] = {}
+
+    @property
+    def xp(self) -> Any:
+        """CuPy."""
+        return cupy
+
+    @property
+    def properties(self) -> DeviceProperties:
+        """Facts of the GPU."""
+        return self._properties
+
+    def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
+        """See :meth:`gpujoin.launch.device.Device.kernel`."""
+        found = self._kernels.get((module, name))
+        if found is None:
+            found = self._kernels[module, name] = CudaKernel(
+                name, module, self._function(module, name), self._ordinal
+            )
+        return found
+
+    def _function(self, module: ModuleSpec, name: str) -> Any:
+        if module not in self._modules:
+            path = compile_cubin(module, self._architecture)
+            self._modules[module] = cupy.RawModule(path=str(path))
+        try:
+            function = self._modules[module].get_function(name)
+            static = int(function.shared_size_bytes)
+            if static < STATIC_SHARED_BYTES:
+                function.max_dynamic_shared_size_bytes = self._properties.shared_bytes - static
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as problem:
+            raise KernelCompileError(f"Kernel {name} of {module} cannot be loaded: {problem}") from problem
+        return function
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See :meth:`gpujoin.launch.device.Device.empty`."""
+        with _memory_errors():
+            return cupy.empty(shape, dtype=dtype)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """See :meth:`gpujoin.launch.device.Device.zeros`."""
+        with _memory_errors():
+            return cupy.zeros(shape, dtype=dtype)
+
+    def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
+        """See :meth:`gpujoin.launch.device.Device.full`."""
+        with _memory_errors():
+            return cupy.full(shape, value, dtype=dtype)
+
+    def upload(self, host: np.ndarray[Any, Any]) -> Array:
+        """See :meth:`gpujoin.launch.device.Device.upload`."""
+        with _memory_errors():
+            return cupy.asarray(np.ascontiguousarray(host))
+
+    def download(self, array: Array) -> np.ndarray[Any, Any]:
+        """See :meth:`gpujoin.launch.device.Device.download`."""
+        return cupy.asnumpy(array)
+
+    def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
+        """See :meth:`gpujoin.launch.device.Device.pointers`."""
+        kept = tuple(arrays)
+        for position, array in enumerate(kept):
+            if array is not None and not array.flags.c_contiguous:
+                raise KernelArgumentError(
+                    f"Array {position} of a pointer table is not contiguous; pass a contiguous one."
+                )
+        addresses = [0 if array is None else int(array.data.ptr) for array in kept]
+        return PointerTable(self.upload(np.asarray(addresses, dtype=np.uint64)), kept)
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Argument],
+        *,
+        shared_bytes: int = 0,
+    ) -> None:
+        """See :meth:`gpujoin.launch.device.Device.launch`; the stream is CuPy's current one."""
+        assert isinstance(kernel, CudaKernel), "a kernel of another device"
+        blocks, threads = check_launch(kernel, grid, block, args, shared_bytes, self._properties)
+        passed = tuple(self._passed(kernel, position, argument) for position, argument in enumerate(args))
+        try:
+            kernel.function(blocks, threads, passed, shared_mem=shared_bytes)
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as problem:
+            raise KernelLaunchError(
+                f"Kernel {kernel.name} of {kernel.module}, grid {blocks}, block {threads}, "
+                f"{shared_bytes} bytes of shared memory: {problem}"
+            ) from problem
+
+    def _passed(self, kernel: CudaKernel, position: int, argument: Argument) -> Any:
+        if argument is None:
+            return _NULL
+        if isinstance(argument, PointerTable):
+            return argument.addresses
+        if isinstance(argument, np.generic):
+            return argument
+        if not isinstance(argument, cupy.ndarray) or argument.device.id != self._ordinal:
+            raise KernelArgumentError(
+                f"kernel {kernel.name} of {kernel.module}: argument {position} does not lie on GPU {self._ordinal}."
+            )
+        return argument
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as problem:
+        raise DeviceMemoryError(str(problem)) from problem
+    except MemoryError as problem:
+        raise DeviceMemoryError(f"device memory ran out: {problem}") from problem

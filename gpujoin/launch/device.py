@@ -1,0 +1,264 @@
+"""What launchers ask of a device: memory, compiled modules, launches.
+
+Launchers are written against the :class:`Device` protocol alone. :class:`gpujoin.launch.cuda.CudaDevice` fulfils it on
+a GPU; the tests fulfil it on the CPU by an emulator that compiles the same sources with g++.
+
+Arguments of a kernel are device arrays, NumPy scalars of exactly the parameter's type, :class:`PointerTable` or
+``None`` for a null pointer. Python numbers are refused, for they do not say their width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+
+Array: TypeAlias = Any
+"""A device array: CuPy's on a GPU, NumPy's over emulated device memory in the tests."""
+
+Argument: TypeAlias = "Array | np.generic | PointerTable | None"
+"""What a kernel parameter can be given."""
+
+WARP = 32
+"""Threads of a warp."""
+
+MAX_BLOCK_THREADS = 1024
+MAX_GRID_BLOCKS = (1 << 31) - 1
+STATIC_SHARED_BYTES = 48 * 1024
+"""Shared memory a block may have without asking for more; dynamic shared memory beyond it is opted in to."""
+
+
+@dataclass(frozen=True)
+class ModuleSpec:
+    """One specialisation of a CUDA source file.
+
+    Attributes
+    ----------
+    source : str
+        Path below the kernel folder, such as ``"direct_address.cu"``.
+    defines : tuple of (str, int or str)
+        Macros defined before the source, which has ``#ifndef`` defaults for all of them.
+    """
+
+    source: str
+    defines: tuple[tuple[str, int | str], ...] = ()
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self.defines)
+        return f"{self.source}[{given}]" if given else self.source
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The macros as compiler options."""
+        return tuple(f"-D{name}={value}" for name, value in self.defines)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """Facts of a device that launchers size their grids and tables by.
+
+    Attributes
+    ----------
+    multiprocessors : int
+        Streaming multiprocessors.
+    shared_bytes : int
+        Most shared memory of one block, static and dynamic together, after opting in.
+    l2_bytes : int
+        Size of the L2 cache.
+    """
+
+    multiprocessors: int
+    shared_bytes: int
+    l2_bytes: int
+
+
+@dataclass(frozen=True)
+class PointerTable:
+    """Addresses of device arrays, for a kernel that takes ``T* const*``.
+
+    Attributes
+    ----------
+    addresses : device array of uint64
+        Address of each array; 0 for ``None``.
+    arrays : tuple
+        The arrays pointed to, which live as long as the table.
+    """
+
+    addresses: Array
+    arrays: tuple[Array | None, ...] = field(repr=False)
+
+
+class Kernel(Protocol):
+    """A compiled ``extern "C" __global__`` function of one module."""
+
+    @property
+    def name(self) -> str:
+        """The function's name in the source."""
+        ...
+
+    @property
+    def module(self) -> ModuleSpec:
+        """The specialisation it was compiled from."""
+        ...
+
+
+class Device(Protocol):
+    """A place where kernels run. All work is queued on one stream, in the order of the calls."""
+
+    @property
+    def xp(self) -> Any:
+        """The array module of the device's arrays: ``cupy`` or ``numpy``."""
+        ...
+
+    @property
+    def properties(self) -> DeviceProperties:
+        """Facts to size grids and tables by."""
+        ...
+
+    def kernel(self, module: ModuleSpec, name: str) -> Kernel:
+        """A kernel, compiled when first asked for.
+
+        Raises
+        ------
+        KernelCompileError
+            The source does not compile, or has no such kernel.
+        """
+        ...
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """An array of unspecified content; reading it before writing is an error that the emulator reports.
+
+        Raises
+        ------
+        DeviceMemoryError
+            There is not enough device memory; likewise for the other allocations.
+        """
+        ...
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """An array of zeros."""
+        ...
+
+    def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
+        """An array of one value."""
+        ...
+
+    def upload(self, host: np.ndarray[Any, Any]) -> Array:
+        """A copy of a host array on the device."""
+        ...
+
+    def download(self, array: Array) -> np.ndarray[Any, Any]:
+        """A copy of a device array on the host; waits for the work queued before."""
+        ...
+
+    def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
+        """Addresses of contiguous device arrays, to be passed as one argument."""
+        ...
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Argument],
+        *,
+        shared_bytes: int = 0,
+    ) -> None:
+        """Queue a kernel.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            From :meth:`kernel` of this device.
+        grid, block : int or tuple of up to three int
+            Blocks of the grid and threads of a block, x first.
+        args : sequence
+            One for each parameter; see the module's text.
+        shared_bytes : int
+            Dynamic shared memory of a block.
+
+        Raises
+        ------
+        KernelArgumentError
+            An argument, the grid or the block cannot be launched with.
+        KernelLaunchError
+            The device refused the launch.
+        """
+        ...
+
+
+def blocks_for(items: int, per_block: int, limit: int = MAX_GRID_BLOCKS) -> int:
+    """Blocks that cover ``items``, at least one and at most ``limit`` (then each block takes several tiles)."""
+    return max(1, min(-(-items // per_block), limit))
+
+
+def dimensions(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
+    """A grid or block as three numbers.
+
+    Raises
+    ------
+    KernelArgumentError
+        More than three numbers, or one below 1.
+    """
+    given = (extent,) if isinstance(extent, int) else tuple(int(n) for n in extent)
+    if not 1 <= len(given) <= 3 or min(given) < 1:
+        raise KernelArgumentError(f"A grid or block is one to three positive numbers, not {extent!r}.")
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+def check_launch(
+    kernel: Kernel,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: Sequence[Argument],
+    shared_bytes: int,
+    properties: DeviceProperties,
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """What every device checks before a launch.
+
+    Returns
+    -------
+    grid, block : tuple of three int
+
+    Raises
+    ------
+    KernelArgumentError
+        Naming the kernel and what is wrong.
+    """
+    where = f"kernel {kernel.name} of {kernel.module}"
+    grid, block = dimensions(grid), dimensions(block)
+    if grid[0] > MAX_GRID_BLOCKS or max(grid[1:]) > 65535:
+        raise KernelArgumentError(
+            f"{where}: a grid of {grid} blocks is too large; let a block take several tiles."
+        )
+    if math.prod(block) > MAX_BLOCK_THREADS:
+        raise KernelArgumentError(
+            f"{where}: a block of {block} threads is too large; {MAX_BLOCK_THREADS} is the most."
+        )
+    if not 0 <= shared_bytes <= properties.shared_bytes:
+        raise KernelArgumentError(
+            f"{where}: {shared_bytes} bytes of shared memory; the device has 0 to {properties.shared_bytes} a block."
+        )
+    for position, argument in enumerate(args):
+        problem = _problem(argument)
+        if problem is not None:
+            raise KernelArgumentError(f"{where}: argument {position} {problem}")
+    return grid, block
+
+
+def _problem(argument: Argument) -> str | None:
+    if argument is None or isinstance(argument, PointerTable | np.generic):
+        return None
+    if isinstance(argument, bool | int | float):
+        return f"is the Python number {argument!r}; pass a NumPy scalar of the parameter's type, such as np.int64(…)."
+    if not hasattr(argument, "dtype") or not hasattr(argument, "flags"):
+        return f"is a {type(argument).__name__}; pass a device array, a NumPy scalar, a PointerTable or None."
+    if not argument.flags.c_contiguous:
+        return f"is an array with strides {argument.strides}; pass a contiguous one."
+    return None
