@@ -33,6 +33,14 @@ class ConditionError(GpuJoinError, ValueError):
     """A residual condition names unknown columns, mixes incomparable types, or is not boolean."""
 
 
+class RelationError(GpuJoinError, ValueError):
+    """A pipeline's tree contradicts itself: unknown columns, wrong types, wrong number of arguments."""
+
+
+class ScanError(GpuJoinError, OSError):
+    """A file of a scan cannot be read as planned: missing, changed, truncated, corrupt, or of another schema."""
+
+
 class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
     """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
 

@@ -82,6 +82,8 @@ def probe(function: Function) -> Expression | None:
             return call(function, x, "a")
         case Function.COALESCE:
             return coalesce(x, y)
+        case Function.UNSCALED_VALUE:  # written by Spark's optimizer only
+            return None
         case Function.INTEGRAL_DIVIDE:
             return call(function, x, y)
     for arguments in ((x, y), (x,)):

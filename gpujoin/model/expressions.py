@@ -89,6 +89,8 @@ class Function(Enum):
     DATE_ADD = "date_add"
     DATE_SUB = "date_sub"
     DATE_DIFF = "datediff"
+    UNSCALED_VALUE = "unscaled_value"
+    """A decimal of at most 18 digits without its point, as int64."""
     GET_FIELD = "get_field"
     """Arguments: a struct, and the field's name as a string literal."""
 
@@ -135,7 +137,11 @@ class Expression:
 
     def same_as(self, other: Expression) -> bool:
         """Structural equality, types included."""
-        return _signature(self) == _signature(other)
+        return self.signature() == other.signature()
+
+    def signature(self) -> tuple[Any, ...]:
+        """A hashable value that is equal for trees that are the same, types included."""
+        return _signature(self)
 
     def __bool__(self) -> NoReturn:
         raise ConditionError(

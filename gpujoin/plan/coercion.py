@@ -32,6 +32,7 @@ from gpujoin.plan.widening import (
 Rule = Callable[[Call], Expression | None]
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
+_INT64_DIGITS = 18
 
 
 def type_of(node: Expression) -> pa.DataType:
@@ -267,6 +268,12 @@ def _floor(node: Call) -> Call | None:
     return None
 
 
+def _unscaled(node: Call) -> Call | None:
+    dtype = type_of(node.arguments[0])
+    small = pat.is_decimal(dtype) and dtype.precision <= _INT64_DIGITS
+    return _typed(node, pa.int64()) if small else None
+
+
 def _is_nan(node: Call) -> Call | None:
     dtype = type_of(node.arguments[0])
     if is_float(dtype):
@@ -394,7 +401,7 @@ _ARITY: dict[Function, tuple[int, int]] = {
             Function.NOT, Function.NEGATE, Function.ABS, Function.FLOOR, Function.CEIL, Function.IS_NULL,
             Function.IS_NOT_NULL, Function.IS_NAN, Function.LOWER, Function.UPPER, Function.TRIM, Function.LENGTH,
             Function.YEAR, Function.QUARTER, Function.MONTH, Function.DAY, Function.DAY_OF_WEEK,
-            Function.DAY_OF_YEAR, Function.HOUR, Function.MINUTE, Function.SECOND,
+            Function.DAY_OF_YEAR, Function.HOUR, Function.MINUTE, Function.SECOND, Function.UNSCALED_VALUE,
         ),
         (1, 1),
     ),
@@ -428,6 +435,7 @@ _RULES: dict[Function, Rule] = {
     **dict.fromkeys((Function.FLOOR, Function.CEIL), _floor),
     **dict.fromkeys((Function.IS_NULL, Function.IS_NOT_NULL), _test_null),
     Function.IS_NAN: _is_nan,
+    Function.UNSCALED_VALUE: _unscaled,
     Function.IN: _in,
     Function.COALESCE: _coalesce,
     Function.GREATEST: _extreme,

@@ -338,6 +338,11 @@ def _length(node: Call, operands: list[Compiled]) -> Compiled:
     return _strict(pa.int32(), len)(node, operands)
 
 
+def _unscaled_value(node: Call, operands: list[Compiled]) -> Compiled:
+    scale = operands[0].type.scale
+    return _strict(pa.int64(), lambda value: int(value.scaleb(scale)))(node, operands)
+
+
 def _get_field(node: Call, operands: list[Compiled]) -> Compiled:
     struct, name = operands[0], node.arguments[1]
     assert isinstance(name, Literal)
@@ -407,4 +412,5 @@ _FUNCTIONS: dict[Function, _Handler] = {
     Function.DATE_SUB: _date_shift(-1),
     Function.DATE_DIFF: _date_diff,
     Function.GET_FIELD: _get_field,
+    Function.UNSCALED_VALUE: _unscaled_value,
 } | dict.fromkeys(arithmetic.FUNCTIONS, _arithmetic)

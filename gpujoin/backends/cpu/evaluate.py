@@ -181,6 +181,8 @@ def _apply_unary(node: Call, operand: Vector, length: int) -> Vector:
             return text.trim(operand)
         case Function.LENGTH:
             return text.length_of(operand)
+        case Function.UNSCALED_VALUE:
+            return Vector(pa.int64(), operand.values, operand.valid)
         case Function.GET_FIELD:
             return _field(node, operand)
         case Function.HOUR | Function.MINUTE | Function.SECOND:

@@ -90,6 +90,8 @@ def _call_supported(node: Call) -> bool:  # noqa: C901
             return True
         case Function.IS_NAN:
             return is_float(types[0])
+        case Function.UNSCALED_VALUE:
+            return pat.is_decimal(types[0]) and types[0].precision <= 18
         case f if f in _ARITHMETIC:
             return _arithmetic_supported(node, types)
         case f if f in _PREDICATES:

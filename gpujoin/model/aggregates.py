@@ -1,0 +1,167 @@
+"""Aggregate functions and the buffers in which their partial results travel: Spark's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.errors import RelationError
+from gpujoin.model.expressions import EvalMode, Expression
+from gpujoin.model.types import MAX_PRECISION, is_float, is_numeric, is_whole, logical
+
+_SUM_DIGITS = 10
+"""Digits that Spark adds to a decimal's precision where it sums."""
+
+
+class AggregateFunction(Enum):
+    """The aggregate functions. ``bool_and``, ``bool_or``, ``every``, ``any`` and ``some`` are ``MIN`` and ``MAX``."""
+
+    SUM = "sum"
+    COUNT = "count"
+    """Rows in which no argument is null; all rows where there is no argument."""
+    MIN = "min"
+    MAX = "max"
+    AVG = "avg"
+    STDDEV_SAMP = "stddev_samp"
+    STDDEV_POP = "stddev_pop"
+    VAR_SAMP = "var_samp"
+    VAR_POP = "var_pop"
+    FIRST = "first"
+
+
+CENTRAL_MOMENTS = frozenset(
+    {
+        AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP, AggregateFunction.VAR_SAMP,
+        AggregateFunction.VAR_POP,
+    }
+)  # fmt: skip
+"""Functions whose buffer is count, mean and sum of squared deviations; they differ only in the final step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateCall:
+    """One aggregate function over expressions.
+
+    Attributes
+    ----------
+    function : AggregateFunction
+        Which.
+    arguments : tuple of Expression
+        Typed, over the child's output. One, or any number for ``COUNT``. ``AVG`` takes a number of any type;
+        central moments take float64.
+    name : str
+        Prefix of the buffer columns' names.
+    filter : Expression or None
+        ``FILTER (WHERE …)``: only rows for which it is true take part.
+    mode : EvalMode
+        ``ANSI``: a sum of integers that leaves 64 bits is an error; ``LEGACY``: it wraps.
+    ignore_nulls : bool
+        For ``FIRST``: the first value that is not null.
+
+    Raises
+    ------
+    RelationError
+        If the arguments do not fit the function.
+    """
+
+    function: AggregateFunction
+    arguments: tuple[Expression, ...] = ()
+    name: str = field(default="")
+    filter: Expression | None = None
+    mode: EvalMode = EvalMode.LEGACY
+    ignore_nulls: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.function.value)
+        for expression in (*self.arguments, *(() if self.filter is None else (self.filter,))):
+            if any(node.type is None for node in expression.walk()):
+                raise RelationError(f"{self}: {expression} is not resolved: every node needs a type")
+        if self.filter is not None and not pat.is_boolean(logical(self.filter.type)):
+            raise RelationError(f"{self}: the filter {self.filter} is {self.filter.type}, not boolean")
+        if self.function is not AggregateFunction.COUNT and len(self.arguments) != 1:
+            raise RelationError(f"{self}: takes one argument, not {len(self.arguments)}")
+        if self.mode is EvalMode.TRY:
+            raise RelationError(f"{self}: try_ aggregates are not covered; their buffers differ")
+        if self.function in CENTRAL_MOMENTS and not pat.is_float64(self.dtype):
+            raise RelationError(f"{self}: takes float64, not {self.dtype}; cast it, as Spark does")
+        numbers = (AggregateFunction.SUM, AggregateFunction.AVG)
+        if self.function in numbers and not is_numeric(self.dtype):
+            raise RelationError(f"{self}: takes a number, not {self.dtype}")
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """Type of the argument's values."""
+        found = self.arguments[0].type
+        assert found is not None
+        return logical(found)
+
+    @property
+    def buffer(self) -> tuple[pa.Field, ...]:
+        """Columns of the partial result, as Spark's own partial aggregation has them, in its order.
+
+        =============================  =========================================================================
+        ``sum`` of integers, floats    ``sum``: int64 or float64, null if there was no value
+        ``sum`` of decimal(p, s)       ``sum``: decimal(min(38, p + 10), s), null if it overflowed; ``is_empty``
+        ``count``                      ``count``: int64
+        ``min``, ``max``               ``value``, null if there was none
+        ``avg``                        ``sum``: decimal(min(38, p + 10), s) or float64, zero if there was no value,
+                                       null if it overflowed; ``count``: int64
+        ``stddev…``, ``var…``          ``n``, ``avg``, ``m2``: float64
+        ``first``                      ``value``; ``is_set``
+        =============================  =========================================================================
+        """
+        match self.function:
+            case AggregateFunction.SUM if pat.is_decimal(self.dtype):
+                return self._field("sum", self._sum_type), self._field("is_empty", pa.bool_(), nullable=False)
+            case AggregateFunction.SUM:
+                return (self._field("sum", self._sum_type),)
+            case AggregateFunction.COUNT:
+                return (self._field("count", pa.int64(), nullable=False),)
+            case AggregateFunction.MIN | AggregateFunction.MAX:
+                return (self._field("value", self.dtype),)
+            case AggregateFunction.AVG:
+                total = self._sum_type if pat.is_decimal(self.dtype) else pa.float64()
+                return (
+                    self._field("sum", total, nullable=pat.is_decimal(total)),
+                    self._field("count", pa.int64(), nullable=False),
+                )
+            case AggregateFunction.FIRST:
+                return self._field("value", self.dtype), self._field("is_set", pa.bool_(), nullable=False)
+            case _:
+                return tuple(self._field(part, pa.float64(), nullable=False) for part in ("n", "avg", "m2"))
+
+    @property
+    def _sum_type(self) -> pa.DataType:
+        if pat.is_decimal(self.dtype):
+            return pa.decimal128(min(MAX_PRECISION, self.dtype.precision + _SUM_DIGITS), self.dtype.scale)
+        assert is_whole(self.dtype) or is_float(self.dtype)
+        return pa.int64() if is_whole(self.dtype) else pa.float64()
+
+    def _field(self, part: str, dtype: pa.DataType, *, nullable: bool = True) -> pa.Field:
+        return pa.field(f"{self.name}.{part}", dtype, nullable)
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """Arguments, then the filter if there is one."""
+        return (*self.arguments, self.filter) if self.filter is not None else self.arguments
+
+    def signature(self) -> tuple[object, ...]:
+        """A hashable value that is equal for calls that are the same."""
+        return (
+            self.function, tuple(e.signature() for e in self.arguments), self.name,
+            None if self.filter is None else self.filter.signature(), self.mode, self.ignore_nulls,
+        )  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AggregateCall) and self.signature() == other.signature()
+
+    def __hash__(self) -> int:
+        return hash(self.signature())
+
+    def __str__(self) -> str:
+        arguments = ", ".join(str(a) for a in self.arguments) or "*"
+        suffix = "" if self.filter is None else f" filter (where {self.filter})"
+        return f"{self.function.value}({arguments}){suffix}"

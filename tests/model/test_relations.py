@@ -1,0 +1,150 @@
+"""Relational nodes: values that check themselves."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.errors import RelationError
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import ColumnRef, EvalMode, Expression, Function, call
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import (
+    Feed,
+    FileSlice,
+    Filter,
+    Join,
+    Limit,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    SortKey,
+    TopN,
+    Union,
+    bind_slices,
+    column,
+)
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.resolve import resolve_value
+
+SCHEMA = pa.schema(
+    [("k", pa.int64()), ("price", pa.decimal128(15, 2)), ("name", pa.string()), ("x", pa.float64())]
+)
+FEED = Feed(0, SCHEMA)
+
+
+def typed(expression: Expression, schema: pa.Schema = SCHEMA) -> Expression:
+    return resolve_value(expression, schema, schema, mode=EvalMode.ANSI)
+
+
+def every_node() -> Relation:
+    scan = Scan(
+        SCHEMA,
+        partition_columns=1,
+        filters=(typed(column(SCHEMA, "k") > 3),),
+        slices=(FileSlice("a", 5, constants=(1.5,)),),
+    )
+    spec = JoinSpec(
+        JoinType.INNER,
+        (KeyPair(0, 0),),
+        condition=typed(column(SCHEMA, "x") < ColumnRef(side=Side.RIGHT, name="x")),
+        left_output=(0, 1),
+        right_output=(2,),
+    )
+    join = Join(Union((scan, Feed(1, SCHEMA))), Filter(FEED, typed(column(SCHEMA, "name").like("a%"))), spec)
+    top = TopN(join, (SortKey(column(join.schema, "price"), descending=True),), 10)
+    project = Project(Limit(top, 5), (Output("k", column(top.schema, 0)), Output("p", column(top.schema, 1))))
+    count = AggregateCall(function=AggregateFunction.COUNT)
+    return PartialAggregate(project, (Output("k", column(project.schema, 0)),), (count,))
+
+
+def test_trees_are_values() -> None:
+    tree, again = every_node(), every_node()
+    assert tree == again
+    assert hash(tree) == hash(again)
+    copied = pickle.loads(pickle.dumps(tree))  # noqa: S301
+    assert copied == tree
+    assert copied.schema == tree.schema
+    assert {type(node).__name__ for node in tree.walk()} == {
+        "PartialAggregate", "Project", "Limit", "TopN", "Join", "Union", "Scan", "Feed", "Filter",
+    }  # fmt: skip
+
+
+def test_trees_that_differ_in_an_expression_differ() -> None:
+    one, two = (Filter(FEED, typed(column(SCHEMA, "k") > n)) for n in (1, 2))
+    assert one != two
+    joins = []
+    for condition in (None, typed(column(SCHEMA, "k") > 1)):
+        spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), condition=condition)
+        joins.append(Join(FEED, FEED, spec))
+    assert joins[0] != joins[1]
+
+
+def test_slices_are_bound_by_index() -> None:
+    scans = Union((Scan(SCHEMA, index=0), Scan(SCHEMA, index=1)))
+    bound = bind_slices(scans, {1: [FileSlice("f", 3)]})
+    assert [s.slices for s in bound.children if isinstance(s, Scan)] == [None, (FileSlice("f", 3),)]
+
+
+DECIMAL = pa.decimal128(15, 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "expected"),
+    [
+        (AggregateFunction.SUM, "k", [("s.sum", pa.int64())]),
+        (AggregateFunction.SUM, "x", [("s.sum", pa.float64())]),
+        (
+            AggregateFunction.SUM,
+            "price",
+            [("s.sum", pa.decimal128(25, 2)), pa.field("s.is_empty", pa.bool_(), nullable=False)],
+        ),
+        (AggregateFunction.COUNT, "name", [pa.field("s.count", pa.int64(), nullable=False)]),
+        (AggregateFunction.MIN, "name", [("s.value", pa.string())]),
+        (
+            AggregateFunction.AVG,
+            "price",
+            [("s.sum", pa.decimal128(25, 2)), pa.field("s.count", pa.int64(), nullable=False)],
+        ),
+    ],
+)
+def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected: list[object]) -> None:
+    made = AggregateCall(function=function, arguments=(column(SCHEMA, argument),), name="s")
+    assert pa.schema(made.buffer) == pa.schema(expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Filter(FEED, column(SCHEMA, "k")), "not boolean"),
+        (lambda: Filter(FEED, call(Function.GT, column(SCHEMA, "k"), 1)), "not resolved"),
+        (lambda: column(SCHEMA, "nope"), "0 columns are named 'nope'"),
+        (lambda: column(SCHEMA, 9), "has 4 columns"),
+        (lambda: Project(Feed(0, SCHEMA.remove(0)), (Output("k", column(SCHEMA, "k")),)), "takes left.k"),
+        (lambda: Scan(SCHEMA, partition_columns=1, slices=(FileSlice("f", 1),)), "0 constants for 1"),
+        (lambda: Scan(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "repeated: 'a'"),
+        (lambda: FileSlice("f", 1, row_groups=(0,), byte_range=(0, 1)), "not both"),
+        (lambda: FileSlice("f", 1, row_groups=(1, 0)), "must ascend"),
+        (lambda: PartialAggregate(FEED, ()), "keys or aggregates"),
+        (lambda: AggregateCall(function=AggregateFunction.SUM), "one argument, not 0"),
+        (
+            lambda: AggregateCall(function=AggregateFunction.SUM, arguments=(column(SCHEMA, "name"),)),
+            "takes a number",
+        ),
+        (
+            lambda: AggregateCall(function=AggregateFunction.VAR_POP, arguments=(column(SCHEMA, "k"),)),
+            "takes float64",
+        ),
+        (lambda: Union((FEED, Feed(1, SCHEMA.remove(0)))), "one row type"),
+        (lambda: Join(FEED, FEED, JoinSpec(JoinType.INNER, (KeyPair(7, 0),))), "left key 7"),
+        (lambda: Limit(FEED, -1), "0 or more"),
+    ],
+)
+def test_contradictions_are_refused(make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(RelationError, match=message):
+        make()
