@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         JoinSpecError,
         KeyTypeError,
     )
-    from gpujoin.model.expressions import coalesce, left, lit, right, when
+    from gpujoin.model.expressions import Function, call, coalesce, left, lit, right, when
     from gpujoin.model.jointype import JoinType, Side
     from gpujoin.model.maps import GatherMaps
     from gpujoin.model.reasons import Reason
@@ -46,7 +46,7 @@ _HOMES = {
         "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
         "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError",
     ),
-    "gpujoin.model.expressions": ("coalesce", "left", "lit", "right", "when"),
+    "gpujoin.model.expressions": ("Function", "call", "coalesce", "left", "lit", "right", "when"),
     "gpujoin.model.jointype": ("JoinType", "Side"),
     "gpujoin.model.maps": ("GatherMaps",),
     "gpujoin.model.reasons": ("Reason",),
@@ -59,10 +59,10 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
-    "Explanation", "ExpressionEvaluationError", "FallbackError", "GatherMaps", "GpuJoinError", "HashJoin",
+    "Explanation", "ExpressionEvaluationError", "FallbackError", "Function", "GatherMaps", "GpuJoinError", "HashJoin",
     "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType", "KeyPair", "KeyTypeError", "NullEquality", "Options",
-    "Reason", "Side", "__version__", "coalesce", "explain", "gather_maps", "gpu_join", "join_tables", "left", "lit",
-    "metrics", "right", "when",
+    "Reason", "Side", "__version__", "call", "coalesce", "explain", "gather_maps", "gpu_join", "join_tables", "left",
+    "lit", "metrics", "right", "when",
 ]  # fmt: skip
 
 
