@@ -1,0 +1,41 @@
+"""What tests of kernels share: the emulated device, and the reason why it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.kernels.emulator import EmulatedDevice, EmulatorOptions, why_no_compiler
+
+MakeDevice: TypeAlias = Callable[..., EmulatedDevice]
+
+
+@pytest.fixture(scope="session")
+def emulator_cache(pytestconfig: pytest.Config) -> Path:
+    """Where compiled modules are kept between runs; skips where kernels cannot be compiled."""
+    reason = why_no_compiler()
+    if reason is not None:
+        pytest.skip(reason)
+    cache = pytestconfig.cache
+    assert cache is not None
+    return cache.mkdir("emulator")
+
+
+@pytest.fixture
+def make_device(emulator_cache: Path, seed: int) -> MakeDevice:
+    """Makes emulated devices; options are those of :class:`EmulatorOptions`, and ``sources``."""
+
+    def make(sources: dict[str, str] | None = None, **options: Any) -> EmulatedDevice:
+        given = {"seed": seed, "cache": emulator_cache, **options}
+        return EmulatedDevice(EmulatorOptions(**given), sources)
+
+    return make
+
+
+@pytest.fixture
+def emulated(make_device: MakeDevice) -> EmulatedDevice:
+    """An emulated device; its order of threads and blocks comes from the run's seed."""
+    return make_device()

@@ -1,0 +1,89 @@
+"""NumPy arrays that keep to what CuPy's can do: device memory does not mix with host memory unnoticed."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    """An array that counts as lying on the emulated device.
+
+    As with CuPy, an operation that mixes it with a host array raises ``TypeError``, and taking one element or reducing
+    all of them gives a device array without dimensions, not a scalar.
+    """
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
+    ) -> Any:
+        given = [*inputs, *(out or ())]
+        for value in given:
+            refuse_host(value)
+        plain = [value.view(np.ndarray) if isinstance(value, DeviceArray) else value for value in inputs]
+        if out is not None:
+            options["out"] = tuple(o.view(np.ndarray) if isinstance(o, DeviceArray) else o for o in out)
+        options = {name: _plain(value) for name, value in options.items()}
+        result = getattr(ufunc, method)(*plain, **options)
+        if out is not None:
+            return out[0] if len(out) == 1 else out
+        return on_device(result)
+
+    def __getitem__(self, index: Any) -> Any:
+        result = super().__getitem__(_plain(index))
+        return result if isinstance(result, DeviceArray) else np.asarray(result).view(DeviceArray)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        refuse_host(value)
+        super().__setitem__(_plain(index), value)
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """A copy on the host, as in CuPy."""
+        return np.array(self.view(np.ndarray))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.view(np.ndarray) if isinstance(value, DeviceArray) else value
+
+
+def refuse_host(value: Any) -> None:
+    """Raise ``TypeError`` for a host array that has dimensions."""
+    if isinstance(value, np.ndarray) and not isinstance(value, DeviceArray) and value.ndim:
+        raise TypeError(
+            f"a host array of {value.dtype}{list(value.shape)} meets a device array; upload it first"
+        )
+
+
+def on_device(value: Any) -> Any:
+    """Arrays and NumPy scalars of a result as device arrays."""
+    if isinstance(value, tuple):
+        return tuple(map(on_device, value))
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value).view(DeviceArray)
+    return value
+
+
+class DeviceModule:
+    """NumPy as the array module of the emulated device: every array that it makes lies there."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        if isinstance(value, type | ModuleType | np.ufunc) or not callable(value):
+            return value
+
+        def function(*arguments: Any, **options: Any) -> Any:
+            if name not in ("asarray", "array", "ascontiguousarray"):
+                for argument in (*arguments, *options.values()):
+                    for part in argument if isinstance(argument, list | tuple) else (argument,):
+                        refuse_host(part)
+            plain = [_plain_deep(argument) for argument in arguments]
+            return on_device(value(*plain, **{key: _plain_deep(option) for key, option in options.items()}))
+
+        return function
+
+
+def _plain_deep(value: Any) -> Any:
+    return [_plain(part) for part in value] if isinstance(value, list) else _plain(value)
