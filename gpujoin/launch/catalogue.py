@@ -6,7 +6,12 @@ from importlib import import_module
 
 from gpujoin.launch.device import ModuleSpec
 
-LAUNCHERS: tuple[str, ...] = ()
+LAUNCHERS: tuple[str, ...] = (
+    "gpujoin.launch.csr",
+    "gpujoin.launch.direct",
+    "gpujoin.launch.expand",
+    "gpujoin.launch.unique",
+)
 """Names of the launcher modules, each with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""
 
 

@@ -1,0 +1,173 @@
+"""Launches ``csr.cu``: many-to-many joins over rows that lie side by side by key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec
+from gpujoin.launch.keys import (
+    BLOCK_THREADS,
+    MAX_ROWS,
+    KeyCodes,
+    check_column,
+    check_rows,
+    checked_keys,
+    grid_of,
+    total,
+    value_of,
+)
+from gpujoin.launch.matches import Places, Ranges
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
+    ModuleSpec("csr.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
+)
+
+SLOT_BYTES = {4: 8, 8: 16, 16: 32}
+"""Bytes of a slot of the hash table by bytes of a key, as in ``hash_table.cuh``."""
+
+SLOTS_PER_ROW = 1.5
+"""Two slots in three are taken at most, so that a search ends after two or three on average."""
+
+_FEWEST_SLOTS = 32
+_ROWS_ORDERED_BY_INSERTION = 32
+"""Slots of more rows are ordered by sorting: insertion is quadratic."""
+
+
+def slots_for(rows: int) -> int:
+    """Slots of a hash table for some rows: never fewer than rows, never more than 32-bit slot numbers."""
+    return min(max(_FEWEST_SLOTS, int(rows * SLOTS_PER_ROW)), MAX_ROWS)
+
+
+def empty_table(device: Device, key_bytes: int, slots: int) -> Array:
+    """A hash table without rows, as 8-byte words."""
+    return device.full(slots * SLOT_BYTES[key_bytes] // 8, -1, np.int64)
+
+
+@dataclass(frozen=True)
+class CsrTable:
+    """Any number of rows for every distinct key.
+
+    Attributes
+    ----------
+    key_bytes : int
+        Width of the codes.
+    table : int64 array
+        The hash table over distinct keys, in words.
+    slots : int
+        Its size.
+    places : Places
+        Rows by slot.
+    """
+
+    key_bytes: int
+    table: Array
+    slots: int
+    places: Places
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.table.nbytes) + self.places.nbytes
+
+    def probe(self, device: Device, probe: KeyCodes) -> Ranges:
+        """First place and number of the build rows of each probe row."""
+        checked_keys(probe)
+        start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
+        matches = total(device)
+        if probe.rows:
+            kernel = device.kernel(_module(probe.key_bytes), "csr_ranges")
+            arguments = [
+                probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), self.places.first,
+                start, count, matches,
+            ]  # fmt: skip
+            device.launch(kernel, grid_of(device, probe.rows), BLOCK_THREADS, arguments)
+        return Ranges(start, count, value_of(device, matches))
+
+
+def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
+    """Lay out the rows of every distinct key.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    keys : KeyCodes
+        Codes of the build rows.
+    ordered : bool
+        See :func:`laid_out`.
+
+    Raises
+    ------
+    KernelArgumentError
+        For codes of a wrong type, or too many rows.
+    DeviceMemoryError
+        If it does not fit.
+    """
+    checked_keys(keys)
+    slots = slots_for(keys.rows)
+    table = empty_table(device, keys.key_bytes, slots)
+    slot_of = device.empty(keys.rows, np.int32)
+    if keys.rows:
+        kernel = device.kernel(_module(keys.key_bytes), "csr_insert")
+        arguments = [keys.codes, keys.valid, np.uint64(keys.rows), table, np.uint64(slots), slot_of]
+        device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, arguments)
+    return CsrTable(keys.key_bytes, table, slots, laid_out(device, slot_of, slots, ordered=ordered))
+
+
+def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:
+    """Rows by slot.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    slot_of : int32 array of shape ``(rows,)``
+        Slot of each row, −1 for a row that has none.
+    slots : int
+        How many slots there are.
+    ordered : bool
+        Whether the rows of a slot ascend. Where they need not, one pass less is made, or a sort is saved.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    """
+    check_column("slot numbers", slot_of, np.int32)
+    rows = int(slot_of.shape[0])
+    check_rows(max(rows, slots))
+    xp = device.xp
+    counts = device.zeros(slots, np.int32)
+    block = BLOCK_THREADS
+    if rows:
+        device.launch(
+            _kernel(device, "csr_count"), grid_of(device, rows), block, [slot_of, np.uint64(rows), counts]
+        )
+    first = xp.zeros(slots + 1, dtype=np.int32)
+    first[1:] = xp.cumsum(counts, dtype=np.int32)
+    placed_rows = int(first[-1])
+    if placed_rows == 0:
+        return Places(first, device.empty(0, np.int32))
+    if ordered and int(counts.max()) > _ROWS_ORDERED_BY_INSERTION:
+        del counts
+        by_slot = xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
+        return Places(first, by_slot.astype(np.int32))
+    del counts
+    placed = device.empty(placed_rows, np.int32)
+    cursor = first[:-1].copy()
+    arguments = [slot_of, np.uint64(rows), cursor, placed]
+    device.launch(_kernel(device, "csr_place"), grid_of(device, rows), block, arguments)
+    if ordered:
+        arguments = [first, np.uint64(slots), placed]
+        device.launch(_kernel(device, "csr_order"), grid_of(device, slots), block, arguments)
+    return Places(first, placed)
+
+
+def _module(key_bytes: int) -> ModuleSpec:
+    return ModuleSpec("csr.cu", (("KEY_BYTES", key_bytes),))
+
+
+def _kernel(device: Device, name: str) -> Kernel:
+    return device.kernel(_module(8), name)

@@ -1,0 +1,174 @@
+"""Launches ``direct.cu``: joins by direct address over keys of a small range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.csr import laid_out
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec
+from gpujoin.launch.keys import (
+    BLOCK_THREADS,
+    MAX_ROWS,
+    KeyCodes,
+    checked_keys,
+    grid_of,
+    total,
+    value_of,
+)
+from gpujoin.launch.matches import Found, Places, Ranges
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
+    ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8)
+)
+
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class Range:
+    """The keys ``low … low + slots - 1``.
+
+    Raises
+    ------
+    KernelArgumentError
+        If there are fewer than one or more slots than a 32-bit number can count, or one lies outside 64 bits.
+    """
+
+    low: int
+    slots: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slots <= MAX_ROWS:
+            raise KernelArgumentError(
+                f"a direct-address table has 1 to {MAX_ROWS} slots, not {self.slots}; join by hash"
+            )
+        if not (self.low >= -(1 << 63) and self.low + self.slots <= 1 << 63):
+            raise KernelArgumentError(
+                f"keys {self.low} … {self.low + self.slots - 1} are not 64-bit integers"
+            )
+
+    @property
+    def arguments(self) -> tuple[np.int64, np.uint64]:
+        """As kernels take them."""
+        return np.int64(self.low), np.uint64(self.slots)
+
+
+@dataclass(frozen=True)
+class UniqueTable:
+    """A row, or −1, for every key of a range."""
+
+    keys: Range
+    key_bytes: int
+    row: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.row.nbytes)
+
+    def probe(self, device: Device, probe: KeyCodes) -> Found:
+        """The build row of each probe row."""
+        checked_keys(probe, ranged=True)
+        found = device.empty(probe.rows, np.int32)
+        matches = total(device)
+        _launch(device, "direct_probe", probe, self.keys, self.row, found, matches)
+        return Found(found, value_of(device, matches))
+
+
+@dataclass(frozen=True)
+class ManyTable:
+    """Any number of rows for every key of a range."""
+
+    keys: Range
+    key_bytes: int
+    places: Places
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.places.nbytes
+
+    def probe(self, device: Device, probe: KeyCodes) -> Ranges:
+        """First place and number of the build rows of each probe row."""
+        checked_keys(probe, ranged=True)
+        start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
+        matches = total(device)
+        _launch(device, "direct_ranges", probe, self.keys, self.places.first, start, count, matches)
+        return Ranges(start, count, value_of(device, matches))
+
+
+@dataclass(frozen=True)
+class KeySet:
+    """One bit for every key of a range."""
+
+    keys: Range
+    bits: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.bits.nbytes)
+
+    def test(self, device: Device, probe: KeyCodes) -> tuple[Array, int]:
+        """Mask of the probe rows whose key is in the set, and how many there are."""
+        checked_keys(probe, ranged=True)
+        marks = device.empty(probe.rows, np.bool_)
+        matches = total(device)
+        _launch(device, "direct_test_bits", probe, self.keys, self.bits, marks, matches)
+        return marks, value_of(device, matches)
+
+
+def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:
+    """Enter every row; ``None`` where a key occurs twice.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    build : KeyCodes
+        int32 or int64 codes; those outside of ``keys`` are left out.
+    keys : Range
+        Of the table.
+
+    Raises
+    ------
+    KernelArgumentError
+        For codes that cannot be addressed.
+    DeviceMemoryError
+        If the table does not fit.
+    """
+    checked_keys(build, ranged=True)
+    table = device.full(keys.slots, -1, np.int32)
+    duplicate = device.zeros(1, np.uint32)
+    _launch(device, "direct_insert", build, keys, table, duplicate)
+    return None if value_of(device, duplicate) else UniqueTable(keys, build.key_bytes, table)
+
+
+def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = True) -> ManyTable:
+    """Lay out the rows of every key; see :func:`gpujoin.launch.csr.laid_out` for ``ordered``."""
+    checked_keys(build, ranged=True)
+    slot_of = device.empty(build.rows, np.int32)
+    _launch(device, "direct_slots", build, keys, slot_of)
+    return ManyTable(keys, build.key_bytes, laid_out(device, slot_of, keys.slots, ordered=ordered))
+
+
+def build_set(device: Device, build: KeyCodes, keys: Range) -> KeySet:
+    """Enter every key in a bitmap: enough for semi, anti and existence joins without a condition."""
+    checked_keys(build, ranged=True)
+    bits = device.zeros(-(-keys.slots // _WORD_BITS), np.uint32)
+    _launch(device, "direct_enter_bits", build, keys, bits)
+    return KeySet(keys, bits)
+
+
+def _kernel(device: Device, key_bytes: int, name: str) -> Kernel:
+    return device.kernel(ModuleSpec("direct.cu", (("KEY_BYTES", key_bytes),)), name)
+
+
+def _launch(device: Device, name: str, keys: KeyCodes, span: Range, *arrays: Array) -> None:
+    if keys.rows == 0:
+        return
+    arguments = [keys.codes, keys.valid, np.uint64(keys.rows), *span.arguments, *arrays]
+    device.launch(_kernel(device, keys.key_bytes, name), grid_of(device, keys.rows), BLOCK_THREADS, arguments)

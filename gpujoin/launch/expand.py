@@ -1,0 +1,67 @@
+"""Launches ``expand.cu``: pairs of a many-to-many join, work shared out by output row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of
+from gpujoin.launch.matches import Ranges
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("expand.cu"),)
+
+OUTPUT_TILE = 1024
+"""Output rows a block makes at a time, as in ``expand.cu``."""
+
+
+def running_counts(device: Device, matches: Ranges) -> Array:
+    """int64 number of pairs up to and with each probe row."""
+    return device.xp.cumsum(matches.count, dtype=np.int64)
+
+
+def pairs(
+    device: Device, matches: Ranges, running: Array, placed: Array | None, begin: int, length: int
+) -> tuple[Array, Array]:
+    """Some of the pairs of a probe.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    matches : Ranges
+        What was found.
+    running : int64 array
+        :func:`running_counts` of it.
+    placed : int32 array or None
+        Build row at each place; ``None``: give the places themselves.
+    begin, length : int
+        Which pairs; ascending by probe row and place.
+
+    Returns
+    -------
+    probe_row, build_row : int32 array of shape ``(length,)``
+
+    Raises
+    ------
+    KernelArgumentError
+        If the arrays are not as described, or there are no such pairs.
+    DeviceMemoryError
+        If the pairs do not fit.
+    """
+    rows = int(matches.count.shape[0])
+    check_rows(max(rows, length))
+    check_column("running counts", running, np.int64, rows)
+    check_column("first places", matches.start, np.int32, rows)
+    if placed is not None:
+        check_column("placed rows", placed, np.int32)
+    if not 0 <= begin <= begin + length <= matches.pairs:
+        raise KernelArgumentError(f"pairs {begin} … {begin + length - 1} of {matches.pairs} do not exist")
+    probe_row, build_row = device.empty(length, np.int32), device.empty(length, np.int32)
+    if length:
+        arguments = [
+            running, np.uint64(rows), matches.start, placed, np.uint64(begin), np.uint64(length), probe_row, build_row,
+        ]  # fmt: skip
+        kernel = device.kernel(SPECIALISATIONS[0], "expand_pairs")
+        device.launch(kernel, grid_of(device, length, OUTPUT_TILE), BLOCK_THREADS, arguments)
+    return probe_row, build_row

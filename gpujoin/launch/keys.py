@@ -1,0 +1,134 @@
+"""Key codes as kernels take them, and what is checked before any of them is launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, blocks_for
+
+MAX_ROWS = (1 << 31) - 1
+"""Most rows of one side: row numbers are 32-bit integers."""
+
+BLOCK_THREADS = 256
+"""Threads of a block, as in ``base.cuh``."""
+
+_BLOCKS_PER_MULTIPROCESSOR = 32
+"""Enough blocks that all multiprocessors end at about the same time; a block then takes several tiles."""
+
+
+@dataclass(frozen=True)
+class KeyCodes:
+    """Codes of the rows of a key frame: equal if and only if, or at least if, the keys are.
+
+    Attributes
+    ----------
+    codes : array
+        int32 or int64 of shape ``(rows,)``, or uint64 of shape ``(rows, 2)``: low and high word. Meaningless where a
+        row matches nothing.
+    valid : bool array of shape ``(rows,)``, or None
+        False where a row matches nothing; ``None``: no such row.
+    """
+
+    codes: Array
+    valid: Array | None
+
+    @property
+    def rows(self) -> int:
+        """Row count."""
+        return int(self.codes.shape[0])
+
+    @property
+    def key_bytes(self) -> int:
+        """Width of a code: 4, 8 or 16."""
+        return int(self.codes.dtype.itemsize) * (2 if self.codes.ndim == 2 else 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.codes.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
+
+
+def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
+    """Refuse what no kernel can read as key codes.
+
+    Parameters
+    ----------
+    keys : KeyCodes
+        What a launcher was given.
+    ranged : bool
+        Whether codes must be integers with a range, so of 4 or 8 bytes.
+
+    Raises
+    ------
+    KernelArgumentError
+        Wrong type, shape or layout of an array, or more than ``MAX_ROWS`` rows; says which.
+    """
+    codes, valid = keys.codes, keys.valid
+    single = codes.ndim == 1 and codes.dtype in (np.dtype(np.int32), np.dtype(np.int64))
+    double = codes.ndim == 2 and codes.shape[1] == 2 and codes.dtype == np.dtype(np.uint64)
+    if not (single or (double and not ranged)):
+        wanted = "int32 or int64 of one dimension" + ("" if ranged else ", or uint64 of shape (rows, 2)")
+        raise KernelArgumentError(f"key codes are {codes.dtype} of shape {codes.shape}; pass {wanted}")
+    check_rows(keys.rows)
+    check_contiguous("key codes", codes)
+    if valid is not None:
+        check_column("the validity of key codes", valid, np.bool_, keys.rows)
+    return keys
+
+
+def check_rows(rows: int) -> None:
+    """Refuse more rows than row numbers can tell apart.
+
+    Raises
+    ------
+    KernelArgumentError
+        If there are.
+    """
+    if rows > MAX_ROWS:
+        raise KernelArgumentError(f"{rows} rows are over the {MAX_ROWS} of one side; pass fewer at a time")
+
+
+def check_contiguous(name: str, array: Array) -> None:
+    """Refuse an array with gaps.
+
+    Raises
+    ------
+    KernelArgumentError
+        If it has.
+    """
+    if not array.flags.c_contiguous:
+        raise KernelArgumentError(f"{name} has strides {array.strides}; pass a contiguous array")
+
+
+def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | None = None) -> None:
+    """Refuse an array of another type, shape or layout than one contiguous dimension.
+
+    Raises
+    ------
+    KernelArgumentError
+        Naming the array and what is wrong.
+    """
+    if array.dtype != np.dtype(dtype):
+        raise KernelArgumentError(f"{name} is {array.dtype}; pass {np.dtype(dtype)}")
+    if array.ndim != 1 or (rows is not None and array.shape[0] != rows):
+        wanted = "one dimension" if rows is None else f"shape ({rows},)"
+        raise KernelArgumentError(f"{name} has shape {array.shape}; pass {wanted}")
+    check_contiguous(name, array)
+
+
+def grid_of(device: Device, items: int, per_block: int = BLOCK_THREADS) -> int:
+    """Blocks for a kernel in which each thread, or each block, takes several items in turn."""
+    return blocks_for(items, per_block, _BLOCKS_PER_MULTIPROCESSOR * device.properties.multiprocessors)
+
+
+def total(device: Device) -> Array:
+    """A 64-bit counter in device memory, zero."""
+    return device.zeros(1, np.uint64)
+
+
+def value_of(device: Device, counter: Array) -> int:
+    """What a counter says; waits for the kernels before."""
+    return int(device.download(counter)[0])

@@ -1,0 +1,91 @@
+"""Launches ``unique.cu``: hash joins with a build side of unique keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.launch.csr import empty_table, slots_for
+from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.keys import (
+    BLOCK_THREADS,
+    KeyCodes,
+    checked_keys,
+    grid_of,
+    total,
+    value_of,
+)
+from gpujoin.launch.matches import Found
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
+    ModuleSpec("unique.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
+)
+
+
+@dataclass(frozen=True)
+class HashTable:
+    """One row for every key.
+
+    Attributes
+    ----------
+    key_bytes : int
+        Width of the codes.
+    table : int64 array
+        Slots, in words.
+    slots : int
+        How many.
+    """
+
+    key_bytes: int
+    table: Array
+    slots: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.table.nbytes)
+
+    def probe(self, device: Device, probe: KeyCodes) -> Found:
+        """The build row of each probe row.
+
+        Raises
+        ------
+        KernelArgumentError
+            For codes of a wrong type, or too many rows.
+        """
+        checked_keys(probe)
+        found = device.empty(probe.rows, np.int32)
+        matches = total(device)
+        if probe.rows:
+            kernel = device.kernel(_module(probe.key_bytes), "unique_probe")
+            arguments = [
+                probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), found, matches,
+            ]  # fmt: skip
+            device.launch(kernel, grid_of(device, probe.rows), BLOCK_THREADS, arguments)
+        return Found(found, value_of(device, matches))
+
+
+def build(device: Device, keys: KeyCodes) -> HashTable | None:
+    """Enter every row; ``None`` where a key occurs twice.
+
+    Raises
+    ------
+    KernelArgumentError
+        For codes of a wrong type, or too many rows.
+    DeviceMemoryError
+        If the table does not fit.
+    """
+    checked_keys(keys)
+    slots = slots_for(keys.rows)
+    table = empty_table(device, keys.key_bytes, slots)
+    duplicate = device.zeros(1, np.uint32)
+    if keys.rows:
+        kernel = device.kernel(_module(keys.key_bytes), "unique_insert")
+        arguments = [keys.codes, keys.valid, np.uint64(keys.rows), table, np.uint64(slots), duplicate]
+        device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, arguments)
+    return None if value_of(device, duplicate) else HashTable(keys.key_bytes, table, slots)
+
+
+def _module(key_bytes: int) -> ModuleSpec:
+    return ModuleSpec("unique.cu", (("KEY_BYTES", key_bytes),))

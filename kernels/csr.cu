@@ -1,0 +1,102 @@
+// Many-to-many joins: the rows of each key lie side by side in a compressed sparse row structure.
+//
+// Build: find the slot of each row (by hash here, by direct address in `direct.cu`), count the rows of each slot, sum up
+// the counts (launcher), and place the rows. Probe: offsets give the exact number of matches of each probe row; their
+// 64-bit running sum tells the size of the output before anything is allocated. Output: every thread finds the probe row
+// of its own output row in that running sum, so work is split by output and a key with millions of matches is shared by
+// all blocks (Sioulas et al., ICDE 2019; merge-based load balancing after Merrill and Garland, SC 2016).
+
+#include "hash_table.cuh"
+
+// Slot of each row in a table over the distinct keys; -1 for rows that match nothing.
+extern "C" __global__ void csr_insert(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, Slot* table,
+                                      u64 slots, i32* __restrict__ slot_of)
+{
+    for (u64 row = thread_index(); row < rows; row += thread_count()) {
+        i32 place = NO_ROW;
+        if (may_match(valid, row)) {
+            i32 holder;
+            place = (i32)insert(keys, (i32)row, table, slots, &holder);
+        }
+        slot_of[row] = place;
+    }
+}
+
+namespace {
+
+// Adds one to a counter for every lane, the lanes of one counter together; gives each lane its own number. All lanes of
+// the warp must call it, with `counter` -1 where there is nothing to add.
+__device__ inline i32 add_together(i32* counters, i32 counter)
+{
+    const u32 peers = __match_any_sync(FULL_WARP, counter);
+    const u32 leader = __ffs(peers) - 1;
+    i32 base = 0;
+    if (counter != NO_ROW && lane() == leader)
+        base = atomicAdd(&counters[counter], (i32)__popc(peers));
+    base = __shfl_sync(FULL_WARP, base, leader);
+    return base + (i32)__popc(peers & lanes_below());
+}
+
+}  // namespace
+
+// Rows of each slot; `counts` is zero before.
+extern "C" __global__ void csr_count(const i32* __restrict__ slot_of, u64 rows, i32* counts)
+{
+    for (u64 base = block_start(); base < rows; base += thread_count()) {
+        const u64 row = base + threadIdx.x;
+        add_together(counts, row < rows ? slot_of[row] : NO_ROW);
+    }
+}
+
+// Rows by slot, in no order within a slot; `cursor` is a copy of the offsets, and ends as the offsets of the next slot.
+extern "C" __global__ void csr_place(const i32* __restrict__ slot_of, u64 rows, i32* cursor, i32* __restrict__ placed)
+{
+    for (u64 base = block_start(); base < rows; base += thread_count()) {
+        const u64 row = base + threadIdx.x;
+        const i32 slot = row < rows ? slot_of[row] : NO_ROW;
+        const i32 place = add_together(cursor, slot);
+        if (slot != NO_ROW)
+            placed[place] = (i32)row;
+    }
+}
+
+// Ascending rows within each slot, by insertion; for slots of few rows (`gpujoin.launch.csr`).
+extern "C" __global__ void csr_order(const i32* __restrict__ first, u64 slots, i32* placed)
+{
+    for (u64 slot = thread_index(); slot < slots; slot += thread_count()) {
+        const i64 from = first[slot];
+        const i64 end = first[slot + 1];
+        for (i64 next = from + 1; next < end; ++next) {
+            const i32 row = placed[next];
+            i64 hole = next;
+            while (hole > from && placed[hole - 1] > row) {
+                placed[hole] = placed[hole - 1];
+                --hole;
+            }
+            placed[hole] = row;
+        }
+    }
+}
+
+// First place and number of the matches of each probe row, and the sum of the numbers.
+extern "C" __global__ void csr_ranges(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
+                                      const Slot* __restrict__ table, u64 slots, const i32* __restrict__ first,
+                                      i32* __restrict__ start, i32* __restrict__ count, u64* __restrict__ matches)
+{
+    u64 mine = 0;
+    for (u64 row = thread_index(); row < rows; row += thread_count()) {
+        i32 from = 0;
+        i32 length = 0;
+        if (may_match(valid, row)) {
+            const i64 at = find(keys[row], table, slots);
+            if (at >= 0) {
+                from = first[at];
+                length = first[at + 1] - from;
+            }
+        }
+        start[row] = from;
+        count[row] = length;
+        mine += (u64)length;
+    }
+    add_warp(matches, mine);
+}
