@@ -1,0 +1,121 @@
+"""Direct address (``direct.cu``) against Python dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import direct
+from gpujoin.launch.keys import KeyCodes
+from tests.kernels.cases import DTYPES, SIZES, Side, extremes, matches, one_of, side
+from tests.kernels.emulator import EmulatedDevice
+
+WIDTHS = (4, 8)
+
+
+def whole_range(build: Side) -> direct.Range:
+    keys = [key for key in build.labels() if key is not None]
+    return direct.Range(min(keys), max(keys) - min(keys) + 1) if keys else direct.Range(0, 1)
+
+
+def check(device: EmulatedDevice, build: Side, probe: Side, keys: direct.Range | None = None) -> None:
+    """All tables over one build side, probed."""
+    keys = keys or whole_range(build)
+    expected = matches(build, probe)
+    counts = [len(rows) for rows in expected]
+    built, probed = build.on(device), probe.on(device)
+    unique = direct.build_unique(device, built, keys)
+    distinct = [key for key in build.labels() if key is not None]
+    assert (unique is not None) == (len(set(distinct)) == len(distinct))
+    if unique is not None:
+        found = unique.probe(device, probed)
+        assert device.download(found.row).tolist() == one_of(expected)
+        assert found.pairs == sum(counts)
+    many = direct.build_many(device, built, keys)
+    ranges = many.probe(device, probed)
+    start, count = device.download(ranges.start).tolist(), device.download(ranges.count).tolist()
+    placed = device.download(many.places.rows).tolist()
+    assert count == counts
+    assert ranges.pairs == sum(counts)
+    assert [placed[s : s + c] for s, c in zip(start, count, strict=True)] == expected
+    marks, number = direct.build_set(device, built, keys).test(device, probed)
+    assert device.download(marks).tolist() == [c > 0 for c in counts]
+    assert number == sum(c > 0 for c in counts)
+
+
+@pytest.mark.parametrize("rows", SIZES)
+@pytest.mark.parametrize("shape", ["unique", "some"])
+def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
+    key_bytes = WIDTHS[rows % 2]
+    build = side(rng, shape, rows, key_bytes, nulls=0.1 * (rows % 3))
+    probe = side(rng, "some", rows + 1, key_bytes, nulls=0.1)
+    check(emulated, build, Side(probe.codes - 2, probe.valid))
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+@pytest.mark.parametrize("shape", ["one", "zipf"])
+def test_hot_keys(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, key_bytes: int) -> None:
+    check(emulated, side(rng, shape, 700, key_bytes), side(rng, shape, 90, key_bytes, nulls=0.2))
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+def test_no_build_row_matches(emulated: EmulatedDevice, rng: np.random.Generator, key_bytes: int) -> None:
+    build = side(rng, "some", 40, key_bytes)
+    check(emulated, Side(build.codes, np.zeros(40, bool)), build)
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_ranges_at_the_ends_of_the_type(emulated: EmulatedDevice, end: str, key_bytes: int) -> None:
+    """Distances of keys at the other end of the type wrap around, and must not be taken for slots."""
+    info = np.iinfo(DTYPES[key_bytes])
+    keys = [info.min, info.min + 2, info.min + 5] if end == "low" else [info.max, info.max - 3, info.max - 4]
+    probe = np.concatenate([extremes(key_bytes), np.array(keys, DTYPES[key_bytes])])
+    check(emulated, Side(np.array(keys, DTYPES[key_bytes])), Side(probe))
+    check(emulated, Side(np.array([*keys, keys[1]], DTYPES[key_bytes])), Side(probe))
+
+
+def test_build_keys_outside_the_range_are_left_out(emulated: EmulatedDevice) -> None:
+    build = Side(np.arange(-10, 30, dtype=np.int64))
+    table = direct.build_unique(emulated, build.on(emulated), direct.Range(0, 10))
+    assert table is not None
+    found = table.probe(emulated, build.on(emulated))
+    assert emulated.download(found.row).tolist() == [-1] * 10 + list(range(10, 20)) + [-1] * 20
+
+
+@pytest.mark.parametrize(("low", "slots"), [(0, 0), (0, 1 << 31), ((1 << 63) - 1, 2), (-(1 << 63) - 1, 5)])
+def test_impossible_ranges_are_refused(low: int, slots: int) -> None:
+    with pytest.raises(KernelArgumentError, match=r"slots|64-bit"):
+        direct.Range(low, slots)
+
+
+BAD: dict[str, Callable[[EmulatedDevice], KeyCodes]] = {
+    "dtype": lambda d: KeyCodes(d.zeros(8, np.int16), None),
+    "float": lambda d: KeyCodes(d.zeros(8, np.float64), None),
+    "wide": lambda d: KeyCodes(d.zeros((8, 2), np.uint64), None),
+    "strided": lambda d: KeyCodes(d.zeros(16, np.int64)[::2], None),
+    "valid dtype": lambda d: KeyCodes(d.zeros(8, np.int64), d.zeros(8, np.int32)),
+    "valid length": lambda d: KeyCodes(d.zeros(8, np.int64), d.zeros(7, np.bool_)),
+    "host": lambda _: KeyCodes(np.zeros(8, np.int64), None),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_codes_are_refused_before_a_launch(emulated: EmulatedDevice, case: str) -> None:
+    bad = BAD[case](emulated)
+    keys = direct.Range(0, 10)
+    for build in (direct.build_unique, direct.build_many, direct.build_set):
+        with pytest.raises(KernelArgumentError):
+            build(emulated, bad, keys)
+    assert emulated.launches == []
+
+
+def test_more_rows_than_row_numbers_are_refused(emulated: EmulatedDevice) -> None:
+    """The array has no memory of its own; nothing may touch it."""
+    many = np.broadcast_to(np.zeros(1, np.int64), (1 << 31,))
+    with pytest.raises(KernelArgumentError, match="2147483648 rows"):
+        direct.build_unique(emulated, KeyCodes(many, None), direct.Range(0, 10))
+    assert emulated.launches == []

@@ -1,0 +1,118 @@
+"""Hash tables (``unique.cu``, ``csr.cu``) against Python dictionaries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import csr, unique
+from gpujoin.launch.device import Array
+from gpujoin.launch.keys import KeyCodes
+from tests.kernels.cases import SIZES, Side, colliding, extremes, matches, one_of, side
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+
+WIDTHS = (4, 8, 16)
+SPREAD = 97_003
+
+
+def check(device: EmulatedDevice, build: Side, probe: Side, *, ordered: bool = True) -> None:
+    """Both tables over one build side, probed."""
+    expected = matches(build, probe)
+    counts = [len(rows) for rows in expected]
+    built, probed = build.on(device), probe.on(device)
+    distinct = [key for key in build.labels() if key is not None]
+    table = unique.build(device, built)
+    assert (table is not None) == (len(set(distinct)) == len(distinct))
+    if table is not None:
+        found = table.probe(device, probed)
+        assert device.download(found.row).tolist() == one_of(expected)
+        assert found.pairs == sum(counts)
+        assert table.nbytes == table.slots * csr.SLOT_BYTES[built.key_bytes]
+    many = csr.build(device, built, ordered=ordered)
+    ranges = many.probe(device, probed)
+    assert device.download(ranges.count).tolist() == counts
+    assert ranges.pairs == sum(counts)
+    start, placed = device.download(ranges.start).tolist(), device.download(many.places.rows).tolist()
+    laid = [placed[s : s + c] for s, c in zip(start, counts, strict=True)]
+    assert (laid if ordered else [sorted(rows) for rows in laid]) == expected
+
+
+@pytest.mark.parametrize("rows", SIZES)
+@pytest.mark.parametrize("shape", ["unique", "some"])
+def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
+    key_bytes = WIDTHS[SIZES.index(rows) % 3]
+    build = side(rng, shape, rows, key_bytes, spread=SPREAD, nulls=0.1 * (rows % 3))
+    check(emulated, build, side(rng, "some", rows + 1, key_bytes, spread=SPREAD, nulls=0.1))
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+@pytest.mark.parametrize("shape", ["one", "zipf", "extremes"])
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
+def test_duplicates(
+    emulated: EmulatedDevice, rng: np.random.Generator, shape: str, key_bytes: int, ordered: bool
+) -> None:
+    probe = side(rng, shape, 90, key_bytes, nulls=0.2)
+    check(emulated, side(rng, shape, 700, key_bytes), probe, ordered=ordered)
+    check(emulated, side(rng, shape, 70, key_bytes, nulls=0.5), probe, ordered=ordered)
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+def test_no_key_value_is_special(emulated: EmulatedDevice, key_bytes: int) -> None:
+    """Each extreme key once in the build side, and once missing from it: no value may read as an empty slot."""
+    ends = extremes(key_bytes)
+    check(emulated, Side(ends), Side(ends))
+    for missing in range(len(ends)):
+        check(emulated, Side(np.delete(ends, missing, axis=0)), Side(ends))
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+@pytest.mark.parametrize("bits", [1, 4], ids=["two hashes", "sixteen hashes"])
+def test_forced_collisions(
+    make_device: MakeDevice, rng: np.random.Generator, bits: int, key_bytes: int
+) -> None:
+    """Long runs of taken slots, also around the end of the table."""
+    device = make_device(colliding(bits, "unique.cu", "csr.cu"))
+    build = side(rng, "unique", 100, key_bytes)
+    check(device, build, side(rng, "some", 300, key_bytes))
+    check(device, side(rng, "some", 100, key_bytes), build)
+
+
+def test_a_full_table_ends_every_search(
+    monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice, rng: np.random.Generator
+) -> None:
+    monkeypatch.setattr(csr, "slots_for", lambda rows: rows)
+    monkeypatch.setattr(unique, "slots_for", lambda rows: rows)
+    build = side(rng, "unique", 64, 8)
+    probe = Side(np.arange(-20, 100, dtype=np.int64))
+    check(make_device(), build, probe)
+    check(make_device(colliding(1, "unique.cu", "csr.cu")), build, probe)
+
+
+@pytest.mark.parametrize("key_bytes", WIDTHS)
+def test_nothing_matches_nothing(emulated: EmulatedDevice, rng: np.random.Generator, key_bytes: int) -> None:
+    some = side(rng, "some", 40, key_bytes)
+    none = Side(some.codes, np.zeros(40, bool))
+    check(emulated, none, some)
+    check(emulated, some, none)
+
+
+def test_slots_hold_all_rows_in_32_bit_numbers() -> None:
+    assert csr.slots_for(0) > 0
+    for rows in (1, 1000, (1 << 30) + 1, (1 << 31) - 1):
+        assert rows <= csr.slots_for(rows) < 1 << 31
+
+
+@pytest.mark.parametrize("build", [unique.build, csr.build], ids=["unique", "csr"])
+def test_bad_codes_are_refused_before_a_launch(emulated: EmulatedDevice, build: object) -> None:
+    def refused(codes: Array) -> None:
+        with pytest.raises(KernelArgumentError):
+            build(emulated, KeyCodes(codes, None))  # type: ignore[operator]
+
+    refused(emulated.zeros((8, 3), np.uint64))
+    refused(emulated.zeros((8, 2), np.int64))
+    refused(emulated.zeros((8, 4), np.uint64)[:, ::2])
+    refused(emulated.zeros(8, np.float32))
+    refused(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)))
+    assert emulated.launches == []
