@@ -11,7 +11,10 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpujoin.errors import ConfigurationError, KernelCompileError
 from gpujoin.launch.device import ModuleSpec
@@ -19,7 +22,7 @@ from gpujoin.launch.source import kernel_source
 
 CACHE_VARIABLE = "GPUJOIN_KERNEL_CACHE_DIR"
 
-OPTIONS = ("-std=c++17", "-ftz=false", "--device-as-default-execution-space")
+OPTIONS = ("-std=c++17", "-ftz=false")
 """Options of every compilation, besides architecture and macros."""
 
 
@@ -42,6 +45,57 @@ def cache_key(source: str, options: tuple[str, ...], version: tuple[int, ...]) -
     return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled source and what the compiler said of it."""
+
+    binary: bytes
+    log: str
+
+
+def module_text(spec: ModuleSpec) -> str:
+    """The source of a module with its headers.
+
+    Raises
+    ------
+    KernelCompileError
+        The source or one of its headers is not there.
+    """
+    try:
+        return kernel_source(spec.source)
+    except ConfigurationError as problem:
+        raise KernelCompileError(f"{spec} cannot be compiled: {problem}") from problem
+
+
+def options_for(spec: ModuleSpec, architecture: str) -> tuple[str, ...]:
+    """All options that a module is compiled with for an architecture such as ``"sm_90"``."""
+    return (*OPTIONS, f"-arch={architecture}", *spec.options)
+
+
+def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compiled:
+    """Compile with NVRTC; takes no GPU.
+
+    Raises
+    ------
+    KernelCompileError
+        NVRTC is missing or refused the source; names the module and holds the compiler's log.
+    """
+    try:
+        from cupy.cuda import nvrtc
+
+        program = nvrtc.createProgram(source, spec.source, [], [])
+    except (ImportError, RuntimeError) as problem:
+        raise KernelCompileError(f"{spec} cannot be compiled, NVRTC is missing: {problem}") from problem
+    try:
+        nvrtc.compileProgram(program, tuple(options))
+        return Compiled(nvrtc.getCUBIN(program), _log(nvrtc, program))
+    except nvrtc.NVRTCError as problem:
+        told = f"{spec} does not compile with {' '.join(options)}: {problem}\n{_log(nvrtc, program)}"
+        raise KernelCompileError(told) from problem
+    finally:
+        nvrtc.destroyProgram(program)
+
+
 def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     """A compiled module on disk.
 
@@ -60,36 +114,43 @@ def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     Raises
     ------
     KernelCompileError
-        NVRTC refused the source, or the result cannot be written; names the module and holds the compiler's log.
+        It does not compile, or the result cannot be written.
     """
-    from cupy.cuda import nvrtc
-
-    try:
-        source = kernel_source(spec.source)
-    except ConfigurationError as problem:
-        raise KernelCompileError(f"{spec} cannot be compiled: {problem}") from problem
-    options = (*OPTIONS, f"-arch={architecture}", *spec.options)
+    source = module_text(spec)
+    options = options_for(spec, architecture)
     directory = cache_directory()
-    path = directory / f"{cache_key(source, options, nvrtc.getVersion())}.cubin"
+    path = directory / f"{cache_key(source, options, compiler_version())}.cubin"
     if path.is_file():
         return path
-    program = nvrtc.createProgram(source, spec.source, [], [])
+    compiled = compile_text(spec, source, options)
     try:
-        nvrtc.compileProgram(program, options)
-        binary = nvrtc.getCUBIN(program)
-    except nvrtc.NVRTCError as problem:
-        log = nvrtc.getProgramLog(program).rstrip("\0 \n")
-        raise KernelCompileError(f"{spec} does not compile for {architecture}: {problem}\n{log}") from problem
-    finally:
-        nvrtc.destroyProgram(program)
-    try:
-        _write(path, binary)
+        _write(path, compiled.binary)
     except OSError as problem:
         raise KernelCompileError(
             f"{spec}: the compiled kernel cannot be kept in {directory}: {problem}. "
             f"Set {CACHE_VARIABLE} to a folder that can be written to."
         ) from problem
     return path
+
+
+def compiler_version() -> tuple[int, ...]:
+    """Major and minor version of NVRTC.
+
+    Raises
+    ------
+    KernelCompileError
+        NVRTC is missing.
+    """
+    try:
+        from cupy.cuda import nvrtc
+
+        return tuple(nvrtc.getVersion())
+    except (ImportError, RuntimeError) as problem:
+        raise KernelCompileError(f"NVRTC is missing: {problem}") from problem
+
+
+def _log(nvrtc: Any, program: Any) -> str:
+    return str(nvrtc.getProgramLog(program)).rstrip("\0 \n")
 
 
 def _write(path: Path, content: bytes) -> None:
