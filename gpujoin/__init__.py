@@ -1,7 +1,8 @@
 """gpujoin: Spark's joins as columnar gather-map joins on GPUs, with a fast CPU fallback.
 
 The engine needs no Spark (:func:`join_tables`, :func:`gather_maps`, :class:`HashJoin`); :func:`gpu_join`,
-:func:`explain` and :func:`metrics` work on Spark DataFrames and import PySpark when first used.
+:func:`explain` and :func:`metrics` work on Spark DataFrames and import PySpark when first used, as do
+:func:`enable` and :func:`accelerate`, which take whole queries.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from gpujoin.plan.explain import Explanation
     from gpujoin.spark.join import explain, gpu_join
     from gpujoin.spark.metrics import metrics
+    from gpujoin.spark.query.accelerate import accelerate
+    from gpujoin.spark.query.hooks import disable, enable, load_ipython_extension, unload_ipython_extension
 
 _HOMES = {
     "gpujoin.config": ("Options",),
@@ -54,15 +57,20 @@ _HOMES = {
     "gpujoin.plan.explain": ("Explanation",),
     "gpujoin.spark.join": ("explain", "gpu_join"),
     "gpujoin.spark.metrics": ("metrics",),
+    "gpujoin.spark.query.accelerate": ("accelerate",),
+    "gpujoin.spark.query.hooks": (
+        "disable", "enable", "load_ipython_extension", "unload_ipython_extension",
+    ),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
-    "Explanation", "ExpressionEvaluationError", "FallbackError", "Function", "GatherMaps", "GpuJoinError", "HashJoin",
-    "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType", "KeyPair", "KeyTypeError", "NullEquality", "Options",
-    "Reason", "Side", "__version__", "call", "coalesce", "explain", "gather_maps", "gpu_join", "join_tables", "left",
-    "lit", "metrics", "right", "when",
+    "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
+    "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
+    "GatherMaps", "GpuJoinError", "HashJoin", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
+    "KeyPair", "KeyTypeError", "NullEquality", "Options", "Reason", "Side", "__version__", "accelerate",
+    "call", "coalesce", "disable", "enable", "explain", "gather_maps", "gpu_join", "join_tables", "left",
+    "lit", "load_ipython_extension", "metrics", "right", "unload_ipython_extension", "when",
 ]  # fmt: skip
 
 

@@ -95,27 +95,88 @@ class JoinExplanation:
             yield f"not here: {reason}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IslandExplanation:
+    """A part of a query that runs in Python workers from the files on, with no rows in between.
+
+    Attributes
+    ----------
+    island_id : str
+        Under which its metrics are kept, and its stage's name in the Spark UI.
+    backend : str
+        ``"cpu"`` or ``"gpu"``.
+    tasks, threads : int
+        How many tasks, and threads of each.
+    input_bytes : int
+        Size of the files that are read.
+    tree : tuple of str
+        The operations, one a line, indented; scans name their files, columns and filters.
+    joins : tuple of JoinExplanation
+        The joins inside, parents first.
+    notes : tuple of str
+        What decided.
+    """
+
+    island_id: str
+    backend: str
+    tasks: int
+    threads: int
+    input_bytes: int
+    tree: tuple[str, ...]
+    joins: tuple[JoinExplanation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether gpujoin runs it."""
+        return True
+
+    def walk(self) -> Iterator[JoinExplanation]:
+        """Yield the joins inside."""
+        yield from self.joins
+
+    def lines(self) -> list[str]:
+        """Give the operations as an indented list of lines."""
+        tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
+        threads = f" of {self.threads} threads" if self.threads > 1 else ""
+        head = f"* island: {tasks}{threads} on {self.backend} reading {show_bytes(self.input_bytes)} [{self.island_id}]"
+        return [head, *(f"    {line}" for line in self.tree), *(f"    because {note}" for note in self.notes)]
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """All joins of a query; ``str()`` is a tree, parents above their inputs.
 
     Attributes
     ----------
-    roots : tuple of JoinExplanation
-        Topmost joins.
+    roots : tuple of JoinExplanation or IslandExplanation
+        Topmost joins and islands.
+    reasons : tuple of Reason
+        Why the query, or a part of it that might have run here, is left to Spark.
     """
 
-    roots: tuple[JoinExplanation, ...] = field(default=())
+    roots: tuple[JoinExplanation | IslandExplanation, ...] = field(default=())
+    reasons: tuple[Reason, ...] = field(default=())
 
     @property
     def joins(self) -> tuple[JoinExplanation, ...]:
         """All joins, each before those below it."""
         return tuple(join for root in self.roots for join in root.walk())
 
+    @property
+    def islands(self) -> tuple[IslandExplanation, ...]:
+        """The parts of the query that run in Python workers from the files on."""
+        return tuple(root for root in self.roots if isinstance(root, IslandExplanation))
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether gpujoin runs any part of the query."""
+        return bool(self.islands) or any(join.accelerated for join in self.joins)
+
     def __str__(self) -> str:
-        if not self.roots:
-            return "no joins"
-        return "\n".join(line for root in self.roots for line in root.lines())
+        lines = [line for root in self.roots for line in root.lines()]
+        lines += [f"! left to spark: {reason}" for reason in self.reasons]
+        return "\n".join(lines) if lines else "no joins"
 
 
 def show_bytes(size: int | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from gpujoin.spark.rewrite import PlanBuilder
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _SHARED_KEY_TYPES = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz"}
@@ -56,15 +56,15 @@ class Execution:
     sources: tuple[int, ...]
 
 
-class ClassicPlan:
-    """What was decided about a join, and the means to carry it out.
+class JoinPlan:
+    """What was decided about a Join of a logical plan, and the means to carry it out.
 
     Parameters
     ----------
-    native : DataFrame
-        Spark's own join.
-    right : DataFrame
-        Its right side, as given.
+    spark : SparkSession
+        A classic session.
+    join : py4j object
+        The Join.
     conf : mapping
         The session's configuration.
     options : Options
@@ -81,37 +81,20 @@ class ClassicPlan:
     """
 
     def __init__(
-        self, native: DataFrame, right: DataFrame, conf: Mapping[str, str], options: Options, join_id: str
+        self, spark: SparkSession, join: Any, conf: Mapping[str, str], options: Options, join_id: str
     ) -> None:
-        self.native = native
-        self._right = right
+        self._spark = spark
+        self._join = join
         self._conf = conf
         self._options = options
         self._join_id = join_id
-        self._builder = PlanBuilder(native.sparkSession)
+        self._builder = PlanBuilder(spark)
         self._outlook = gpu_outlook(conf)
         self.execution: Execution | None = None
-        plan = analyzed_plan(native)
-        found = top_join(plan)
-        self._join: Any = None
-        self._above: tuple[Any, ...] = ()
-        if found is None:
-            reason = Reason(ReasonKind.UNEXPECTED, "plan", f"its top is {plan.nodeName()}, not a join")
-            self.explanation = JoinExplanation(
-                join_type="unknown",
-                strategy=Strategy.SPARK,
-                backend="spark",
-                reasons=(reason,),
-                join_id=join_id,
-            )
-            return
-        self._join, self._above = found
         self.explanation = self._explain_spark(())
 
     def decide(self) -> None:
         """Plan the join; fills :attr:`explanation` and :attr:`execution`. Nothing runs."""
-        if self._join is None:
-            return
         choice = choose_without_reading(self._options)
         if choice is not None:
             self.explanation = self._explain_spark(choice.reasons)
@@ -132,22 +115,10 @@ class ClassicPlan:
             return
         self._decide_strategy(join, split, columns, outputs)
 
-    def finish(self, result: DataFrame) -> DataFrame:
-        """Put the runtime's result into the place of Spark's join.
-
-        Raises
-        ------
-        JoinSpecError
-            If the schema is not exactly that of Spark's join.
-        """
+    def replacement(self, result: DataFrame, renewed: Sequence[Any] = ()) -> Any:
+        """Give the runtime's result as a logical plan with the columns of Spark's Join."""
         assert self.execution is not None
-        plan = self._builder.in_place_of(
-            self._join, result, self.execution.sources, self._join_id, self._renewed()
-        )
-        frame = self._builder.dataframe(self._builder.under(self._above, plan))
-        if frame.schema != self.native.schema:
-            raise JoinSpecError(f"the result's schema is {frame.schema}, not {self.native.schema}")
-        return frame
+        return self._builder.in_place_of(self._join, result, self.execution.sources, self._join_id, renewed)
 
     def leave(self, reasons: tuple[Reason, ...]) -> None:
         """Leave the join to Spark after all."""
@@ -160,18 +131,6 @@ class ClassicPlan:
             reasons=reasons,
             notes=(),
         )
-
-    def mark_native(self) -> None:
-        """Note on Spark's join where its explanation is kept."""
-        if self._join is not None:
-            self._builder.tag(self._join, self._join_id)
-
-    def _renewed(self) -> list[Any]:
-        """The DataFrames whose columns Spark gave new identities, since the left side has the same ones."""
-        given, joined = analyzed_plan(self._right), self._join.right()
-        if given.outputSet().equals(joined.outputSet()):
-            return []
-        return self._builder.renewed(joined)
 
     # -- parts of decide() ---------------------------------------------------------------------------------
 
@@ -243,7 +202,7 @@ class ClassicPlan:
             left=_side_facts(frames[Side.LEFT], join.left_hint),
             right=_side_facts(frames[Side.RIGHT], join.right_hint),
             gpu=self._outlook,
-            spark_threshold=broadcast_threshold(self._conf, self.native.sparkSession),
+            spark_threshold=broadcast_threshold(self._conf, self._spark),
         )
 
     def _explain(self, split: SplitCondition, facts: JoinFacts, choice: Choice) -> JoinExplanation:
@@ -264,7 +223,7 @@ class ClassicPlan:
     def _explain_spark(
         self, reasons: tuple[Reason, ...], split: SplitCondition | None = None
     ) -> JoinExplanation:
-        join, gateway = self._join, self._builder.gateway
+        join = self._join
         return JoinExplanation(
             join_type=join_type_name(join),
             strategy=Strategy.SPARK,
@@ -275,8 +234,73 @@ class ClassicPlan:
             right_bytes=size_of(join.right()),
             reasons=reasons,
             join_id=self._join_id,
-            inputs=joins_in(gateway, join.left()) + joins_in(gateway, join.right()),
+            inputs=self.joins_below(),
         )
+
+    def joins_below(self) -> tuple[JoinExplanation, ...]:
+        """Give the topmost joins among the inputs of this one."""
+        gateway = self._builder.gateway
+        return joins_in(gateway, self._join.left()) + joins_in(gateway, self._join.right())
+
+
+class ClassicPlan(JoinPlan):
+    """What was decided about the result of ``DataFrame.join``.
+
+    Parameters
+    ----------
+    native : DataFrame
+        Spark's own join.
+    right : DataFrame
+        Its right side, as given.
+    conf : mapping
+        The session's configuration.
+    options : Options
+        Settings and arguments.
+    join_id : str
+        The join's id.
+
+    Raises
+    ------
+    JoinSpecError
+        If the DataFrame's plan is not that of a join.
+    """
+
+    def __init__(
+        self, native: DataFrame, right: DataFrame, conf: Mapping[str, str], options: Options, join_id: str
+    ) -> None:
+        plan = analyzed_plan(native)
+        found = top_join(plan)
+        if found is None:
+            raise JoinSpecError(f"the top of its plan is {plan.nodeName()}, not a join")
+        self.native = native
+        self._right = right
+        join, self._above = found
+        super().__init__(native.sparkSession, join, conf, options, join_id)
+
+    def finish(self, result: DataFrame) -> DataFrame:
+        """Put the runtime's result into the place of Spark's join.
+
+        Raises
+        ------
+        JoinSpecError
+            If the schema is not exactly that of Spark's join.
+        """
+        plan = self.replacement(result, self._renewed())
+        frame = self._builder.dataframe(self._builder.under(self._above, plan))
+        if frame.schema != self.native.schema:
+            raise JoinSpecError(f"the result's schema is {frame.schema}, not {self.native.schema}")
+        return frame
+
+    def mark_native(self) -> None:
+        """Note on Spark's join where its explanation is kept."""
+        self._builder.tag(self._join, self._join_id)
+
+    def _renewed(self) -> list[Any]:
+        """The DataFrames whose columns Spark gave new identities, since the left side has the same ones."""
+        given, joined = analyzed_plan(self._right), self._join.right()
+        if given.outputSet().equals(joined.outputSet()):
+            return []
+        return self._builder.renewed(joined)
 
 
 def choose_without_reading(options: Options) -> Choice | None:

@@ -112,7 +112,7 @@ def join(
     schema = native.schema  # Spark checks the join here
     explanation = JoinExplanation(
         join_type=JoinType.parse(how or "inner").value, strategy=Strategy.SPARK, backend="spark", join_id=join_id,
-        keys=tuple(_names(on) or ()), inputs=explain(left).roots + explain(right).roots,
+        keys=tuple(_names(on) or ()), inputs=_topmost(left) + _topmost(right),
     )  # fmt: skip
     using = _read(left, right, on, explanation, conf) if options.enabled else _off()
     planned = using if isinstance(using, Reason) else _request(using, conf, options, explanation)
@@ -131,6 +131,10 @@ def join(
             native, dataclasses.replace(explanation, strategy=Strategy.SPARK, reasons=(reason,)), options
         )
     return joined
+
+
+def _topmost(frame: DataFrame) -> tuple[JoinExplanation, ...]:
+    return tuple(root for root in explain(frame).roots if isinstance(root, JoinExplanation))
 
 
 def explain(frame: DataFrame) -> Explanation:

@@ -38,6 +38,16 @@ def schema_of(plan: Any) -> StructType:
     return schema
 
 
+def schema_text(frame: DataFrame) -> str:
+    """Give the schema of a classic DataFrame as JSON."""
+    return str(frame._jdf.schema().json())
+
+
+def session_id(spark: SparkSession) -> str:
+    """Give the id of a classic session; several Python objects may stand for one."""
+    return str(spark._jsparkSession.sessionUUID())
+
+
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Make a DataFrame of a logical plan, which Spark analyzes."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame

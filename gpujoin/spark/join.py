@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
+from gpujoin.config import Strategy
 from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.explain import Explanation
+from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.spark.classic import ClassicPlan
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.explaining import joins_in
 from gpujoin.spark.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.outcomes import keep, new_join_id, tell
+from gpujoin.spark.query.accelerate import Purpose, explanation_of, rewrite
+from gpujoin.spark.query.hooks import is_enabled
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from gpujoin.config import BackendChoice, Strategy
+    from gpujoin.config import BackendChoice
 
 
 def gpu_join(
@@ -89,7 +92,16 @@ def gpu_join(
         return joined
     native = left.join(right, on, how)
     join_id = new_join_id()
-    plan = ClassicPlan(native, right, conf, options, join_id)
+    try:
+        plan = ClassicPlan(native, right, conf, options, join_id)
+    except JoinSpecError as problem:
+        reason = Reason(ReasonKind.UNEXPECTED, "plan", str(problem))
+        explanation = JoinExplanation(
+            join_type="unknown", strategy=Strategy.SPARK, backend="spark", reasons=(reason,), join_id=join_id
+        )
+        tell(explanation, options)
+        keep(join_id, explanation)
+        return native
     try:
         plan.decide()
     except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own join is still right
@@ -104,6 +116,9 @@ def gpu_join(
 
 def explain(frame: DataFrame) -> Explanation:
     """Say of every join in a DataFrame's plan how it is run, by whom, and why.
+
+    Of a result of :func:`accelerate`, and of a DataFrame of a session that :func:`enable` is in force for, it says how
+    the whole query is run; nothing runs for it.
 
     Parameters
     ----------
@@ -127,6 +142,11 @@ def explain(frame: DataFrame) -> Explanation:
     if is_connect(spark):
         found: Explanation = _connect().explain(frame)
         return found
+    known = explanation_of(frame)
+    if known is not None:
+        return known
+    if is_enabled(spark):
+        return rewrite(frame, Purpose.EXPLAIN).explanation
     return Explanation(joins_in(gateway_of(spark), analyzed_plan(frame)))
 
 

@@ -15,13 +15,14 @@ from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
-    from gpujoin.plan.explain import JoinExplanation
+    from gpujoin.plan.explain import Explanation, JoinExplanation
 
 log = logging.getLogger("gpujoin")
 
 _KEPT = 20_000
 _lock = threading.Lock()
 _explanations: OrderedDict[str, JoinExplanation] = OrderedDict()
+_queries: OrderedDict[str, Explanation] = OrderedDict()
 
 
 def new_join_id() -> str:
@@ -61,3 +62,39 @@ def tell(explanation: JoinExplanation, options: Options) -> None:
         log.warning("plan of a join:\n%s", "\n".join(explanation.lines()))
     elif fallback and options.fallback is FallbackMode.WARN:
         log.warning("%s: %s", message, "; ".join(str(reason) for reason in explanation.reasons))
+
+
+def keep_query(name: str, explanation: Explanation) -> None:
+    """Keep the explanation of a query for later; the oldest are forgotten."""
+    with _lock:
+        _queries[name] = explanation
+        while len(_queries) > _KEPT:
+            _queries.popitem(last=False)
+
+
+def kept_query(name: str) -> Explanation | None:
+    """Give the explanation of a query kept under a name."""
+    with _lock:
+        return _queries.get(name)
+
+
+def tell_query(explanation: Explanation, options: Options) -> None:
+    """Tell what was decided about a query that was not written for gpujoin.
+
+    That Spark is predicted to be faster, or was asked for, is no news to be warned of.
+
+    Raises
+    ------
+    FallbackError
+        If a join, or the query, is left to Spark against the settings and ``spark.gpujoin.fallback`` is ``raise``.
+    """
+    reasons = [*explanation.reasons, *(reason for join in explanation.joins for reason in join.reasons)]
+    fallback = [reason for reason in reasons if reason.kind is not ReasonKind.CONFIGURED]
+    if fallback and options.fallback is FallbackMode.RAISE:
+        raise FallbackError("a part of the query is left to Spark", tuple(fallback))
+    if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
+        log.warning("plan of a query:\n%s", explanation)
+        return
+    news = [str(reason) for reason in fallback if reason.kind is not ReasonKind.SLOWER]
+    if news and options.fallback is FallbackMode.WARN:
+        log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(news)))

@@ -16,6 +16,7 @@ MARK = "gpujoin_"
 """What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
 
 _TAG = "gpujoin.join"
+_QUERY_TAG = "gpujoin.query"
 
 
 class PlanBuilder:
@@ -109,6 +110,11 @@ class PlanBuilder:
         children = [self._identities(join, renewed), self._logical.SubqueryAlias(name, plan)]
         return self._logical.Union(self._seq(children), False, False)
 
+    def beside(self, original: Any, plan: Any) -> Any:
+        """Put a plan under the identities of the plan it stands for, which gives no rows and is optimized away."""
+        nothing = self._logical.Filter(self._expressions.Literal.FalseLiteral(), original)
+        return self._logical.Union(self._seq([nothing, plan]), False, False)
+
     def _never_null(self, plan: Any, given: StructType, wanted: StructType) -> Any:
         """Let Spark know of columns that are never null."""
         loose = {
@@ -190,6 +196,11 @@ class PlanBuilder:
 def tag_of(gateway: Any) -> Any:
     """Make the key under which :meth:`PlanBuilder.tag` keeps ids."""
     return gateway.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_TAG)
+
+
+def query_tag(gateway: Any) -> Any:
+    """Make the key under which the plan of a rewritten query names its explanation."""
+    return gateway.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_QUERY_TAG)
 
 
 def dataset_tag(gateway: Any) -> Any:

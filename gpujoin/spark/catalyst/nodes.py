@@ -128,6 +128,12 @@ def _tree(rows: Sequence[dict[str, Any]], root: Any) -> Node:
     return take(None, 0)
 
 
+def declared_type(node: Node) -> DataType:
+    """Give the type that the JSON form of an attribute or literal declares, without a call; collations are lost."""
+    declared = node.fields["dataType"]
+    return _parse_datatype_json_string(json.dumps(declared))
+
+
 @dataclass(eq=False)
 class Expanded(Node):
     """A node after :func:`expand`; its own JVM object may have other operands than its children.

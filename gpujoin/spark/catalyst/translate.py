@@ -25,8 +25,78 @@ class NotTranslatableError(Exception):
     """A node is not understood; the message says which, and why."""
 
 
-class Translator:
-    """Translates expressions over the columns of a join.
+class ExpressionReader:
+    """Translates Catalyst expressions; subclasses say what columns and subqueries are.
+
+    A node that is not exactly understood, its types and its evaluation mode included, is not translated.
+    """
+
+    def column(self, node: Node) -> Expression:
+        """Translate an attribute reference.
+
+        Raises
+        ------
+        NotTranslatableError
+            If it is none that is known.
+        """
+        raise NotTranslatableError(f"{node} is no column that is known here")
+
+    def subquery(self, node: Node) -> Expression:
+        """Translate a scalar subquery.
+
+        Raises
+        ------
+        NotTranslatableError
+            If subqueries are not covered.
+        """
+        raise NotTranslatableError(f"{node.name} is a subquery")
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression.
+
+        Raises
+        ------
+        NotTranslatableError
+            If any part of it is not understood, or has no exact counterpart.
+        """
+        if node.name == "AttributeReference":
+            return self.column(node)
+        if node.name == "ScalarSubquery":
+            return self.subquery(node)
+        _refuse_collation(node)
+        if node.name == "Literal":
+            return _literal(node)
+        return self._operation(node)
+
+    def _operation(self, node: Node) -> Expression:
+        if node.name in _TRANSPARENT:
+            return self(node.children[0])
+        if node.name not in _UNLISTED and node.name not in _FUNCTIONS:
+            raise NotTranslatableError(f"{node}: {node.name} is not covered")
+        operands = [self(child) for child in node.children]
+        result = _arrow(node.data_type)
+        if node.name == "Cast":
+            _refuse_zones(node)
+            return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
+        if node.name in ("CaseWhen", "If", "NullIfResult"):
+            return _case(node.name, operands, result)
+        if node.name == "InSet":
+            return Call(function=Function.IN, arguments=(*operands, *_members(node)), type=result)
+        if node.name == "GetStructField":
+            operands.append(_field_name(node))
+        if node.name == "Like":
+            operands.append(Literal(value=str(node.jvm.escapeChar()), type=pa.string()))
+        if node.name in _ZONED:
+            _refuse_zones(node)
+        if node.name == "StringTrim" and len(operands) != 1:
+            raise NotTranslatableError(f"{node}: trimming characters other than spaces")
+        return Call(
+            function=_FUNCTIONS[node.name], arguments=tuple(operands), mode=eval_mode(node), type=result
+        )
+
+
+class Translator(ExpressionReader):
+    """Translates expressions over the columns of a join's two sides.
 
     Parameters
     ----------
@@ -40,13 +110,13 @@ class Translator:
         self._ids = ids
         self._columns = columns
 
-    def side_of(self, node: Expanded) -> Side | None:
+    def side_of(self, node: Node) -> Side | None:
         """Give the side whose columns alone an expression reads; ``None`` where it reads both, or none."""
         used = node.attribute_ids
         return next((side for side in Side if used and used <= self._ids[side]), None)
 
-    def __call__(self, node: Expanded) -> Expression:
-        """Translate an expression.
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression; what reads one side alone and cannot fail, Spark computes.
 
         Raises
         ------
@@ -54,43 +124,21 @@ class Translator:
             If any part of it is not understood, or has no exact counterpart.
         """
         side = self.side_of(node)
-        if side is not None and may_fail(node) is MayFail.NEVER:
-            return self._column(side, node.source)
-        if node.name == "AttributeReference":
-            raise NotTranslatableError(f"{node} is a column of neither side")
-        _refuse_collation(node)
-        if node.name == "Literal":
-            return _literal(node)
-        return self._operation(node)
+        if side is not None and isinstance(node, Expanded) and may_fail(node) is MayFail.NEVER:
+            return self._of_side(side, node.source)
+        return super().__call__(node)
 
-    def _column(self, side: Side, source: Node) -> Expression:
+    def column(self, node: Node) -> Expression:
+        """Refuse an attribute of neither side; those of a side never come here."""
+        raise NotTranslatableError(f"{node} is a column of neither side")
+
+    def _of_side(self, side: Side, source: Node) -> Expression:
         if source.name == "AttributeReference":
             _refuse_collation(source)
         try:
             return self._columns[side].reference(source)
         except JoinSpecError as problem:
             raise NotTranslatableError(str(problem)) from None
-
-    def _operation(self, node: Expanded) -> Expression:
-        operands = [self(child) for child in node.children]
-        result = _arrow(node.data_type)
-        if node.name == "Cast":
-            _refuse_zones(node)
-            return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
-        if node.name in ("CaseWhen", "If", "NullIfResult"):
-            return _case(node.name, operands, result)
-        if node.name == "GetStructField":
-            operands.append(_field_name(node))
-        if node.name == "Like":
-            operands.append(Literal(value=str(node.jvm.escapeChar()), type=pa.string()))
-        if node.name in _ZONED:
-            _refuse_zones(node)
-        if node.name == "StringTrim" and len(operands) != 1:
-            raise NotTranslatableError(f"{node}: trimming characters other than spaces")
-        function = _FUNCTIONS.get(node.name)
-        if function is None:
-            raise NotTranslatableError(f"{node}: {node.name} over columns of both sides is not covered")
-        return Call(function=function, arguments=tuple(operands), mode=eval_mode(node), type=result)
 
 
 def _case(name: str, operands: list[Expression], result: pa.DataType) -> Expression:
@@ -112,16 +160,39 @@ def _field_name(node: Node) -> Literal:
     return Literal(value=name, type=pa.string())
 
 
-def _literal(node: Node) -> Literal:
-    dtype, value = node.data_type, node.jvm.value()
+def _members(node: Node) -> list[Literal]:
+    """The values of an ``InSet``, which are no operands of it."""
+    dtype = node.children[0].data_type
+    values = node.jvm.hset().toSeq()
+    arrow = _arrow(dtype)
+    found = [values.apply(i) for i in range(values.size())]
     try:
-        return Literal(value=None if value is None else _python_value(dtype, value), type=_arrow(dtype))
+        return [
+            Literal(value=None if value is None else python_value(dtype, value), type=arrow)
+            for value in found
+        ]
     except OverflowError:
         raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
 
 
-def _python_value(dtype: t.DataType, value: Any) -> Any:
-    """The Python value of a literal, from Catalyst's internal one."""
+def _literal(node: Node) -> Literal:
+    dtype, value = node.data_type, node.jvm.value()
+    try:
+        return Literal(value=None if value is None else python_value(dtype, value), type=_arrow(dtype))
+    except OverflowError:
+        raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
+
+
+def python_value(dtype: t.DataType, value: Any) -> Any:
+    """Give the Python value of a constant, from Catalyst's internal one.
+
+    Raises
+    ------
+    NotTranslatableError
+        If constants of the type are not covered.
+    OverflowError
+        If Python has no such date.
+    """
     match dtype:
         case t.BooleanType() | t.BinaryType():
             return bytes(value) if isinstance(dtype, t.BinaryType) else bool(value)
@@ -157,13 +228,16 @@ def _refuse_collation(node: Node) -> None:
         )
 
 
-def _refuse_zones(node: Expanded) -> None:
+def _refuse_zones(node: Node) -> None:
     """Conversions between timestamps with a zone and anything else depend on the session's zone: Spark's business."""
     kinds = [child.data_type for child in node.children] + [node.data_type]
     if any(isinstance(kind, t.TimestampType) for kind in kinds) and len({type(kind) for kind in kinds}) > 1:
         raise NotTranslatableError(f"{node} depends on the session's time zone")
 
 
+_TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable"})
+_UNLISTED = frozenset({"Cast", "CaseWhen", "If", "NullIfResult", "InSet"})
+"""Nodes that become something else than a call of a function."""
 _ZONED = frozenset({"Hour", "Minute", "Second", "DateDiff"})
 _FUNCTIONS = {
     "EqualTo": Function.EQ,

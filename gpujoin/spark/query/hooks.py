@@ -1,0 +1,272 @@
+"""Switching transparent acceleration on and off for a session.
+
+PySpark's DataFrame is the place where a program asks for results, so its actions are wrapped while any session is
+enabled: an action of an enabled session first rewrites its query, and is then PySpark's own action on the rewritten
+one. Nothing else of PySpark is touched; transformations, schemas, errors of analysis, and sessions that are not
+enabled behave as ever.
+
+What a program does by other ways than these actions stays Spark's: statements that run inside ``spark.sql`` itself
+(``INSERT … SELECT``, ``CREATE TABLE … AS``, ``CACHE TABLE``), ``DataFrame.rdd``, ``cache``, ``checkpoint``, and the
+statistics that ``describe``, ``summary`` and ``stat`` compute at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.errors import GpuJoinError
+from gpujoin.spark.compat import is_connect
+from gpujoin.spark.gateway import session_id
+from gpujoin.spark.query.accelerate import for_writing, rewrite
+from gpujoin.spark.settings import join_options, session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WHOLE = (
+    "collect",
+    "toArrow",
+    "toPandas",
+    "_to_pandas",
+    "toLocalIterator",
+    "tail",
+    "foreach",
+    "foreachPartition",
+)
+"""Actions that need every row, or the last ones."""
+
+_lock = threading.RLock()
+_enabled: set[str] = set()
+_originals: dict[str, Any] = {}
+_inside = threading.local()
+
+
+def enable(spark: SparkSession | None = None) -> None:
+    """Let a session run its queries here where that is faster, with its programs unchanged.
+
+    From now on ``collect``, ``toPandas``, ``toArrow``, ``toLocalIterator``, ``count``, ``show``, ``take``, ``head``,
+    ``first``, ``tail``, ``foreach``, ``foreachPartition``, ``write`` and ``writeTo`` of the session's DataFrames, those
+    of ``spark.sql`` included, run the query as :func:`accelerate` rewrites it. To enable a session twice changes
+    nothing. Other sessions are not affected. ``spark.gpujoin.enabled=false`` switches off without :func:`disable`.
+
+    Parameters
+    ----------
+    spark : SparkSession, optional
+        A classic session; by default the active one. A Spark Connect session is left as it is, which is logged.
+
+    Raises
+    ------
+    ConfigurationError
+        If a setting under ``spark.gpujoin.`` is unknown or absurd.
+    GpuJoinError
+        If no session is given and none is active.
+    """
+    session = _session(spark)
+    if is_connect(session):
+        from gpujoin.spark.outcomes import log
+
+        log.warning(
+            "Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join."
+        )
+        return
+    join_options(session_conf(session), None, None)
+    with _lock:
+        _enabled.add(session_id(session))
+        _install()
+
+
+def disable(spark: SparkSession | None = None) -> None:
+    """Let a session run its queries as Spark does again; once no session is enabled, PySpark is as it was.
+
+    Parameters
+    ----------
+    spark : SparkSession, optional
+        By default the active session. One that is not enabled is left as it is.
+
+    Raises
+    ------
+    GpuJoinError
+        If no session is given and none is active.
+    """
+    session = _session(spark)
+    if is_connect(session):
+        return
+    with _lock:
+        _enabled.discard(session_id(session))
+        if not _enabled:
+            _uninstall()
+
+
+def is_enabled(spark: SparkSession) -> bool:
+    """Tell whether :func:`enable` is in force for a session."""
+    return not is_connect(spark) and bool(_enabled) and session_id(spark) in _enabled
+
+
+def _session(spark: SparkSession | None) -> SparkSession:
+    if spark is not None:
+        return spark
+    from pyspark.sql import SparkSession as Session
+
+    active = Session.getActiveSession()
+    if active is None:
+        raise GpuJoinError("no Spark session is active; give one: gpujoin.enable(spark)")
+    return active
+
+
+def _install() -> None:
+    if _originals:
+        return
+    owner = _owner()
+    wrapped: dict[str, Any] = {name: _whole(getattr(owner, name)) for name in _WHOLE if hasattr(owner, name)}
+    wrapped["count"] = _count(owner.count)
+    wrapped["_show_string"] = _show_string(owner._show_string)  # noqa: SLF001
+    wrapped["write"] = property(_write(owner.write.fget), doc=owner.write.__doc__)
+    wrapped["writeTo"] = _write(owner.writeTo)
+    for name, method in wrapped.items():
+        _originals[name] = owner.__dict__.get(name, _INHERITED)
+        setattr(owner, name, method)
+
+
+def _uninstall() -> None:
+    owner = _owner()
+    for name, method in _originals.items():
+        if method is _INHERITED:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, method)
+    _originals.clear()
+
+
+_INHERITED = object()
+
+
+def _owner() -> Any:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    return ClassicDataFrame
+
+
+def _concerned(frame: DataFrame) -> bool:
+    return not getattr(_inside, "busy", False) and is_enabled(frame.sparkSession)
+
+
+class _Busy:
+    """Marks that the thread is inside an action: what PySpark or gpujoin itself runs there is not rewritten."""
+
+    def __enter__(self) -> None:
+        _inside.busy = True
+
+    def __exit__(self, *problem: object) -> None:
+        _inside.busy = False
+
+
+def _whole(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
+        if not _concerned(self):
+            return original(self, *arguments, **named)
+        with _Busy():
+            return original(rewrite(self).frame, *arguments, **named)
+
+    return action
+
+
+def _count(original: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(original)
+    def count(self: DataFrame) -> int:
+        if not _concerned(self):
+            return original(self)
+        with _Busy():
+            found = rewrite(self.groupBy().count())
+            return int(found.frame.collect()[0][0]) if found.changed else original(self)
+
+    return count
+
+
+def _show_string(original: Callable[..., str]) -> Callable[..., str]:
+    @functools.wraps(original)
+    def show_string(self: DataFrame, n: int = 20, *arguments: Any, **named: Any) -> str:
+        if not _is_count(n) or not _concerned(self):
+            return original(self, n, *arguments, **named)
+        with _Busy():
+            # One row more tells that there are more.
+            found = rewrite(self.limit(n + 1))
+            return original(found.frame if found.changed else self, n, *arguments, **named)
+
+    return show_string
+
+
+def _is_count(n: object) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 30
+
+
+def _write(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def write(self: DataFrame, *arguments: Any) -> Any:
+        if not _concerned(self):
+            return original(self, *arguments)
+        with _Busy():
+            return original(for_writing(self, rewrite(self)), *arguments)
+
+    return write
+
+
+_session_init: list[Any] = []
+
+
+def enable_sessions() -> None:
+    """Enable the active session, and every classic session that is made from now on, in this process."""
+    from pyspark.sql import SparkSession as Session
+
+    with _lock:
+        if not _session_init:
+            original = Session.__init__
+            _session_init.append(original)
+
+            @functools.wraps(original)
+            def init(self: SparkSession, *arguments: Any, **named: Any) -> None:
+                original(self, *arguments, **named)
+                enable(self)
+
+            Session.__init__ = init  # type: ignore[method-assign]
+    active = Session.getActiveSession()
+    if active is not None:
+        enable(active)
+
+
+def disable_sessions() -> None:
+    """Undo :func:`enable_sessions`, and :func:`enable` for all sessions."""
+    from pyspark.sql import SparkSession as Session
+
+    with _lock:
+        if _session_init:
+            Session.__init__ = _session_init.pop()  # type: ignore[method-assign]
+        _enabled.clear()
+        _uninstall()
+
+
+def load_ipython_extension(ipython: object) -> None:
+    """``%load_ext gpujoin``: enable the active session and those made later.
+
+    Parameters
+    ----------
+    ipython : InteractiveShell
+        Not used.
+    """
+    del ipython
+    enable_sessions()
+
+
+def unload_ipython_extension(ipython: object) -> None:
+    """``%unload_ext gpujoin``: let all sessions run their queries as Spark does.
+
+    Parameters
+    ----------
+    ipython : InteractiveShell
+        Not used.
+    """
+    del ipython
+    disable_sessions()

@@ -1,0 +1,143 @@
+"""Walking an optimized plan once, deciding of each part whether it runs here, and putting the plan together again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.config import Options
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.gateway import gateway_of
+from gpujoin.spark.outcomes import keep, new_join_id
+from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq
+from gpujoin.spark.query.rowjoins import RowJoinPlan
+from gpujoin.spark.runtime import execute
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Part = JoinExplanation | IslandExplanation
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A part of a plan after rewriting.
+
+    Attributes
+    ----------
+    plan : py4j object
+        The logical plan.
+    parts : tuple of JoinExplanation or IslandExplanation
+        Its topmost joins and islands.
+    changed : bool
+        Whether anything in it was replaced.
+    """
+
+    plan: Any
+    parts: tuple[Part, ...]
+    changed: bool
+
+
+class QueryPlanner:
+    """Plans one query.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    conf : mapping
+        Its configuration.
+    options : Options
+        Settings.
+    runs : bool
+        Whether planning may run subqueries and collect build sides; otherwise the result is good for explanation only.
+
+    Attributes
+    ----------
+    explanation : Explanation
+        What was decided; filled by :meth:`rewrite`.
+    changed : bool
+        Whether anything was replaced.
+    """
+
+    def __init__(self, spark: SparkSession, conf: Mapping[str, str], options: Options, *, runs: bool) -> None:
+        self._spark = spark
+        self._conf = conf
+        self._options = options
+        self._runs = runs
+        self._gateway = gateway_of(spark)
+        self._reasons: list[Reason] = []
+        self.explanation = Explanation()
+        self.changed = False
+
+    def rewrite(self, plan: Any) -> Any:
+        """Rewrite an optimized logical plan.
+
+        Parameters
+        ----------
+        plan : py4j object
+            The plan.
+
+        Returns
+        -------
+        py4j object
+            A plan with the same columns; the given one where nothing was replaced.
+        """
+        found = self._visit(read_plan(plan, self._gateway))
+        self.explanation = Explanation(found.parts, tuple(dict.fromkeys(self._reasons)))
+        self.changed = found.changed
+        return found.plan
+
+    def _visit(self, node: PlanNode) -> Rewritten:
+        below = [self._visit(child) for child in node.children]
+        parts = tuple(part for one in below for part in one.parts)
+        changed = any(one.changed for one in below)
+        plan = node.jvm
+        if changed:
+            plan = plan.withNewChildren(to_seq(self._gateway, [one.plan for one in below]))
+        plan, inner, replaced = self._with_subqueries(node, plan)
+        if node.class_name == JOIN:
+            joined = self._join(plan, parts)
+            return Rewritten(joined.plan, (*joined.parts, *inner), changed or replaced or joined.changed)
+        return Rewritten(plan, (*parts, *inner), changed or replaced)
+
+    def _with_subqueries(self, node: PlanNode, plan: Any) -> tuple[Any, tuple[Part, ...], bool]:
+        """Rewrite the plans inside of a node's expressions."""
+        entries: list[tuple[Any, Any]] = []
+        parts: list[Part] = []
+        for subquery in node.subqueries:
+            found = self._visit(read_plan(subquery.jvm.plan(), self._gateway))
+            parts += found.parts
+            if found.changed:
+                entries.append((subquery.jvm, subquery.jvm.withNewPlan(found.plan)))
+        if not entries:
+            return plan, tuple(parts), False
+        return plan.transformExpressions(to_map(self._gateway, entries)), tuple(parts), True
+
+    def _join(self, join: Any, parts: tuple[Part, ...]) -> Rewritten:
+        join_id = new_join_id()
+        inputs = tuple(part for part in parts if isinstance(part, JoinExplanation))
+        others = tuple(part for part in parts if isinstance(part, IslandExplanation))
+        decided = RowJoinPlan(self._spark, join, self._conf, self._options, join_id, inputs)
+        try:
+            decided.decide()
+            plan = self._carried_out(decided)
+        except Exception as problem:  # noqa: BLE001 - Spark's own join is still right
+            first = str(problem).strip().splitlines()[:1]
+            decided.leave(
+                (Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {''.join(first)}"),)
+            )
+            plan = None
+        keep(join_id, decided.explanation)
+        return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
+
+    def _carried_out(self, decided: RowJoinPlan) -> Any:
+        if decided.execution is None:
+            return None
+        if not self._runs:
+            return decided.placeholder()
+        execution = decided.execution
+        return decided.replacement(execute(execution.request, execution.left, execution.right))

@@ -1,0 +1,106 @@
+"""Joins of an optimized plan that are fed by Spark's rows, as those of :func:`gpujoin.gpu_join` are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.config import BackendChoice, Options, Strategy
+from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
+from gpujoin.spark.catalyst.joins import read_join
+from gpujoin.spark.classic import JoinPlan, choose_without_reading
+from gpujoin.spark.explaining import size_of
+from gpujoin.spark.settings import broadcast_threshold
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gpujoin.plan.explain import JoinExplanation
+    from gpujoin.spark.catalyst.joins import JoinNode
+    from gpujoin.spark.catalyst.nodes import Node
+
+
+class RowJoinPlan(JoinPlan):
+    """A Join of an optimized plan; most are left to Spark after a look at Spark's own estimates alone."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        join: Any,
+        conf: Mapping[str, str],
+        options: Options,
+        join_id: str,
+        inputs: tuple[JoinExplanation, ...],
+    ) -> None:
+        self._inputs = inputs
+        super().__init__(spark, join, conf, options, join_id)
+
+    def joins_below(self) -> tuple[JoinExplanation, ...]:
+        """Give the explanations of the joins below, which are planned already."""
+        return self._inputs
+
+    def decide(self) -> None:
+        """Plan the join; see :meth:`JoinPlan.decide`."""
+        reasons = self._left_at_once()
+        if reasons:
+            self.explanation = self._explain_spark(reasons)
+            return
+        super().decide()
+
+    def placeholder(self) -> Any:
+        """Give a plan that stands for the result where nothing may run: Spark's own join."""
+        return self._join
+
+    def _left_at_once(self) -> tuple[Reason, ...]:
+        """Why the cost rule leaves the join to Spark, found without preparing its sides."""
+        if (
+            choose_without_reading(self._options) is not None
+            or self._options.backend is not BackendChoice.AUTO
+        ):
+            return ()
+        if self._options.strategy is not Strategy.AUTO:
+            return ()
+        join = read_join(self._builder.gateway, self._join)
+        if isinstance(join, Reason):
+            return (join,)
+        choice = choose(self._quick_facts(join), self._options)
+        slower = choice.strategy is Strategy.SPARK and choice.reasons[0].kind is ReasonKind.SLOWER
+        return choice.reasons if slower else ()
+
+    def _quick_facts(self, join: JoinNode) -> JoinFacts:
+        parts = [] if join.condition is None else list(_conjuncts(join.condition))
+        ids = {side: frozenset(column.expr_id for column in join.columns(side)) for side in Side}
+        equal = [part for part in parts if _across(part, ids)]
+        return JoinFacts(
+            join_type=join.join_type,
+            equality=bool(equal),
+            condition=len(parts) > len(equal),
+            left=_facts_of(join.left),
+            right=_facts_of(join.right),
+            gpu=self._outlook,
+            spark_threshold=broadcast_threshold(self._conf, self._spark),
+        )
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    if node.name != "And":
+        return [node]
+    return [part for child in node.children for part in _conjuncts(child)]
+
+
+def _across(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
+    if part.name not in ("EqualTo", "EqualNullSafe"):
+        return False
+    one, two = (child.attribute_ids for child in part.children)
+    return any(
+        one and two and one <= ids[side] and two <= ids[side.other] for side in (Side.LEFT, Side.RIGHT)
+    )
+
+
+def _facts_of(plan: Any) -> SideFacts:
+    stats, size = plan.stats(), size_of(plan)
+    if stats.rowCount().isDefined():
+        return SideFacts(size, float(str(stats.rowCount().get())))
+    return SideFacts(size, None if size is None else size / (plan.schema().defaultSize() + 8))

@@ -1,0 +1,88 @@
+"""``python -m gpujoin app.py``: the program sees what it would see without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = """
+import sys, __main__
+from pyspark.sql import SparkSession
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.gpujoin.strategy", "broadcast").config("spark.log.level", "ERROR").getOrCreate())
+spark.range(6).createOrReplaceTempView("a")
+frame = spark.sql("select a.id, count(*) n from a join range(2, 9) b on a.id = b.id group by a.id order by a.id")
+frame.show()
+print(sys.argv, __name__, __main__.__file__ == __file__, sys.path[0])
+if "--explain" in sys.argv:
+    import gpujoin
+    print(gpujoin.explain(frame))
+spark.stop()
+sys.exit(3)
+"""
+FAILING = """
+def fail():
+    raise ValueError("a reason")
+
+
+fail()
+"""
+
+
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_an_unchanged_program(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PROGRAM)
+    plain = run("app.py", "x", cwd=tmp_path)
+    here = run("-m", "gpujoin", "app.py", "x", "--explain", cwd=tmp_path)
+    output, _, explained = here.stdout.partition("* inner join: broadcast on cpu")
+    assert explained
+    assert output == plain.stdout.replace("'x']", "'x', '--explain']")
+    assert plain.returncode == here.returncode == 3
+
+
+def test_an_error_is_told_as_python_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FAILING)
+    plain = run(str(tmp_path / "app.py"), cwd=tmp_path)
+    here = run("-m", "gpujoin", str(tmp_path / "app.py"), cwd=tmp_path)
+    assert here.stderr == plain.stderr
+    assert "ValueError: a reason" in here.stderr
+    assert here.returncode == plain.returncode == 1
+
+
+def test_a_program_that_does_not_compile(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("x = = 1\n")
+    plain = run("app.py", cwd=tmp_path)
+    here = run("-m", "gpujoin", "app.py", cwd=tmp_path)
+    assert here.returncode == plain.returncode == 1
+    assert here.stderr.splitlines()[-1] == plain.stderr.splitlines()[-1]
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    plain = run("none.py", cwd=tmp_path)
+    here = run("-m", "gpujoin", "none.py", cwd=tmp_path)
+    assert here.stderr == plain.stderr
+    assert here.returncode == plain.returncode == 2
+
+
+def test_subcommands_are_still_there(tmp_path: Path) -> None:
+    found = run("-m", "gpujoin", "version", cwd=tmp_path)
+    assert found.returncode == 0
+    assert found.stdout.strip()

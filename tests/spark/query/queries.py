@@ -1,0 +1,45 @@
+"""What the tests of whole queries share: tables, and comparing a rewritten query with Spark's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from gpujoin.plan.explain import Explanation
+from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.testing import assert_same_rows
+
+SALES = """
+select * from values
+  (1, 1, 'x', 10.50, date'2024-01-31', 0.0D, true), (2, 1, 'ü', -2.25, date'2024-02-29', -0.0D, false),
+  (3, 2, null, 99999999.99, date'1969-12-31', double('NaN'), null), (4, null, '', 0.00, null, null, true),
+  (5, 3, 'x', null, date'2024-01-31', double('infinity'), false), (6, 9, 'y%z', 1.25, date'9999-12-31', 1.5D, true),
+  (7, 2, 'x', 1.25, date'2024-05-05', double('NaN'), null), (8, 1, 'x', 3.00, date'2024-05-05', 0.0D, true)
+  as t(id, k, s, price, day, weight, flag)
+"""
+ITEMS = """
+select * from values
+  (10, 1, 'x', 1.500), (20, 2, 'x', 2.000), (30, 2, 'ü', -1.500), (40, null, null, null), (50, 3, 'y%z', 1.250),
+  (60, 8, '', 0.000), (70, 1, 'x', 10.500)
+  as t(item, k, s, cost)
+"""
+
+
+def write_tables(spark: SparkSession, folder: Path) -> None:
+    """Write the tables as Parquet files of several row groups, and make views of them."""
+    for name, text in (("sales", SALES), ("items", ITEMS)):
+        path = str(folder / name)
+        spark.sql(text).repartition(2, "k").write.mode("overwrite").parquet(path)
+        spark.read.parquet(path).createOrReplaceTempView(name)
+    spark.read.parquet(str(folder / "sales")).limit(0).write.mode("overwrite").parquet(str(folder / "none"))
+    spark.read.parquet(str(folder / "none")).createOrReplaceTempView("none")
+
+
+def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
+    """Check that a rewritten query gives the rows and the schema of the query itself."""
+    found = rewrite(frame)
+    assert found.frame.schema == frame.schema
+    assert found.frame.columns == frame.columns
+    assert_same_rows(found.frame.toArrow(), frame.toArrow(), allow_empty=allow_empty, check_nullability=True)
+    return found.explanation

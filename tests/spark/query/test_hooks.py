@@ -1,0 +1,194 @@
+"""Enabled sessions: unchanged programs, PySpark's own results, and everything put back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkTypeError
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
+
+import gpujoin
+from gpujoin import ConfigurationError, disable, enable, explain
+from gpujoin.spark.query import hooks
+from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query.test_row_joins import ROWS
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [ROWS], indirect=True, ids=["rows"])]
+
+SQL = "select a.id, b.item, b.cost from sales a join items b on a.k = b.k order by a.id, b.item"
+WRAPPED = (
+    "collect",
+    "count",
+    "toPandas",
+    "toArrow",
+    "toLocalIterator",
+    "tail",
+    "foreach",
+    "write",
+    "_show_string",
+)
+
+
+@pytest.fixture
+def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each query met by an action was rewritten."""
+    seen: list[bool] = []
+
+    def watched(frame: Any) -> Any:
+        found = rewrite(frame)
+        seen.append(found.changed)
+        return found
+
+    monkeypatch.setattr(hooks, "rewrite", watched)
+    return seen
+
+
+@pytest.fixture
+def enabled(tables: SparkSession) -> Iterator[SparkSession]:
+    enable(tables)
+    yield tables
+    disable(tables)
+
+
+def test_actions_return_what_spark_returns(enabled: SparkSession, rewritten: list[bool], capsys: Any) -> None:
+    with_gpujoin = _results(enabled, capsys)
+    ran = list(rewritten)
+    disable(enabled)
+    assert with_gpujoin == _results(enabled, capsys)
+    assert ran == [True] * len(ran)
+    assert len(ran) >= 10
+    assert len(rewritten) == len(ran)
+
+
+def _results(session: SparkSession, capsys: Any) -> list[Any]:
+    frame = session.sql(SQL)
+    capsys.readouterr()
+    frame.show()
+    frame.show(2, truncate=3, vertical=True)
+    shown = capsys.readouterr().out
+    return [
+        frame.collect(), frame.count(), shown, frame.take(2), frame.first(), frame.head(3), frame.tail(2),
+        str(frame.toPandas()), frame.toArrow(), list(frame.toLocalIterator()), frame.schema,
+        frame.isEmpty(),
+    ]  # fmt: skip
+
+
+def test_writing(enabled: SparkSession, rewritten: list[bool], tmp_path: Path) -> None:
+    frame = enabled.sql(SQL)
+    frame.write.parquet(str(tmp_path / "out"))
+    assert rewritten == [True]
+    disable(enabled)
+    back = enabled.read.parquet(str(tmp_path / "out"))
+    assert back.schema == frame.schema
+    assert sorted(back.collect()) == sorted(frame.collect())
+
+
+def test_a_table_that_is_read_is_not_overwritten(enabled: SparkSession) -> None:
+    enabled.sql("select a.id, b.item from sales a join items b on a.k = b.k").write.saveAsTable(
+        "gpujoin_both"
+    )
+    try:
+        again = enabled.sql("select a.id, a.item from gpujoin_both a join items b on a.item = b.item")
+        with pytest.raises(AnalysisException, match="UNSUPPORTED_OVERWRITE"):
+            again.write.mode("overwrite").insertInto("gpujoin_both")
+        assert enabled.table("gpujoin_both").count() > 0
+    finally:
+        enabled.sql("drop table gpujoin_both")
+
+
+def test_foreach_sees_every_row(enabled: SparkSession, rewritten: list[bool], tmp_path: Path) -> None:
+    folder = str(tmp_path)
+
+    def note(row: Row) -> None:
+        Path(folder, f"{row.id}-{row.item}").touch()
+
+    enabled.sql(SQL).foreach(note)
+    assert rewritten == [True]
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {f"{row.id}-{row.item}" for row in enabled.sql(SQL).collect()}
+
+
+def test_errors_are_sparks_own(enabled: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        enabled.sql("select * from nowhere join items using (k)").collect()
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        enabled.sql("select a.id / (b.k - b.k) from sales a join items b on a.k = b.k").collect()
+    with pytest.raises(PySparkTypeError):
+        enabled.sql(SQL).show("2")  # type: ignore[arg-type]
+
+
+def test_sessions_are_apart_and_everything_is_put_back(tables: SparkSession, rewritten: list[bool]) -> None:
+    before = {name: DataFrame.__dict__.get(name) for name in WRAPPED}
+    other = tables.newSession()
+    other.conf.set("spark.gpujoin.scan.fuse", "false")
+    other.conf.set("spark.gpujoin.strategy", "broadcast")
+    enable(tables)
+    enable(tables)
+    other.range(3).join(other.range(4), "id").collect()
+    assert rewritten == []
+    enable(other)
+    disable(tables)
+    tables.range(3).join(tables.range(4), "id").collect()
+    assert rewritten == []
+    assert other.range(3).join(other.range(4), "id").count() == 3
+    assert rewritten == [True]
+    disable(other)
+    disable(other)
+    assert {name: DataFrame.__dict__.get(name) for name in WRAPPED} == before
+
+
+def test_settings_switch_off_and_are_checked(enabled: SparkSession, rewritten: list[bool]) -> None:
+    enabled.conf.set("spark.gpujoin.enabled", "false")
+    enabled.sql(SQL).collect()
+    assert rewritten == [False]
+    assert "switched off" in str(explain(enabled.sql(SQL)))
+    enabled.conf.set("spark.gpujoin.stratgy", "broadcast")
+    with pytest.raises(ConfigurationError, match=r"spark\.gpujoin\.strategy"):
+        enabled.sql(SQL).collect()
+    with pytest.raises(ConfigurationError, match=r"spark\.gpujoin\.strategy"):
+        enable(enabled)
+
+
+def test_explain_of_an_enabled_session_runs_nothing(enabled: SparkSession) -> None:
+    before = _jobs(enabled)
+    found = explain(enabled.sql(SQL))
+    assert [join.accelerated for join in found.joins] == [True]
+    assert _jobs(enabled) == before
+
+
+def _jobs(session: SparkSession) -> int:
+    return len(session.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def test_threads(enabled: SparkSession, rewritten: list[bool]) -> None:
+    expected = enabled.sql(SQL).collect()
+    found: list[Any] = [None] * 3
+
+    def work(i: int) -> None:
+        found[i] = enabled.sql(SQL).collect()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 3
+    assert rewritten == [True] * 4
+
+
+def test_notebooks(tables: SparkSession, rewritten: list[bool]) -> None:
+    gpujoin.load_ipython_extension(None)
+    try:
+        assert tables.sql(SQL).count() == 11
+        assert rewritten == [True]
+        made = tables.newSession()
+        assert hooks.is_enabled(made)
+    finally:
+        gpujoin.unload_ipython_extension(None)
+    assert not hooks.is_enabled(made)
+    assert "collect" not in hooks._originals
