@@ -15,7 +15,7 @@ TYPED = gpujoin scripts tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench gpu-check docs clean
+.PHONY: help demo test test-all lint format bench mutation gpu-check docs clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -58,6 +58,10 @@ docs: ## Write the generated pages of docs/ anew
 bench: ## Run the benchmarks, which check their answers
 	@$(SETUP) bench test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m benchmarks $(BENCH_ARGS)
+
+mutation: ## Break the CUDA kernels and see whether their emulated tests notice (some 20 minutes)
+	@$(SETUP) test
+	$(PYTHON_IN_VENV) scripts/mutate_kernels.py --workers $(WORKERS) --report docs/kernels-mutation.md
 
 gpu-check: ## Run everything that needs a GPU and write benchmarks/results/gpu-check-report.md
 	@scripts/gpu_check.sh

@@ -147,9 +147,9 @@ def page(table: Table, compiler: str) -> str:
     lines = [
         "# Resources of the kernels",
         "",
-        f"Written by `scripts/check_kernels.py --write` with {compiler}; `make lint` compares. A cell holds the registers",
-        "of a thread / the bytes of static shared memory of a block; dynamic shared memory is chosen at launch. No kernel",
-        "spills registers to local memory; a stack is said where there is one.",
+        f"Written by `scripts/check_kernels.py --write` with {compiler}; `make lint` compares. A cell holds the",
+        "registers of a thread / the bytes of static shared memory of a block; dynamic shared memory is chosen at",
+        "launch. No kernel spills registers to local memory; a stack is said where there is one.",
         "",
         "| module | kernel | " + " | ".join(ARCHITECTURES) + " |",
         "|---|---|" + "---|" * len(ARCHITECTURES),

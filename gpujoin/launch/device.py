@@ -70,11 +70,19 @@ class DeviceProperties:
         Most shared memory of one block, static and dynamic together, after opting in.
     l2_bytes : int
         Size of the L2 cache.
+    blocks_per_multiprocessor : int
+        Blocks worth launching for each: enough that all multiprocessors end at about the same time.
     """
 
     multiprocessors: int
     shared_bytes: int
     l2_bytes: int
+    blocks_per_multiprocessor: int = 32
+
+    @property
+    def blocks(self) -> int:
+        """Blocks worth launching; where there is more work, each takes several tiles."""
+        return self.multiprocessors * self.blocks_per_multiprocessor
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,6 @@ MAX_ROWS = (1 << 31) - 1
 BLOCK_THREADS = 256
 """Threads of a block, as in ``base.cuh``."""
 
-_BLOCKS_PER_MULTIPROCESSOR = 32
-"""Enough blocks that all multiprocessors end at about the same time; a block then takes several tiles."""
-
 
 @dataclass(frozen=True)
 class KeyCodes:
@@ -121,7 +118,7 @@ def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | N
 
 def grid_of(device: Device, items: int, per_block: int = BLOCK_THREADS) -> int:
     """Blocks for a kernel in which each thread, or each block, takes several items in turn."""
-    return blocks_for(items, per_block, _BLOCKS_PER_MULTIPROCESSOR * device.properties.multiprocessors)
+    return blocks_for(items, per_block, device.properties.blocks)
 
 
 def total(device: Device) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.kernels.emulator import EmulatedDevice, EmulatorOptions, why_no_compiler
+from tests.kernels.emulator.device import CACHE_VARIABLE, cache_directory
 
 MakeDevice: TypeAlias = Callable[..., EmulatedDevice]
 
@@ -19,9 +21,9 @@ def emulator_cache(pytestconfig: pytest.Config) -> Path:
     reason = why_no_compiler()
     if reason is not None:
         pytest.skip(reason)
-    cache = pytestconfig.cache
-    assert cache is not None
-    return cache.mkdir("emulator")
+    if os.environ.get(CACHE_VARIABLE) or pytestconfig.cache is None:
+        return cache_directory()
+    return pytestconfig.cache.mkdir("emulator")
 
 
 @pytest.fixture

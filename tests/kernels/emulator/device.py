@@ -29,7 +29,9 @@ from tests.kernels.emulator.memory import Arena, Extent, Object, Report, Request
 
 CACHE_VARIABLE = "GPUJOIN_EMULATOR_CACHE"
 _MOST_PARAMETERS = 64
-_H200 = DeviceProperties(multiprocessors=132, shared_bytes=227 * 1024, l2_bytes=60 << 20)
+_SMALL = DeviceProperties(
+    multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=60 << 20, blocks_per_multiprocessor=3
+)
 
 
 class EmulationError(KernelError):
@@ -63,14 +65,15 @@ class EmulatorOptions:
     step_limit : int
         Most memory accesses of one launch; more are taken for an endless loop.
     properties : DeviceProperties
-        What launchers are told of the device; small numbers make small inputs take several tiles.
+        What launchers are told of the device: by default room for so few blocks that small inputs take several
+        tiles a block.
     """
 
     seed: int = 0
     cache: Path | None = None
     memory_limit: int | None = None
     step_limit: int = 400_000_000
-    properties: DeviceProperties = _H200
+    properties: DeviceProperties = _SMALL
 
 
 class _Parameter(ctypes.Structure):

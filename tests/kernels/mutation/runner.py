@@ -1,0 +1,278 @@
+"""Runs the tests of kernels over broken kernels, each in a process of its own, forked with everything imported."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpujoin.errors import KernelCompileError
+from gpujoin.launch import source
+from gpujoin.launch.device import ModuleSpec
+from tests.kernels.emulator import EmulatedDevice, EmulationError
+from tests.kernels.emulator.device import CACHE_VARIABLE, EmulatedKernel
+from tests.kernels.mutation.operators import PRELUDE, Mutant
+
+ROOT = Path(__file__).resolve().parents[3]
+TESTS = "tests/kernels"
+_IGNORED = ("test_emulator_checks.py", "test_emulator.py", "test_mutation.py")
+_PYTEST = (
+    "-q",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "--rootdir",
+    str(ROOT),
+    "-m",
+    "not slow and not gpu",
+)
+_SEED = "20261121"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the tests said.
+
+    Attributes
+    ----------
+    verdict : str
+        ``caught``, ``survived``, ``untested`` (no test launches it) or ``invalid`` (it does not compile).
+    how : str
+        Kind of the emulator's error, ``wrong answer``, another exception's name, or ``time``.
+    test : str
+        The test that failed.
+    """
+
+    verdict: str
+    how: str = ""
+    test: str = ""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Kernels that each test launches, and its seconds."""
+
+    kernels: dict[str, frozenset[tuple[str, str]]]
+    seconds: dict[str, float]
+
+    def tests_of(self, mutant: Mutant, includes: dict[str, set[str]]) -> list[str]:
+        """Tests that run the broken function, quickest first.
+
+        Parameters
+        ----------
+        mutant : Mutant
+            The broken source.
+        includes : dict of str to set of str
+            Sources that each file is part of, itself among them.
+        """
+        own = (mutant.file, mutant.function)
+        launched = {kernel for kernels in self.kernels.values() for kernel in kernels}
+        concerned = {own} if own in launched else {k for k in launched if k[0] in includes[mutant.file]}
+        found = [test for test, kernels in self.kernels.items() if kernels & concerned]
+        return sorted(found, key=lambda test: self.seconds[test])
+
+
+class _Watch:
+    """A pytest plugin: which kernels a test launches, and how the first failure came about."""
+
+    def __init__(self) -> None:
+        self.current = ""
+        self.kernels: dict[str, set[tuple[str, str]]] = {}
+        self.seconds: dict[str, float] = {}
+        self.failure: Outcome | None = None
+        self._find = EmulatedDevice.kernel
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.current = nodeid
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_exception_interact(self, node: Any, call: pytest.CallInfo[Any]) -> None:
+        if self.failure is not None or call.excinfo is None:
+            return
+        problem = call.excinfo.value
+        name = getattr(node, "nodeid", "")
+        if _refused(problem):
+            self.failure = Outcome("invalid", str(problem)[:500], name)
+        elif isinstance(problem, EmulationError):
+            self.failure = Outcome("caught", problem.kind, name)
+        else:
+            wrong = isinstance(problem, AssertionError)
+            self.failure = Outcome("caught", "wrong answer" if wrong else type(problem).__name__, name)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        find = self._find
+
+        def kernel(device: EmulatedDevice, module: ModuleSpec, name: str) -> EmulatedKernel:
+            self.kernels.setdefault(self.current, set()).add((module.source, name))
+            return find(device, module, name)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EmulatedDevice, "kernel", kernel)
+            yield
+
+
+def _refused(problem: BaseException | None) -> bool:
+    while problem is not None:
+        if isinstance(problem, KernelCompileError) and "does not compile" in str(problem):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+def _run_pytest(arguments: Sequence[str]) -> tuple[int, _Watch]:
+    watch = _Watch()
+    with watch.watching():
+        status = pytest.main([*_PYTEST, *arguments], plugins=[watch])
+    return int(status), watch
+
+
+def _measure() -> dict[str, Any]:
+    ignored = [f"--ignore={TESTS}/{name}" for name in _IGNORED]
+    status, watch = _run_pytest([TESTS, *ignored])
+    kernels = {test: sorted(found) for test, found in watch.kernels.items()}
+    return {"status": status, "kernels": kernels, "seconds": watch.seconds}
+
+
+def _judge(tests: Sequence[str]) -> dict[str, Any]:
+    status, watch = _run_pytest(tests)
+    if watch.failure is not None:
+        return asdict(watch.failure)
+    return asdict(Outcome("survived") if status == 0 else Outcome("caught", f"pytest ended with {status}"))
+
+
+@dataclass
+class _Child:
+    pid: int
+    deadline: float
+    answer: Path
+
+
+class Runner:
+    """Forks a process for each broken source.
+
+    Parameters
+    ----------
+    scratch : Path
+        An empty folder.
+    seconds : float
+        Most time for the tests of one mutant; a mutant that takes longer counts as caught.
+    """
+
+    def __init__(self, scratch: Path, seconds: float) -> None:
+        self._scratch = scratch
+        self._seconds = seconds
+        self._cache = scratch / "cache"
+        self._cache.mkdir()
+        self._count = 0
+        os.environ["GPUJOIN_TEST_SEED"] = _SEED
+        self.kernels = Path(str(source.kernel_directory()))
+
+    def measure(self) -> Coverage:
+        """Run all tests over the right sources, and see which kernels they launch.
+
+        Raises
+        ------
+        RuntimeError
+            They do not pass.
+        """
+        child = self._fork(_measure, self.kernels, self._cache, limit=3600)
+        while (answer := self._poll(child)) is None:
+            time.sleep(0.05)
+        if answer.get("status") != 0:
+            raise RuntimeError(f"the tests of the kernels do not pass over the right sources: {answer}")
+        return Coverage(
+            {test: frozenset(map(tuple, found)) for test, found in answer["kernels"].items()},
+            answer["seconds"],
+        )
+
+    def judge(
+        self, mutants: Sequence[tuple[Mutant, list[str]]], workers: int
+    ) -> Iterator[tuple[Mutant, Outcome]]:
+        """Verdicts in the order in which they come, from so many processes at a time."""
+        waiting = list(reversed(mutants))
+        running: list[tuple[Mutant, _Child]] = []
+        while waiting or running:
+            while waiting and len(running) < workers:
+                mutant, tests = waiting.pop()
+                if tests:
+                    running.append((mutant, self._start(mutant, tests)))
+                else:
+                    yield mutant, Outcome("untested")
+            for mutant, child in list(running):
+                answer = self._poll(child)
+                if answer is not None:
+                    running.remove((mutant, child))
+                    shutil.rmtree(child.answer.parent)
+                    yield mutant, Outcome(**answer)
+            time.sleep(0.02)
+
+    def _start(self, mutant: Mutant, tests: list[str]) -> _Child:
+        self._count += 1
+        home = self._scratch / f"mutant-{self._count}"
+        shutil.copytree(self.kernels, home / "kernels")
+        (home / "kernels" / mutant.file).write_text(f'{PRELUDE}#line 1 "{mutant.file}"\n{mutant.text}')
+        shutil.copytree(self._cache, home / "cache", copy_function=os.link)
+        return self._fork(lambda: _judge(tests), home / "kernels", home / "cache", limit=self._seconds)
+
+    def _fork(self, work: Any, kernels: Path, cache: Path, *, limit: float) -> _Child:
+        home = cache.parent
+        answer = home / "answer.json"
+        pid = os.fork()
+        if pid:
+            return _Child(pid, time.monotonic() + limit, answer)
+        try:
+            os.setsid()
+            os.chdir(ROOT)
+            os.environ[CACHE_VARIABLE] = str(cache)
+            log = os.open(home / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            source.kernel_directory = lambda: kernels
+            told = json.dumps(work())
+            (home / "answer.tmp").write_text(told)
+            (home / "answer.tmp").replace(answer)
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+
+    def _poll(self, child: _Child) -> dict[str, Any] | None:
+        ended, _ = os.waitpid(child.pid, os.WNOHANG)
+        if ended:
+            if child.answer.is_file():
+                return json.loads(child.answer.read_text())
+            return asdict(Outcome("caught", "crash"))
+        if time.monotonic() < child.deadline:
+            return None
+        os.killpg(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+        return asdict(Outcome("caught", "time"))
+
+
+def includers(kernels: Path) -> dict[str, set[str]]:
+    """Sources that each file of the kernel folder is part of, itself among them."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(kernels.glob("*.cu")):
+        text = source.kernel_source(file.name)
+        for part in {
+            file.name,
+            *(line.split('"')[1] for line in text.splitlines() if line.startswith('#line 1 "')),
+        }:
+            found.setdefault(part, set()).add(file.name)
+    for header in kernels.glob("*.cuh"):
+        found.setdefault(header.name, set())
+    return found
