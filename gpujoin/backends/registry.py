@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.pipeline import AnyPipelineBackend
 from gpujoin.model.reasons import Reason
 
 _MODULES = {BackendName.CPU: "gpujoin.backends.cpu", BackendName.GPU: "gpujoin.backends.cudf"}
@@ -51,3 +52,20 @@ def create(name: BackendName, request: BackendRequest) -> AnyBackend:
     if reason is not None:
         raise BackendUnavailableError(str(reason))
     return importlib.import_module(_MODULES[name]).create(request)
+
+
+def create_pipeline(name: BackendName, request: BackendRequest) -> AnyPipelineBackend:
+    """Make the pipeline half of a backend.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If its packages are not installed, it has no device, or it runs no pipelines.
+    """
+    reason = unavailable(name)
+    if reason is not None:
+        raise BackendUnavailableError(str(reason))
+    make = getattr(importlib.import_module(_MODULES[name]), "create_pipeline", None)
+    if make is None:
+        raise BackendUnavailableError(f"the {name.value} backend runs joins only, no pipelines; use cpu")
+    return make(request)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpujoin.backends.cpu.backend import CpuBackend
+    from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.reasons import Reason
 
-__all__ = ["create", "unavailable"]
+__all__ = ["create", "create_pipeline", "unavailable"]
 
 
 def unavailable() -> Reason | None:
@@ -22,3 +25,16 @@ def create(request: BackendRequest) -> CpuBackend:
     from gpujoin.backends.cpu.backend import CpuBackend
 
     return CpuBackend(request.threads)
+
+
+def create_pipeline(request: BackendRequest) -> CpuPipeline:
+    """Make the pipeline backend.
+
+    Polars reads its number of threads once, when a process first imports it: only then ``request.threads`` counts, and
+    only if ``POLARS_MAX_THREADS`` is not set.
+    """
+    if "polars" not in sys.modules:
+        os.environ.setdefault("POLARS_MAX_THREADS", str(request.threads))
+    from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
+
+    return CpuPipeline()

@@ -1,0 +1,1 @@
+"""Pipelines over TPC-H data, in one process and on one thread."""

@@ -1,0 +1,412 @@
+"""Partial aggregation by hashing, piece by piece, into states that merge exactly.
+
+A *state* is a frame with one row per group: the keys, then the columns of each call's :class:`_State`. Sums of integers
+and decimals are kept in 128 bits. Decimals of many digits are summed in two parts, ``high`` × 10**18 + ``sum``, so that nothing
+overflows before it is asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.pipeline.columns import INT64, Column, magnitude, polars_type, within
+from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.expressions import EvalMode
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import PartialAggregate
+from gpujoin.model.types import is_float, logical
+
+_LIMB = 10**18
+_LIMB_DIGITS = 18
+_SAFE_DIGITS = 26
+"""Decimals of so few digits can be summed in 128 bits over 2**40 rows."""
+_SUMMABLE = 1 << 126
+_MERGED_ROWS = 1 << 17
+"""Rows of states gathered before they are merged."""
+_USELESS = 0.75
+"""Where merging leaves more than this share of the rows, it is not worth its cost: groups go out as they are."""
+
+
+class PartialAggregation:
+    """A partial aggregation in progress.
+
+    Parameters
+    ----------
+    node : PartialAggregate
+        What to compute.
+    memory_budget : int
+        Bytes that states may take; beyond, groups are given out before all their rows are seen.
+    metrics : PipelineMetrics
+        Counters to add to.
+    """
+
+    def __init__(self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._budget = memory_budget
+        self._keys = [f"k{i}" for i in range(len(node.keys))]
+        self._states = [_state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
+        self._held: list[pl.DataFrame] = []
+        self._pending = 0
+
+    def add(self, piece: Piece) -> Iterator[Piece]:
+        """Take rows in; give out groups where there are too many to hold."""
+        state = self._reduce(piece)
+        if state.height == 0:
+            return
+        self._held.append(state)
+        self._pending += state.height
+        if self._pending < _MERGED_ROWS and sum(f.estimated_size() for f in self._held) <= self._budget // 2:
+            return
+        merged = self._merge(self._held)
+        before = sum(frame.height for frame in self._held)
+        useless = len(self._held) > 1 and merged.height > _USELESS * before
+        if useless or merged.estimated_size() > self._budget // 2:
+            self._held, self._pending = [], 0
+            self._metrics.early_groups += merged.height
+            yield self._finished(merged)
+        else:
+            self._held, self._pending = [merged], 0
+
+    def finish(self) -> Iterator[Piece]:
+        """Give out what is held: without keys one row, whatever was added."""
+        held, self._held = self._held, []
+        if not self._keys and not held:
+            held = [self._reduce_nothing()]
+        if held:
+            yield self._finished(self._merge(held))
+
+    def _reduce_nothing(self) -> pl.DataFrame:
+        return pl.select([expr for state in self._states for expr in state.nothing()])
+
+    def _reduce(self, piece: Piece) -> pl.DataFrame:
+        expressions = list(self._node.expressions())
+        taken = piece.compute(expressions)
+        columns = iter(taken.columns)
+        keys = [_key(next(columns)).alias(name) for name in self._keys]
+        prepared: list[pl.Expr] = []
+        added: list[pl.Expr] = []
+        for state in self._states:
+            arguments = [next(columns) for _ in state.call.arguments]
+            mask = None if state.call.filter is None else pl.col(next(columns).name).fill_null(value=False)
+            for i, argument in enumerate(arguments):
+                name = f"{state.prefix}_x{i}"
+                value = pl.col(argument.name)
+                prepared.append((value if mask is None else pl.when(mask).then(value)).alias(name))
+            if mask is not None:
+                prepared.append(mask.alias(f"{state.prefix}_m"))
+            added += state.reduce(arguments, taken.rows)
+        if not keys:
+            rows = [pl.first().is_null().alias("row")] if not prepared else []
+            frame = taken.frame.select(prepared or rows).select(added)
+            return taken.run(self._settled(frame))
+        frame = taken.frame.select([*keys, *prepared]).group_by(self._keys).agg(added)
+        return taken.run(self._settled(frame))
+
+    def _settled(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Give every state column the one type it has in all states."""
+        casts = [expr for state in self._states for expr in state.settle()]
+        return frame.with_columns(casts) if casts else frame
+
+    def _merge(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        if len(frames) == 1:
+            return frames[0]
+        whole = pl.concat(frames).lazy()
+        merged = [expr for state in self._states for expr in state.merge()]
+        if not self._keys:
+            return self._settled(whole.select(merged)).collect()
+        return self._settled(whole.group_by(self._keys).agg(merged)).collect()
+
+    def _finished(self, state: pl.DataFrame) -> Piece:
+        columns = [pl.col(name) for name in self._keys]
+        out: list[pl.Series] = [state.select(column).to_series() for column in columns]
+        for each in self._states:
+            out += each.finish(state)
+        self._metrics.groups += state.height
+        frame = pl.DataFrame([series.alias(fresh()) for series in out])
+        return Piece.of_frame(frame, [logical(f.type) for f in self._node.schema], self._metrics)
+
+
+def _key(column: Column) -> pl.Expr:
+    expression = pl.col(column.name)
+    if is_float(column.dtype):
+        return float_key(expression, column.dtype)
+    return _one_width(expression, column.dtype)
+
+
+def _one_width(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
+    """Decimals of one type in one width, whatever a piece carried them in."""
+    if not pat.is_decimal(dtype):
+        return expression
+    return expression.cast(polars_type(dtype, wide=dtype.precision > _LIMB_DIGITS))
+
+
+class _State(ABC):
+    """The columns of one call's state: how they come from rows, merge, and become Spark's buffer."""
+
+    def __init__(self, call: AggregateCall, prefix: str) -> None:
+        self.call = call
+        self.prefix = prefix
+
+    def name(self, part: str) -> str:
+        return f"{self.prefix}_{part}"
+
+    def column(self, part: str) -> pl.Expr:
+        return pl.col(self.name(part))
+
+    @property
+    def value(self) -> pl.Expr:
+        """The argument, null in rows that the filter leaves out."""
+        return pl.col(f"{self.prefix}_x0")
+
+    @abstractmethod
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        """State columns from a group's rows."""
+
+    @abstractmethod
+    def merge(self) -> list[pl.Expr]:
+        """State columns from those of several states."""
+
+    @abstractmethod
+    def nothing(self) -> list[pl.Expr]:
+        """State columns of no rows."""
+
+    def settle(self) -> list[pl.Expr]:
+        """What is done to a state's columns after each step."""
+        return []
+
+    @abstractmethod
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        """The buffer's columns."""
+
+
+class _Count(_State):
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del rows
+        if arguments:
+            present = [pl.col(f"{self.prefix}_x{i}").is_not_null() for i in range(len(arguments))]
+            counted = pl.all_horizontal(present).sum()
+        elif self.call.filter is not None:
+            counted = self.column("m").sum()
+        else:
+            counted = pl.len()
+        return [counted.cast(pl.Int64).alias(self.name("n"))]
+
+    def merge(self) -> list[pl.Expr]:
+        return [self.column("n").sum()]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [pl.lit(0, pl.Int64).alias(self.name("n"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name("n")]]
+
+
+class _ExactSum(_State):
+    """Sums and averages of integers and decimals, and how many values there were."""
+
+    def __init__(self, call: AggregateCall, prefix: str) -> None:
+        super().__init__(call, prefix)
+        self._split = pat.is_decimal(call.dtype) and call.dtype.precision > _SAFE_DIGITS
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        found = arguments[0].bounds.get()
+        assert found is not None
+        largest = magnitude(found) * max(rows, 1)
+        count = self.value.count().cast(pl.Int64).alias(self.name("n"))
+        if largest <= INT64[1] and not arguments[0].wide:
+            total = self.value.cast(pl.Int64).sum()
+        elif largest < _SUMMABLE:
+            total = self.value.cast(pl.Int128).sum()
+        else:
+            assert self._split
+            value = self.value.cast(pl.Int128)
+            high = value // _LIMB
+            return [
+                high.sum().alias(self.name("h")), (value - high * _LIMB).sum().alias(self.name("s")), count,
+            ]  # fmt: skip
+        sums = [total.cast(pl.Int128).alias(self.name("s"))]
+        if self._split:
+            sums.insert(0, pl.lit(0, pl.Int128).alias(self.name("h")))
+        return [*sums, count]
+
+    def merge(self) -> list[pl.Expr]:
+        parts = ("h", "s", "n") if self._split else ("s", "n")
+        return [self.column(part).sum() for part in parts]
+
+    def nothing(self) -> list[pl.Expr]:
+        parts = (
+            {"h": pl.Int128, "s": pl.Int128, "n": pl.Int64}
+            if self._split
+            else {"s": pl.Int128, "n": pl.Int64}
+        )
+        return [pl.lit(0, kind).alias(self.name(part)) for part, kind in parts.items()]
+
+    def settle(self) -> list[pl.Expr]:
+        if not self._split:
+            return []
+        carried = self.column("s") // _LIMB
+        return [
+            (self.column("h") + carried).alias(self.name("h")),
+            (self.column("s") - carried * _LIMB).alias(self.name("s")),
+        ]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        count, total = state[self.name("n")], state[self.name("s")]
+        dtype = self.call.buffer[0].type
+        if not pat.is_decimal(dtype):
+            return [pl.select(pl.when(count > 0).then(self._integers(total))).to_series()]
+        limit = 10**dtype.precision
+        if self._split:
+            high = state[self.name("h")]
+            most = limit // _LIMB
+            fits = (high < most) & (high >= -most)
+            total = pl.select(pl.when(fits).then(high).otherwise(0) * _LIMB + total).to_series()
+            fits &= (total < limit) & (total > -limit)
+        else:
+            fits = (total < limit) & (total > -limit) if limit < _SUMMABLE else total.is_not_null()
+        total = pl.select(pl.when(fits).then(total)).to_series()
+        if self.call.function is AggregateFunction.AVG:
+            return [total, count]
+        return [total, count == 0]
+
+    def _integers(self, total: pl.Series) -> pl.Series:
+        bounds = (int(total.min() or 0), int(total.max() or 0))  # type: ignore[arg-type]
+        if within(bounds, INT64):
+            return total.cast(pl.Int64)
+        if self.call.mode is EvalMode.ANSI:
+            raise ExpressionEvaluationError(
+                f"{self.call}: the sum overflows int64; cast to a decimal, or set spark.sql.ansi.enabled to false"
+            )
+        wrapped = [(v + (1 << 63)) % (1 << 64) - (1 << 63) for v in total.to_list()]
+        return pl.Series(wrapped, dtype=pl.Int64)
+
+
+class _FloatSum(_State):
+    """Sums of floats, and averages of floats and integers: in doubles, as Spark."""
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        value = self.value.cast(pl.Float64)
+        return [
+            value.sum().alias(self.name("s")),
+            value.count().cast(pl.Int64).alias(self.name("n")),
+        ]
+
+    def merge(self) -> list[pl.Expr]:
+        return [self.column("s").sum(), self.column("n").sum()]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [pl.lit(0.0, pl.Float64).alias(self.name("s")), pl.lit(0, pl.Int64).alias(self.name("n"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        total, count = state[self.name("s")], state[self.name("n")]
+        if self.call.function is AggregateFunction.AVG:
+            return [total, count]
+        return [pl.select(pl.when(count > 0).then(total)).to_series()]
+
+
+class _Extreme(_State):
+    def _best(self, value: pl.Expr) -> pl.Expr:
+        least = self.call.function is AggregateFunction.MIN
+        if not is_float(self.call.dtype):
+            return value.min() if least else value.max()
+        # NaN is the greatest value: the least is a number if there is one.
+        return value.min() if least else value.nan_max()
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        value = _one_width(self.value, self.call.dtype)
+        return [self._best(value).alias(self.name("v"))]
+
+    def merge(self) -> list[pl.Expr]:
+        return [self._best(self.column("v"))]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [_null(self.call.dtype).alias(self.name("v"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name("v")]]
+
+
+class _Moments(_State):
+    """Count, mean, and sum of squared deviations; merged as by Chan, Golub and LeVeque."""
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        count = self.value.count().cast(pl.Float64)
+        return [
+            count.alias(self.name("n")),
+            self.value.mean().fill_null(0.0).alias(self.name("avg")),
+            (self.value - self.value.mean()).pow(2).sum().alias(self.name("m2")),
+        ]
+
+    def merge(self) -> list[pl.Expr]:
+        n, avg, m2 = (self.column(part) for part in ("n", "avg", "m2"))
+        mean = pl.when(n.sum() > 0).then((n * avg).sum() / n.sum()).otherwise(0.0)
+        spread = pl.when(n > 0).then(n * (avg - mean).pow(2)).otherwise(0.0)
+        return [n.sum(), mean.alias(self.name("avg")), (m2.sum() + spread.sum()).alias(self.name("m2"))]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [pl.lit(0.0, pl.Float64).alias(self.name(part)) for part in ("n", "avg", "m2")]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name(part)] for part in ("n", "avg", "m2")]
+
+
+class _First(_State):
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        value = _one_width(self.value, self.call.dtype)
+        taking = self._taking(value)
+        if taking is None:
+            return [value.first().alias(self.name("v")), (pl.len() > 0).alias(self.name("set"))]
+        return [value.filter(taking).first().alias(self.name("v")), taking.any().alias(self.name("set"))]
+
+    def _taking(self, value: pl.Expr) -> pl.Expr | None:
+        """Rows that count, where not all do."""
+        mask = None if self.call.filter is None else self.column("m")
+        if self.call.ignore_nulls:
+            return value.is_not_null()  # null where the filter leaves a row out
+        return mask
+
+    def merge(self) -> list[pl.Expr]:
+        taken = self.column("v").filter(self.column("set")).first()
+        return [taken, self.column("set").any()]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [_null(self.call.dtype).alias(self.name("v")), pl.lit(value=False).alias(self.name("set"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name("v")], state[self.name("set")]]
+
+
+def _null(dtype: pa.DataType) -> pl.Expr:
+    wide = pat.is_decimal(dtype) and dtype.precision > _LIMB_DIGITS
+    return pl.lit(None, polars_type(dtype, wide=wide))
+
+
+def _state_of(call: AggregateCall, prefix: str) -> _State:
+    match call.function:
+        case AggregateFunction.COUNT:
+            return _Count(call, prefix)
+        case AggregateFunction.SUM if not is_float(call.dtype):
+            return _ExactSum(call, prefix)
+        case AggregateFunction.AVG if pat.is_decimal(call.dtype):
+            return _ExactSum(call, prefix)
+        case AggregateFunction.SUM | AggregateFunction.AVG:
+            return _FloatSum(call, prefix)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return _Extreme(call, prefix)
+        case AggregateFunction.FIRST:
+            return _First(call, prefix)
+        case _:
+            assert call.function in CENTRAL_MOMENTS
+            return _Moments(call, prefix)

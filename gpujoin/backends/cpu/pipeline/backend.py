@@ -1,0 +1,128 @@
+"""The CPU's pipeline backend."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from gpujoin.backends.cpu.evaluate import can_evaluate
+from gpujoin.backends.cpu.pipeline import joins, parquet
+from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
+from gpujoin.backends.cpu.pipeline.columns import can_carry
+from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.types import is_float, logical
+
+
+class CpuPipeline:
+    """Relational nodes as Polars queries; see `gpujoin.backends.cpu.pipeline`."""
+
+    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
+        """Tell why one node, its inputs aside, cannot be run exactly as Spark would."""
+        what = type(node).__name__.lower()
+        reasons = [
+            Reason(
+                ReasonKind.UNSUPPORTED, f"{what} column {field.name!r}", f"type {field.type} is not carried"
+            )
+            for field in node.schema
+            if not can_carry(field.type)
+        ]
+        for expression in node.expressions():
+            if not can_evaluate(expression):
+                part = next(
+                    p for p in expression.walk() if not can_evaluate(p) and all(map(can_evaluate, p.children))
+                )
+                over = ", ".join(str(child.type) for child in part.children)
+                why = f"{part}{f' over {over}' if over else ''} is not evaluated exactly as Spark does"
+                reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
+            elif not can_carry(logical(expression.type)):
+                why = f"{expression}: type {expression.type} is not carried"
+                reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
+        return tuple(reasons)
+
+    def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
+        """Read Parquet."""
+        return parquet.read(node, metrics, piece_bytes=piece_bytes)
+
+    def take_in(
+        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
+    ) -> Piece:
+        """Make a piece of Arrow batches."""
+        return Piece.of_batches(batches, schema, metrics)
+
+    def give_out(self, piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Give rows as batches of exactly a schema."""
+        return to_batches(piece, schema, batch_bytes)
+
+    def filter(self, piece: Piece, condition: Expression) -> Piece:
+        """Keep the rows for which a condition is true."""
+        return piece.filter(condition)
+
+    def project(self, piece: Piece, expressions: Sequence[Expression]) -> Piece:
+        """Give one column per expression."""
+        return piece.compute(expressions)
+
+    def collect(self, piece: Piece) -> Piece:
+        """Run what has been put off."""
+        return piece.collect()
+
+    def size(self, piece: Piece) -> tuple[int, int]:
+        """Rows and bytes of a collected piece."""
+        return piece.rows, int(piece.run(piece.frame).estimated_size())
+
+    def concat(self, pieces: Sequence[Piece], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
+        """Put pieces together, collected."""
+        return concat(pieces, [logical(f.type) for f in schema], metrics)
+
+    def aggregation(
+        self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics
+    ) -> PartialAggregation:
+        """Start a partial aggregation."""
+        return PartialAggregation(node, memory_budget, metrics)
+
+    def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
+        """Give the first rows in an order, collected."""
+        keyed = piece.compute([key.expression for key in order])
+        by = [
+            float_key(pl.col(column.name), column.dtype) if is_float(column.dtype) else pl.col(column.name)
+            for column in keyed.columns
+        ]
+        frame = keyed.frame.sort(
+            by,
+            descending=[key.descending for key in order],
+            nulls_last=[not key.nulls_first for key in order],
+        ).head(count)
+        return dataclasses.replace(keyed, frame=frame, columns=piece.columns).collect()
+
+    def head(self, piece: Piece, count: int) -> Piece:
+        """Give some rows, collected."""
+        return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
+
+    def lookup(self, node: Join, build: Piece) -> joins.QueryJoin | None:
+        """Prepare to join within the query."""
+        return joins.QueryJoin.of(node, build)
+
+    def join_schema(self, node: Join, side: Side) -> pa.Schema:
+        """The layout in which one side's rows go to the gather-map engine."""
+        return joins.join_schema(node, side)
+
+    def to_join(self, piece: Piece, node: Join, side: Side) -> pa.RecordBatch:
+        """Rows for the gather-map engine."""
+        return joins.to_join(piece, joins.join_schema(node, side))
+
+    def from_join(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        node: Join,
+        sides: dict[Side, Piece | None],
+        metrics: PipelineMetrics,
+    ) -> Iterator[Piece]:
+        """Rows from the gather-map engine."""
+        return joins.from_join(batches, node, sides, metrics)

@@ -1,0 +1,236 @@
+"""Columns of a piece: how Spark's values are carried in a Polars frame, and what is known of them.
+
+Decimals are carried as unscaled integers, 64 bits wide while the known bounds allow it, else 128; the scale stays in
+the column's type. Timestamps are carried without their zone. Everything else has its natural Polars type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.model.types import is_bytes, is_text, logical
+
+Bounds = tuple[int, int]
+"""Least and greatest value that may occur, nulls aside."""
+
+INT64: Bounds = (-(1 << 63), (1 << 63) - 1)
+INT128: Bounds = (-(1 << 127), (1 << 127) - 1)
+
+
+def within(bounds: Bounds, limits: Bounds) -> bool:
+    """Tell whether all values fit."""
+    return limits[0] <= bounds[0] and bounds[1] <= limits[1]
+
+
+def magnitude(bounds: Bounds) -> int:
+    """Give the largest absolute value."""
+    return max(abs(bounds[0]), abs(bounds[1]))
+
+
+def type_bounds(dtype: pa.DataType) -> Bounds | None:
+    """Bound values by their type: integers, unscaled decimals, days; ``None`` for other types."""
+    if pat.is_signed_integer(dtype):
+        edge = 1 << (dtype.bit_width - 1)
+        return -edge, edge - 1
+    if pat.is_decimal(dtype):
+        return 1 - 10**dtype.precision, 10**dtype.precision - 1
+    if pat.is_date32(dtype):
+        return -(1 << 31), (1 << 31) - 1
+    return None
+
+
+class LazyBounds:
+    """Bounds that are found when first asked for.
+
+    Parameters
+    ----------
+    dtype : pyarrow.DataType
+        Whose limits hold in any case.
+    find : callable or None
+        Gives narrower bounds, or ``None`` where there are no values or it does not know.
+    """
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, dtype: pa.DataType, find: Callable[[], Bounds | None] | None = None) -> None:
+        self._found = type_bounds(dtype)
+        self._find = find if self._found is not None else None
+
+    def get(self) -> Bounds | None:
+        """The bounds, or ``None`` for a type that has none."""
+        if self._find is not None:
+            assert self._found is not None
+            found = self._find()
+            if found is not None:
+                self._found = (max(found[0], self._found[0]), min(found[1], self._found[1]))
+                if self._found[0] > self._found[1]:
+                    self._found = (0, 0)
+            self._find = None
+        return self._found
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a piece.
+
+    Attributes
+    ----------
+    name : str
+        In the frame; unique there.
+    dtype : pyarrow.DataType
+        Spark's type, as Arrow's.
+    bounds : LazyBounds
+        Of its integers, unscaled decimals or days.
+    wide : bool
+        A decimal carried in 128 bits.
+    """
+
+    name: str
+    dtype: pa.DataType
+    bounds: LazyBounds
+    wide: bool = False
+
+
+_PLAIN: dict[pa.DataType, type[pl.DataType]] = {
+    pa.bool_(): pl.Boolean,
+    pa.int8(): pl.Int8,
+    pa.int16(): pl.Int16,
+    pa.int32(): pl.Int32,
+    pa.int64(): pl.Int64,
+    pa.float32(): pl.Float32,
+    pa.float64(): pl.Float64,
+    pa.date32(): pl.Date,
+}
+
+
+def can_carry(dtype: pa.DataType) -> bool:
+    """Tell whether values of a type can be carried in a piece."""
+    dtype = logical(dtype)
+    if pat.is_timestamp(dtype):
+        return bool(dtype.unit == "us")
+    return dtype in _PLAIN or pat.is_decimal128(dtype) or is_text(dtype) or is_bytes(dtype)
+
+
+def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type[pl.DataType]:
+    """Find the Polars type that carries a type."""
+    dtype = logical(dtype)
+    if pat.is_decimal(dtype):
+        return pl.Int128 if wide else pl.Int64
+    if pat.is_timestamp(dtype):
+        return pl.Datetime("us")
+    if is_text(dtype):
+        return pl.String
+    if is_bytes(dtype):
+        return pl.Binary
+    return _PLAIN[dtype]
+
+
+def series_of(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, bool]:
+    """Take an Arrow column in.
+
+    Parameters
+    ----------
+    array : pyarrow.Array or pyarrow.ChunkedArray
+        In any layout of the type's values.
+    dtype : pyarrow.DataType
+        What the values mean.
+
+    Returns
+    -------
+    series : polars.Series
+        As :func:`polars_type` says.
+    wide : bool
+        Whether a decimal came out 128 bits wide.
+    """
+    dtype = logical(dtype)
+    if isinstance(array, pa.Array):
+        array = pa.chunked_array([array], array.type)
+    if pat.is_dictionary(array.type) or pat.is_run_end_encoded(array.type):
+        array = array.cast(array.type.value_type)
+    if pat.is_decimal(dtype):
+        return _unscaled(array, dtype)
+    if pat.is_timestamp(dtype):
+        if array.type.unit != "us":
+            array = array.cast(pa.timestamp("us", array.type.tz))
+        array = pa.chunked_array([c.view(pa.timestamp("us")) for c in array.chunks], pa.timestamp("us"))
+    elif not (is_text(dtype) or is_bytes(dtype)) and array.type != dtype:
+        array = array.cast(dtype)
+    elif pat.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
+    series = pl.from_arrow(array)
+    assert isinstance(series, pl.Series)
+    return series.cast(polars_type(dtype)), False
+
+
+def _unscaled(array: pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, bool]:
+    if array.type != dtype:
+        array = array.cast(dtype)
+    if dtype.precision <= 18:
+        parts = [_low_limbs(chunk) for chunk in array.chunks]
+        return (pl.concat(parts) if parts else pl.Series([], dtype=pl.Int64)), False
+    whole = pl.from_arrow(array.cast(pa.decimal128(38, dtype.scale)))
+    assert isinstance(whole, pl.Series)
+    series = whole.to_physical()
+    low, high = series.min(), series.max()
+    if low is None or within((int(low), int(high)), INT64):  # type: ignore[arg-type]
+        return series.cast(pl.Int64), False
+    return series, True
+
+
+def _low_limbs(chunk: pa.Array) -> pl.Series:
+    data = chunk.buffers()[1]
+    if data is None or len(chunk) == 0:
+        return pl.Series([None] * len(chunk), dtype=pl.Int64)
+    limbs = np.frombuffer(data, np.int64, 2 * len(chunk), chunk.offset * 16)[::2]
+    series = pl.Series(np.ascontiguousarray(limbs))
+    if chunk.null_count == 0:
+        return series
+    valid = pl.from_arrow(chunk.is_valid())
+    assert isinstance(valid, pl.Series)
+    return pl.select(pl.when(valid).then(series)).to_series()
+
+
+def arrow_of(series: pl.Series, dtype: pa.DataType) -> pa.Array:
+    """Give a column out as one Arrow array of exactly a type; text and bytes get 32-bit offsets.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If text or bytes of the column exceed 2 GiB.
+    """
+    kind = logical(dtype)
+    if pat.is_decimal(kind):
+        array = _one(series.cast(pl.Int128).cast(pl.Decimal(38, 0)).to_arrow())
+        return pa.Array.from_buffers(dtype, len(array), array.buffers(), array.null_count, array.offset)
+    array = _one(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    if pat.is_timestamp(kind):
+        return array.view(pa.int64()).view(dtype)
+    return array if array.type == dtype else pc.cast(array, dtype)
+
+
+def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def measured(series: pl.Series, dtype: pa.DataType) -> Callable[[], Bounds | None]:
+    """Find bounds from the values, when asked."""
+
+    def find() -> Bounds | None:
+        values = series.to_physical() if pat.is_date32(dtype) else series
+        low, high = values.min(), values.max()
+        return None if low is None or high is None else (int(low), int(high))  # type: ignore[arg-type]
+
+    return find
+
+
+def column_of(name: str, series: pl.Series, dtype: pa.DataType, *, wide: bool = False) -> Column:
+    """Describe a column whose values are at hand."""
+    dtype = logical(dtype)
+    return Column(name, dtype, LazyBounds(dtype, measured(series, dtype)), wide)

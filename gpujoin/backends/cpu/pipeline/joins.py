@@ -1,0 +1,215 @@
+"""Joins within a Polars query, and the layout in which rows go to the gather-map engine and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, arrow_of, series_of
+from gpujoin.backends.cpu.pipeline.lowering import NotLowered, lower
+from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Join
+from gpujoin.model.spec import NullEquality
+from gpujoin.model.types import is_bytes, is_float, is_text, logical
+
+_MOST_BUILD_ROWS = 1 << 16
+"""Polars makes its hash table anew for each piece; beyond this the gather-map engine, which keeps its own, is faster."""
+_MOST_MATCHES = 4
+"""Build rows of one key: beyond this a piece might grow without bound."""
+
+_INT64_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class QueryJoin:
+    """A join by Polars.
+
+    Attributes
+    ----------
+    node : Join
+        What to compute.
+    build : Piece
+        The build side, collected.
+    matches : int
+        Most build rows of one key.
+    """
+
+    node: Join
+    build: Piece
+    matches: int
+
+    @classmethod
+    def of(cls, node: Join, build: Piece) -> QueryJoin | None:
+        """Prepare a join; ``None`` where Polars would not do it exactly, or where the gather-map engine is better."""
+        spec, side = node.spec, node.build_side
+        stream = side.other
+        plain = {
+            Side.RIGHT: (JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI),
+            Side.LEFT: (JoinType.INNER, JoinType.RIGHT),
+        }[side]
+        if spec.join_type not in plain or not spec.keys or build.rows > _MOST_BUILD_ROWS:
+            return None
+        if spec.condition is not None and spec.join_type is not JoinType.INNER:
+            return None
+        for key in spec.keys:
+            one = logical(node.side(side).schema.field(key.of(side)).type)
+            two = logical(node.side(stream).schema.field(key.of(stream)).type)
+            if key.nulls is not NullEquality.UNEQUAL or one != two or is_float(one):
+                return None
+        keys = [build.columns[key.of(side)].name for key in spec.keys]
+        matches = 1
+        if not spec.join_type.left_rows_only and build.rows:
+            counted = build.frame.select(keys).drop_nulls().group_by(keys).len()
+            matches = int(build.run(counted.select(pl.col("len").max())).item() or 0)
+            if matches > _MOST_MATCHES:
+                return None
+        return cls(node, build, max(1, matches))
+
+    def join(self, piece: Piece) -> Piece:
+        """Join rows of the stream side."""
+        spec, side = self.node.spec, self.node.build_side
+        streamed, built = list(piece.columns), list(self.build.columns)
+        left_keys: list[str] = []
+        right_keys: list[str] = []
+        extra: list[pl.Expr] = []
+        extra_build: list[pl.Expr] = []
+        for key in spec.keys:
+            mine, theirs = streamed[key.of(side.other)], built[key.of(side)]
+            pair = []
+            for column, added in ((mine, extra), (theirs, extra_build)):
+                name = fresh()
+                wide = mine.wide or theirs.wide
+                expression = pl.col(column.name)
+                added.append(
+                    (expression.cast(pl.Int128) if wide and not column.wide else expression).alias(name)
+                )
+                pair.append(name)
+            left_keys.append(pair[0])
+            right_keys.append(pair[1])
+        how = {
+            JoinType.INNER: "inner", JoinType.LEFT: "left", JoinType.RIGHT: "left",
+            JoinType.LEFT_SEMI: "semi", JoinType.LEFT_ANTI: "anti",
+        }[spec.join_type]  # fmt: skip
+        wanted = spec.output_of(side)
+        read = set(wanted) | _read(spec.condition, side)
+        # The same build relation may be joined more than once: its columns get names of their own each time.
+        renamed = {i: dataclasses.replace(built[i], name=fresh()) for i in read}
+        build = self.build.frame.select(
+            [*extra_build, *(pl.col(built[i].name).alias(column.name) for i, column in renamed.items())]
+        )
+        joined = piece.frame.with_columns(extra).join(
+            build, left_on=left_keys, right_on=right_keys, how=how, coalesce=True,  # type: ignore[arg-type]
+            nulls_equal=False, maintain_order="none",
+        )  # fmt: skip
+        sides: dict[Side, dict[int, Column]] = {side.other: dict(enumerate(streamed)), side: renamed}
+        rows = piece.rows * self.matches
+        result = dataclasses.replace(piece, frame=joined, rows=rows)
+        if spec.condition is not None:
+            result = _filtered(result, spec.condition, sides)
+        columns = [sides[Side.LEFT][i] for i in spec.left_output] + [
+            sides[Side.RIGHT][i] for i in spec.right_output
+        ]
+        return dataclasses.replace(result, columns=tuple(columns))
+
+
+def _read(condition: Expression | None, side: Side) -> set[int]:
+    return set() if condition is None else {ref.index for ref in condition.columns() if ref.side is side}
+
+
+def _filtered(piece: Piece, condition: Expression, sides: dict[Side, dict[int, Column]]) -> Piece:
+    order = [(side, i) for side in (Side.LEFT, Side.RIGHT) for i in sides[side]]
+    columns = tuple(sides[side][i] for side, i in order)
+    renumbered = _renumbered(condition, {key: n for n, key in enumerate(order)})
+    try:
+        return piece.where(lower(renumbered, columns).expr)
+    except NotLowered:
+        whole = dataclasses.replace(piece, columns=columns)
+        return whole.filter(renumbered, split=False)
+
+
+def _renumbered(node: Expression, positions: dict[tuple[Side, int], int]) -> Expression:
+    if isinstance(node, ColumnRef):
+        return dataclasses.replace(node, side=Side.LEFT, index=positions[node.side, node.index])
+    return (
+        node.with_children([_renumbered(child, positions) for child in node.children])
+        if node.children
+        else node
+    )
+
+
+# -- to the gather-map engine and back ---------------------------------------------------------------------------
+
+
+def join_schema(node: Join, side: Side) -> pa.Schema:
+    """Decimals go as integers and text as views, except where keys or a condition need their type."""
+    schema = node.side(side).schema
+    other = node.side(side.other).schema
+    typed = _read(node.spec.condition, side) | {
+        key.of(side)
+        for key in node.spec.keys
+        if logical(schema.field(key.of(side)).type) != logical(other.field(key.of(side.other)).type)
+    }
+    return pa.schema([f if i in typed else f.with_type(_layout(f.type)) for i, f in enumerate(schema)])
+
+
+def _layout(dtype: pa.DataType) -> pa.DataType:
+    dtype = logical(dtype)
+    if pat.is_decimal(dtype) and dtype.precision <= _INT64_DIGITS:
+        return pa.int64()
+    if is_text(dtype):
+        return pa.string_view()
+    return pa.binary_view() if is_bytes(dtype) else dtype
+
+
+def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a piece in such a layout."""
+    frame = piece.eager()
+    if not len(schema):
+        return pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
+    arrays = []
+    for series, field in zip(frame.get_columns(), schema, strict=True):
+        viewed = field.type in (pa.string_view(), pa.binary_view())
+        if field.type == pa.int64() or viewed:
+            whole = series.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+            arrays.append(whole if whole.type == field.type else whole.cast(field.type))
+        else:
+            arrays.append(arrow_of(series, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def from_join(
+    batches: Iterable[pa.RecordBatch], node: Join, sides: dict[Side, Piece | None], metrics: PipelineMetrics
+) -> Iterator[Piece]:
+    """Pieces of the join's output, one for each batch."""
+    origins: list[Column | None] = []
+    for side in (Side.LEFT, Side.RIGHT):
+        piece = sides.get(side)
+        origins += [None if piece is None else piece.columns[i] for i in node.spec.output_of(side)]
+    fields = list(node.schema)
+    origins += [None] * (len(fields) - len(origins))
+    for batch in batches:
+        series: list[pl.Series] = []
+        columns: list[Column] = []
+        for values, field, origin in zip(batch.columns, fields, origins, strict=True):
+            dtype = logical(field.type)
+            if pat.is_decimal(dtype) and pat.is_int64(values.type):
+                taken = pl.from_arrow(values)
+                assert isinstance(taken, pl.Series)
+                wide = False
+            else:
+                taken, wide = series_of(values, dtype)
+            name = fresh()
+            series.append(taken.alias(name))
+            bounds = LazyBounds(dtype) if origin is None else origin.bounds
+            columns.append(Column(name, dtype, bounds, wide))
+        if not series:
+            series = [pl.zeros(batch.num_rows, pl.Int8, eager=True).alias(ROW)]
+        yield Piece(pl.DataFrame(series).lazy(), tuple(columns), batch.num_rows, metrics=metrics)

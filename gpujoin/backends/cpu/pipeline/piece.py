@@ -1,0 +1,308 @@
+"""A piece: some rows of a relation, as a lazy Polars query and what is known of its columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.evaluate import evaluate, evaluate_column
+from gpujoin.backends.cpu.pipeline.columns import (
+    Bounds,
+    Column,
+    LazyBounds,
+    arrow_of,
+    column_of,
+    polars_type,
+    series_of,
+)
+from gpujoin.backends.cpu.pipeline.lowering import Lowered, NotLowered, lower
+from gpujoin.errors import ScanError
+from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.types import logical
+
+ROW = "row"
+"""A column that stands for the rows of a frame without columns: Polars would forget how many there are."""
+
+_names = itertools.count()
+
+
+def fresh() -> str:
+    """A column name that no other column of this process has."""
+    return f"c{next(_names)}"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a relation.
+
+    Attributes
+    ----------
+    frame : polars.LazyFrame
+        The query that gives them.
+    columns : tuple of Column
+        The relation's columns, in order; the frame may have others, and several may be the same one.
+    rows : int
+        How many rows there are at most.
+    files : tuple of str
+        Files that are read when the query runs.
+    metrics : PipelineMetrics
+        Counters to add to.
+    """
+
+    frame: pl.LazyFrame
+    columns: tuple[Column, ...]
+    rows: int
+    files: tuple[str, ...] = ()
+    metrics: PipelineMetrics = field(default_factory=PipelineMetrics, compare=False, repr=False)
+
+    # -- in and out ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def of_frame(cls, frame: pl.DataFrame, dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
+        """Take in a frame whose columns carry values of these types in order."""
+        columns = [
+            column_of(series.name, series, dtype, wide=series.dtype == pl.Int128)
+            for series, dtype in zip(frame.get_columns(), dtypes, strict=True)
+        ]
+        return cls(frame.lazy(), tuple(columns), frame.height, metrics=metrics)
+
+    @classmethod
+    def of_batches(
+        cls, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
+    ) -> Piece:
+        """Take in Arrow data, in any layout of the schema's values."""
+        if not len(schema):
+            return without_columns(sum(batch.num_rows for batch in batches), metrics)
+        if not batches:
+            return empty([logical(f.type) for f in schema], metrics)
+        series = []
+        for i, wanted in enumerate(schema):
+            held = batches[0].schema.field(i).type
+            values = pa.chunked_array([batch.column(i) for batch in batches], held)
+            series.append(series_of(values, wanted.type)[0].alias(fresh()))
+        return cls.of_frame(pl.DataFrame(series), [logical(f.type) for f in schema], metrics)
+
+    def collect(self) -> Piece:
+        """Run the query, so that what follows starts from its result."""
+        frame = self.run(self.frame.select(self._needed()))
+        return dataclasses.replace(self, frame=frame.lazy(), rows=frame.height, files=())
+
+    def run(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """Run a query made of the piece's own.
+
+        Raises
+        ------
+        ScanError
+            If a file that it reads is corrupt or gone.
+        """
+        if not self.files:
+            return query.collect()
+        try:
+            return query.collect()
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
+            raise ScanError(
+                f"{', '.join(self.files)}: cannot be read; truncated or corrupt? {problem}"
+            ) from problem
+
+    def _needed(self) -> list[pl.Expr]:
+        names = list(dict.fromkeys(column.name for column in self.columns))
+        return [pl.col(name) for name in names] if names else [pl.first()]
+
+    def eager(self) -> pl.DataFrame:
+        """The columns of the relation as a frame, named by position."""
+        if not self.columns:
+            height = self.run(self.frame.select(pl.len())).item()
+            return pl.DataFrame({ROW: pl.zeros(height, pl.Int8, eager=True)})
+        return self.run(
+            self.frame.select([pl.col(column.name).alias(str(i)) for i, column in enumerate(self.columns)])
+        )
+
+    # -- operators -----------------------------------------------------------------------------------------
+
+    def filter(self, condition: Expression, *, split: bool = True) -> Piece:
+        """Keep the rows for which a condition is true.
+
+        Parameters
+        ----------
+        condition : Expression
+            Over the piece's columns.
+        split : bool
+            Whether conjuncts are tried one after the other, as Spark's filters do: the next does not look at rows on
+            which one is not true.
+        """
+        piece = self
+        for part in conjuncts(condition) if split else (condition,):
+            try:
+                piece = piece.where(lower(part, piece.columns).expr)
+            except NotLowered:
+                piece = piece.collect()
+                piece.metrics.evaluated += 1
+                batch = piece.batch(part)
+                mask = evaluate(_left_only(part), batch, _NO_COLUMNS, piece.rows)
+                piece = piece.where(pl.lit(pl.Series(mask)), rows=int(np.count_nonzero(mask)))
+                piece = piece.collect()
+        return piece
+
+    def where(self, mask: pl.Expr, rows: int | None = None) -> Piece:
+        """Keep the rows at which a mask is true."""
+        return dataclasses.replace(
+            self, frame=self.frame.filter(mask), rows=self.rows if rows is None else rows
+        )
+
+    def compute(self, expressions: Sequence[Expression]) -> Piece:
+        """Give one column per expression."""
+        if not expressions:
+            return dataclasses.replace(self, columns=())
+        lowered: list[Lowered | None] = []
+        for expression in expressions:
+            try:
+                lowered.append(lower(expression, self.columns))
+            except NotLowered:
+                lowered.append(None)
+        piece = self if all(lowered) else self.collect()
+        added: list[pl.Expr] = []
+        columns: list[Column] = []
+        for expression, found in zip(expressions, lowered, strict=True):
+            if found is None:
+                series, described = piece.evaluated(expression)
+                added.append(pl.lit(series).alias(described.name))
+                columns.append(described)
+            elif isinstance(expression, ColumnRef):
+                columns.append(
+                    dataclasses.replace(self.columns[expression.index], dtype=logical(expression.type))
+                )
+            else:
+                name = fresh()
+                added.append(found.expr.alias(name))
+                columns.append(
+                    Column(name, found.dtype, LazyBounds(found.dtype, _constant(found.bounds)), found.wide)
+                )
+        frame = piece.frame.with_columns(added) if added else piece.frame
+        return dataclasses.replace(piece, frame=frame, columns=tuple(columns))
+
+    def evaluated(self, expression: Expression) -> tuple[pl.Series, Column]:
+        """Compute a column by the expression evaluator; the piece must have been collected."""
+        dtype = logical(expression.type)
+        self.metrics.evaluated += 1
+        values = evaluate_column(_left_only(expression), self.batch(expression), _NO_COLUMNS, self.rows)
+        series, wide = series_of(values, dtype)
+        name = fresh()
+        return series.alias(name), column_of(name, series, dtype, wide=wide)
+
+    def batch(self, expression: Expression) -> pa.RecordBatch:
+        """The columns that an expression reads, as Arrow; the others are empty of meaning."""
+        read = {ref.index for ref in expression.columns()}
+        taken = (
+            self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect()
+            if read
+            else None
+        )
+        arrays = [
+            arrow_of(taken[column.name], column.dtype)
+            if taken is not None and i in read
+            else pa.nulls(self.rows)
+            for i, column in enumerate(self.columns)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
+
+    def slice(self, start: int, length: int) -> Piece:
+        """Some rows of a collected piece."""
+        return dataclasses.replace(
+            self, frame=self.frame.slice(start, length), rows=max(0, min(length, self.rows - start))
+        )
+
+
+_NO_COLUMNS = pa.RecordBatch.from_arrays([], names=[])
+
+
+def _constant(bounds: Bounds | None) -> Callable[[], Bounds | None]:
+    return lambda: bounds
+
+
+def _left_only(expression: Expression) -> Expression:
+    assert all(ref.side is Side.LEFT for ref in expression.columns()), expression
+    return expression
+
+
+def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
+    """Put pieces of one relation together, collected."""
+    frames = [piece.eager() for piece in pieces]
+    if not dtypes:
+        return without_columns(sum(frame.height for frame in frames), metrics)
+    if not frames:
+        return empty(dtypes, metrics)
+    wide = [any(frame.dtypes[i] == pl.Int128 for frame in frames) for i in range(len(dtypes))]
+    widened = [
+        frame.with_columns(pl.col(str(i)).cast(pl.Int128) for i, widen in enumerate(wide) if widen)
+        for frame in frames
+    ]
+    whole = pl.concat(widened, rechunk=True)
+    return Piece.of_frame(whole.rename({str(i): fresh() for i in range(len(dtypes))}), dtypes, metrics)
+
+
+def empty(dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
+    """A piece of no rows."""
+    frame = pl.DataFrame(schema={fresh(): polars_type(dtype) for dtype in dtypes})
+    return Piece.of_frame(frame, dtypes, metrics)
+
+
+def without_columns(rows: int, metrics: PipelineMetrics) -> Piece:
+    """A piece of rows that have no columns."""
+    frame = pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)})
+    return Piece(frame.lazy(), (), rows, metrics=metrics)
+
+
+def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Give a piece out as Arrow batches of exactly a schema.
+
+    Batches are near ``batch_bytes``, not empty, and small enough for 32-bit offsets.
+    """
+    frame = piece.eager()
+    if frame.height == 0:
+        return
+    if not len(schema):
+        yield pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
+        return
+    size = max(1, int(frame.estimated_size()))
+    step = max(1, min(frame.height, int(frame.height * batch_bytes / size)))
+    for start in range(0, frame.height, step):
+        yield from _batches(frame.slice(start, step), schema)
+
+
+_MOST_TEXT = (1 << 31) - 1
+
+
+def _batches(frame: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for series, column in zip(frame.get_columns(), schema, strict=True):
+        if series.dtype in (pl.String, pl.Binary) and frame.height > 1:
+            sizes = series.str.len_bytes() if series.dtype == pl.String else series.bin.size()
+            if int(sizes.cast(pl.Int64).sum()) > _MOST_TEXT:
+                half = frame.height // 2
+                yield from _batches(frame.slice(0, half), schema)
+                yield from _batches(frame.slice(half), schema)
+                return
+        if not column.nullable and series.null_count():
+            raise AssertionError(
+                f"column {column.name!r} is declared without nulls, but has {series.null_count()}"
+            )
+    arrays = [arrow_of(series, field.type) for series, field in zip(frame.get_columns(), schema, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def float_key(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
+    """Make equal floats identical: one NaN, and no negative zero."""
+    kind = pl.Float32 if pat.is_float32(dtype) else pl.Float64
+    return (
+        pl.when(expression.is_nan())
+        .then(pl.lit(float("nan"), kind))
+        .otherwise(expression + pl.lit(0.0, kind))
+    )

@@ -1,0 +1,113 @@
+"""Row groups that no row can leave, by their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.types import is_float, logical
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is known of a column in a row group.
+
+    Attributes
+    ----------
+    low, high : object
+        Bounds of its values, as Python values of the column's type; ``None``: not known.
+    nulls : int or None
+        How many are null, if known.
+    rows : int
+        How many rows there are.
+    """
+
+    low: Any
+    high: Any
+    nulls: int | None
+    rows: int
+
+
+_MIRRORED = {
+    Function.EQ: Function.EQ,
+    Function.LT: Function.GT,
+    Function.LE: Function.GE,
+    Function.GT: Function.LT,
+    Function.GE: Function.LE,
+}
+
+Lookup = Callable[[int], Statistics | None]
+
+
+def may_match(condition: Expression, statistics: Lookup) -> bool:
+    """Tell whether a row may exist for which a condition is true; ``True`` where it is not known.
+
+    Parameters
+    ----------
+    condition : Expression
+        Resolved.
+    statistics : callable
+        From a column's index to what is known of it.
+    """
+    if isinstance(condition, Literal):
+        return bool(condition.value)
+    if not isinstance(condition, Call):
+        return True
+    arguments = condition.arguments
+    match condition.function:
+        case Function.AND:
+            return all(may_match(a, statistics) for a in arguments)
+        case Function.OR:
+            return any(may_match(a, statistics) for a in arguments)
+        case Function.IS_NOT_NULL if isinstance(arguments[0], ColumnRef):
+            found = statistics(arguments[0].index)
+            return found is None or found.nulls != found.rows
+        case Function.IS_NULL if isinstance(arguments[0], ColumnRef):
+            found = statistics(arguments[0].index)
+            return found is None or found.nulls != 0
+        case Function.IN if isinstance(arguments[0], ColumnRef):
+            return any(_compared(Function.EQ, arguments[0], a, statistics) for a in arguments[1:])
+        case function if function in _MIRRORED:
+            one, two = arguments
+            if isinstance(one, Literal):
+                return _compared(_MIRRORED[function], two, one, statistics)
+            return _compared(function, one, two, statistics)
+    return True
+
+
+def _compared(function: Function, column: Expression, literal: Expression, statistics: Lookup) -> bool:
+    if isinstance(column, Cast) or not isinstance(column, ColumnRef) or not isinstance(literal, Literal):
+        return True
+    if literal.value is None:
+        return False
+    if is_float(logical(column.type)):
+        return True  # NaN, the greatest value, is in no statistics
+    found = statistics(column.index)
+    if found is None:
+        return True
+    if found.nulls == found.rows:
+        return False
+    if found.low is None or found.high is None:
+        return True
+    low, high, value = _value(found.low), _value(found.high), _value(literal.value)
+    try:
+        match function:
+            case Function.EQ:
+                return bool(low <= value <= high)
+            case Function.LT:
+                return bool(low < value)
+            case Function.LE:
+                return bool(low <= value)
+            case Function.GT:
+                return bool(high > value)
+            case _:
+                return bool(high >= value)
+    except TypeError:  # a statistic of another kind than the literal proves nothing
+        return True
+
+
+def _value(value: Any) -> Any:
+    """Text is ordered by bytes."""
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,261 @@
+"""Running a tree of relational nodes, a piece at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from gpujoin.backends.registry import BackendRequest, create_pipeline
+from gpujoin.config import Options
+from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import CorruptBlobError, RelationError
+from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import AnyPipelineBackend, PipelineMetrics
+from gpujoin.model.relations import (
+    Feed,
+    FileSlice,
+    Filter,
+    Join,
+    Limit,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    TopN,
+    Union,
+    bind_slices,
+)
+
+Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
+"""Rows of a feed: batches, or the path of an Arrow IPC file, which is mapped into memory."""
+
+PIECE_BYTES = 64 << 20
+"""Size at which scans and feeds are cut: `benchmarks/pipeline/README.md`, "pieces"."""
+
+_Piece: TypeAlias = Any
+
+
+def run(
+    tree: Relation,
+    inputs: Mapping[int, Input] | None = None,
+    slices: Mapping[int, Sequence[FileSlice]] | None = None,
+    *,
+    options: Options | None = None,
+    metrics: PipelineMetrics | None = None,
+    join_metrics: JoinMetrics | None = None,
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Run a tree over its inputs.
+
+    Parameters
+    ----------
+    tree : Relation
+        For which :func:`~gpujoin.engine.pipeline.supports` gives no reasons.
+    inputs : mapping of int to Input
+        Rows of the feeds, by their index. An iterator is used up by the first feed that reads it.
+    slices : mapping of int to sequence of FileSlice
+        What the scans are to read, by their index; a scan that is not named has its own.
+    options : Options or None
+        Batch size, memory budget, spill directory.
+    metrics, join_metrics : PipelineMetrics or None, JoinMetrics or None
+        Counters to add to.
+    piece_bytes : int
+        Size of the pieces that scans and feeds are cut into.
+
+    Yields
+    ------
+    RecordBatch
+        Of exactly ``tree.schema``, near ``options.batch_bytes``, in no promised order. Without columns, batches that
+        have rows only.
+
+    Raises
+    ------
+    RelationError
+        If an input is missing or has other columns.
+    ScanError
+        If a file cannot be read as planned; the message names it.
+    ExpressionEvaluationError
+        Where Spark raises in ANSI mode.
+    """
+    options = options or Options()
+    runner = _Runner(
+        create_pipeline(BackendName.CPU, BackendRequest(threads=options.cpu_threads or 1)),
+        inputs or {},
+        options,
+        metrics if metrics is not None else PipelineMetrics(),
+        join_metrics if join_metrics is not None else JoinMetrics(),
+        piece_bytes,
+    )
+    return runner.run(bind_slices(tree, slices or {}))
+
+
+class _Runner:
+    def __init__(
+        self,
+        backend: AnyPipelineBackend,
+        inputs: Mapping[int, Input],
+        options: Options,
+        metrics: PipelineMetrics,
+        join_metrics: JoinMetrics,
+        piece_bytes: int,
+    ) -> None:
+        self._backend = backend
+        self._inputs = inputs
+        self._options = options
+        self._metrics = metrics
+        self._join_metrics = join_metrics
+        self._piece_bytes = piece_bytes
+
+    def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
+        for piece in self._pieces(tree):
+            for batch in self._backend.give_out(piece, tree.schema, self._options.batch_bytes):
+                self._metrics.output_batches += 1
+                self._metrics.output_rows += batch.num_rows
+                yield batch
+
+    def _pieces(self, node: Relation) -> Iterator[_Piece]:
+        match node:
+            case Scan():
+                if node.slices is None:
+                    raise RelationError(f"scan {node.index} has no slices; give them to run()")
+                return self._backend.scan(node, self._piece_bytes, self._metrics)
+            case Feed():
+                return self._feed(node)
+            case Filter():
+                return self._mapped(node.child, lambda piece: self._backend.filter(piece, node.condition))
+            case Project():
+                return self._mapped(
+                    node.child, lambda piece: self._backend.project(piece, node.expressions())
+                )
+            case Join():
+                return self._join(node)
+            case PartialAggregate():
+                return self._aggregate(node)
+            case TopN():
+                return self._top(node)
+            case Limit():
+                return self._limit(node)
+            case Union():
+                return itertools.chain.from_iterable(self._pieces(child) for child in node.inputs)
+        raise RelationError(f"{type(node).__name__} is no node that a pipeline runs")
+
+    def _mapped(self, child: Relation, function: Callable[[_Piece], _Piece]) -> Iterator[_Piece]:
+        return map(function, self._pieces(child))
+
+    # -- feeds ---------------------------------------------------------------------------------------------
+
+    def _feed(self, node: Feed) -> Iterator[_Piece]:
+        if node.index not in self._inputs:
+            raise RelationError(f"feed {node.index} has no input; inputs are {sorted(self._inputs)}")
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in self._batches(self._inputs[node.index]):
+            if len(batch.schema) != len(node.columns):
+                raise RelationError(
+                    f"feed {node.index} has {len(node.columns)} columns, its input {batch.schema.names}"
+                )
+            if held and batch.schema != held[0].schema:
+                yield self._backend.take_in(held, node.columns, self._metrics)
+                held, size = [], 0
+            self._metrics.fed_rows += batch.num_rows
+            held.append(batch)
+            size += batch.nbytes
+            if size >= self._piece_bytes:
+                yield self._backend.take_in(held, node.columns, self._metrics)
+                held, size = [], 0
+        if held:
+            yield self._backend.take_in(held, node.columns, self._metrics)
+
+    def _batches(self, source: Input) -> Iterator[pa.RecordBatch]:
+        if isinstance(source, pa.Table):
+            yield from source.to_batches()
+        elif isinstance(source, Path):
+            try:
+                with pa.memory_map(str(source)) as mapped, pa.ipc.open_file(mapped) as reader:
+                    for i in range(reader.num_record_batches):
+                        yield reader.get_batch(i)
+            except (OSError, pa.ArrowInvalid) as problem:
+                raise CorruptBlobError(f"{source}: no readable Arrow file: {problem}") from problem
+        else:
+            yield from source
+
+    # -- joins ---------------------------------------------------------------------------------------------
+
+    def _join(self, node: Join) -> Iterator[_Piece]:
+        side = node.build_side
+        held: list[_Piece] = []
+        size = 0
+        source = map(self._backend.collect, self._pieces(node.side(side)))
+        for piece in source:
+            held.append(piece)
+            size += self._backend.size(piece)[1]
+            if size > self._options.memory_budget:
+                yield from self._gather_join(node, itertools.chain(held, source), None)
+                return
+        build = self._backend.concat(held, node.side(side).schema, self._metrics)
+        held.clear()
+        lookup = self._backend.lookup(node, build)
+        if lookup is None:
+            yield from self._gather_join(node, iter([build]), build)
+            return
+        for piece in self._pieces(node.side(side.other)):
+            self._metrics.query_joins += 1
+            yield lookup.join(piece)
+
+    def _gather_join(self, node: Join, built: Iterator[_Piece], known: _Piece | None) -> Iterator[_Piece]:
+        backend, side = self._backend, node.build_side
+        with ExitStack() as stack:
+            join = stack.enter_context(
+                HashJoin(
+                    node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
+                    build_side=side, options=self._options, metrics=self._join_metrics,
+                )
+            )  # fmt: skip
+            join.build(backend.to_join(piece, node, side) for piece in built)
+            for piece in self._pieces(node.side(side.other)):
+                streamed = backend.collect(piece)
+                self._metrics.gather_joins += 1
+                found = join.probe([backend.to_join(streamed, node, side.other)])
+                yield from backend.from_join(found, node, {side: known, side.other: streamed}, self._metrics)
+            yield from backend.from_join(join.finish(), node, {side: known, side.other: None}, self._metrics)
+
+    # -- aggregation and limits ----------------------------------------------------------------------------
+
+    def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
+        aggregation = self._backend.aggregation(node, self._options.memory_budget, self._metrics)
+        for piece in self._pieces(node.child):
+            yield from aggregation.add(piece)
+        yield from aggregation.finish()
+
+    def _top(self, node: TopN) -> Iterator[_Piece]:
+        best: list[_Piece] = []
+        if node.count == 0:
+            return
+        for piece in self._pieces(node.child):
+            best.append(self._backend.top(piece, node.order, node.count))
+            if sum(self._backend.size(kept)[0] for kept in best) > max(8 * node.count, 1 << 16):
+                best = [self._best(best, node)]
+        if best:
+            yield self._best(best, node)
+
+    def _best(self, pieces: Sequence[_Piece], node: TopN) -> _Piece:
+        whole = self._backend.concat(pieces, node.schema, self._metrics)
+        return self._backend.top(whole, node.order, node.count)
+
+    def _limit(self, node: Limit) -> Iterator[_Piece]:
+        left = node.count
+        if left == 0:
+            return
+        for piece in self._pieces(node.child):
+            taken = self._backend.head(piece, left)
+            left -= self._backend.size(taken)[0]
+            yield taken
+            if left <= 0:
+                return

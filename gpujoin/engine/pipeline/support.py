@@ -1,0 +1,37 @@
+"""What a pipeline can run exactly as Spark would."""
+
+from __future__ import annotations
+
+from gpujoin.backends.registry import BackendRequest, create_pipeline
+from gpujoin.engine.layout import JoinLayout
+from gpujoin.errors import GpuJoinError
+from gpujoin.model.backend import BackendName
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.relations import Join, Relation
+
+
+def supports(tree: Relation) -> tuple[Reason, ...]:
+    """Tell why a tree cannot be run exactly as Spark would run it.
+
+    Depends on the tree alone, not on data or files. Any subtree may be asked about.
+
+    Returns
+    -------
+    tuple of Reason
+        All of them; empty if the tree can be run.
+    """
+    backend = create_pipeline(BackendName.CPU, BackendRequest())
+    reasons: list[Reason] = []
+    for node in tree.walk():
+        reasons += backend.obstacles(node)
+        if isinstance(node, Join):
+            reasons += _join_obstacles(node)
+    return tuple(dict.fromkeys(reasons))
+
+
+def _join_obstacles(node: Join) -> tuple[Reason, ...]:
+    try:
+        JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
+    except GpuJoinError as problem:
+        return (Reason(ReasonKind.UNSUPPORTED, "join", str(problem)),)
+    return ()

@@ -1,0 +1,233 @@
+"""Aggregation a row at a time, and the merging of partial results: what pipelines are checked against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.relations import PartialAggregate
+from gpujoin.model.types import is_float
+from gpujoin.testing.cells import EXACT, Cell, cells
+from gpujoin.testing.interpreter import compile_expression
+
+Finals = dict[tuple[Cell, ...], tuple[Cell, ...]]
+"""Final value of each call by group."""
+
+
+def aggregated(node: PartialAggregate, child: pa.Table) -> Finals:
+    """Aggregate a table a row at a time, to the final values.
+
+    Parameters
+    ----------
+    node : PartialAggregate
+        Its child is not looked at.
+    child : pyarrow.Table
+        Rows of the child.
+    """
+    rows = list(zip(*(cells(column) for column in child.columns), strict=True))
+    keys = [compile_expression(key.expression, child.schema, child.schema) for key in node.keys]
+    groups: dict[tuple[Cell, ...], list[tuple[Cell, ...]]] = {}
+    for row in rows:
+        group = tuple(group_key(key.run((row, ()))) for key in keys)
+        groups.setdefault(group, []).append(row)
+    if not node.keys:
+        groups.setdefault((), [])
+    return {
+        group: tuple(_direct(call, child.schema, members) for call in node.aggregates)
+        for group, members in groups.items()
+    }
+
+
+def merged(node: PartialAggregate, partial: pa.Table) -> Finals:
+    """Merge partial results as Spark's final aggregation does, to the final values.
+
+    Parameters
+    ----------
+    node : PartialAggregate
+        What was computed.
+    partial : pyarrow.Table
+        Rows of its schema; a group may occur more than once.
+    """
+    columns = [cells(column) for column in partial.columns]
+    count = len(node.keys)
+    groups: dict[tuple[Cell, ...], list[int]] = {}
+    for row in range(partial.num_rows):
+        groups.setdefault(tuple(group_key(columns[k][row]) for k in range(count)), []).append(row)
+    results: Finals = {}
+    for group, rows in groups.items():
+        values, at = [], count
+        for call in node.aggregates:
+            buffers = [tuple(columns[at + i][row] for i in range(len(call.buffer))) for row in rows]
+            at += len(call.buffer)
+            values.append(_final(call, buffers))
+        results[group] = tuple(values)
+    return results
+
+
+def assert_same_groups(actual: Finals, expected: Finals, context: str = "") -> None:
+    """Check final values, floats up to rounding: their sums depend on the order of rows, in Spark too.
+
+    Raises
+    ------
+    AssertionError
+        With the groups that differ.
+    """
+    wrong = [
+        f"{group}: {actual.get(group)}, expected {expected.get(group)}"
+        for group in sorted({*actual, *expected}, key=repr)
+        if group not in actual or group not in expected or not _same(actual[group], expected[group])
+    ]
+    if wrong:
+        shown = "\n".join(wrong[:8])
+        raise AssertionError(f"{context}\n{len(wrong)} of {len(expected)} groups differ:\n{shown}")
+
+
+def group_key(value: Cell) -> Cell:
+    """One value for all that are one group."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+def _same(one: Sequence[Cell], two: Sequence[Cell]) -> bool:
+    return all(
+        (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+        if isinstance(a, float) and isinstance(b, float)
+        else type(a) is type(b) and a == b
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def _direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, ...]]) -> Cell:
+    arguments = [compile_expression(a, schema, schema) for a in call.arguments]
+    keep = None if call.filter is None else compile_expression(call.filter, schema, schema)
+    taken = [
+        tuple(argument.run((row, ())) for argument in arguments)
+        for row in rows
+        if keep is None or keep.run((row, ())) is True
+    ]
+    if call.function is AggregateFunction.COUNT:
+        return sum(all(v is not None for v in values) for values in taken)
+    if call.function is AggregateFunction.FIRST:
+        values = [v for (v,) in taken if v is not None or not call.ignore_nulls]
+        return values[0] if values else None
+    return _over_values(call, [v for (v,) in taken if v is not None])
+
+
+def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
+    dtype = call.dtype
+    match call.function:
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return _extreme(call, values)
+        case AggregateFunction.SUM | AggregateFunction.AVG if pat.is_decimal(dtype):
+            return _decimal_result(call, sum_exactly(values), len(values))
+        case AggregateFunction.SUM if not is_float(dtype):
+            return sum(values) if values else None
+        case AggregateFunction.SUM:
+            return math.fsum(values) if _finite(values) else _float_sum(values) if values else None
+        case AggregateFunction.AVG:
+            if not values:
+                return None
+            whole = math.fsum(values) if _finite(values) else _float_sum([float(v) for v in values])
+            return whole / len(values)
+    n = len(values)
+    if not _finite(values):
+        return math.nan if n else None
+    mean = math.fsum(values) / n if n else 0.0
+    return _moment(call.function, float(n), math.fsum((v - mean) ** 2 for v in values))
+
+
+def _finite(values: Sequence[Cell]) -> bool:
+    return bool(values) and all(math.isfinite(v) for v in values)
+
+
+def _float_sum(values: Sequence[Cell]) -> float:
+    result = 0.0
+    for value in values:
+        result += value
+    return result
+
+
+def sum_exactly(values: Iterable[Decimal]) -> Decimal:
+    """Add decimals without rounding."""
+    result = Decimal(0)
+    for value in values:
+        result = EXACT.add(result, value)
+    return result
+
+
+def _extreme(call: AggregateCall, values: list[Cell]) -> Cell:
+    if not values:
+        return None
+    pick: Callable[..., Any] = min if call.function is AggregateFunction.MIN else max
+    if not is_float(call.dtype):
+        if values and isinstance(values[0], str):
+            return pick(values, key=str.encode)
+        return pick(values)
+    return group_value(pick(values, key=lambda v: (math.isnan(v), 0.0 if math.isnan(v) else v)))
+
+
+def group_value(value: Cell) -> Cell:
+    """Drop the sign of zero: which zero is the extreme is not said."""
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def _decimal_result(call: AggregateCall, value: Decimal | None, count: int) -> Cell:
+    """A decimal sum, or for an average the sum and the count, from which the result follows."""
+    limit = Decimal(10) ** (call.buffer[0].type.precision - call.dtype.scale)
+    if call.function is AggregateFunction.SUM and count == 0:
+        return None
+    if value is None or abs(value) >= limit:
+        return "overflow"
+    exact = EXACT.quantize(value, Decimal(1).scaleb(-call.dtype.scale))
+    return exact if call.function is AggregateFunction.SUM else (exact, count)
+
+
+def _moment(function: AggregateFunction, n: float, m2: float) -> Cell:
+    sample = function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP)
+    if n == 0:
+        return None
+    if sample and n == 1:
+        return None
+    variance = m2 / (n - 1 if sample else n)
+    rooted = function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP)
+    return math.sqrt(variance) if rooted else variance
+
+
+def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
+    match call.function:
+        case AggregateFunction.COUNT:
+            return sum(n for (n,) in buffers)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return _extreme(call, [v for (v,) in buffers if v is not None])
+        case AggregateFunction.FIRST:
+            taken = [value for value, is_set in buffers if is_set]
+            return taken[0] if taken else None
+        case AggregateFunction.SUM if pat.is_decimal(call.dtype):
+            lost = any(value is None and not empty for value, empty in buffers)
+            known = [value for value, empty in buffers if not empty]
+            return _decimal_result(call, None if lost else sum_exactly(known), len(known))
+        case AggregateFunction.SUM:
+            known = [v for (v,) in buffers if v is not None]
+            return sum(known) if known else None
+        case AggregateFunction.AVG:
+            count = sum(n for _, n in buffers)
+            if pat.is_decimal(call.dtype):
+                lost = any(value is None for value, _ in buffers)
+                return _decimal_result(call, None if lost else sum_exactly(v for v, _ in buffers), count)
+            return sum(v for v, _ in buffers) / count if count else None
+    n, mean, m2 = 0.0, 0.0, 0.0
+    for their_n, their_mean, their_m2 in buffers:
+        if their_n == 0:
+            continue
+        delta = their_mean - mean
+        m2 += their_m2 + delta * delta * n * their_n / (n + their_n)
+        mean += delta * their_n / (n + their_n)
+        n += their_n
+    return _moment(call.function, n, m2)

@@ -1,0 +1,68 @@
+"""TPC-H queries as trees, against DuckDB over the same files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from benchmarks.pipeline.tpch import QUERIES
+from gpujoin.config import Options
+from gpujoin.engine.pipeline import run, supports
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import PartialAggregate
+from gpujoin.testing.aggregates import Finals, assert_same_groups, group_key, merged
+from gpujoin.testing.cells import cells
+
+TABLES = ("lineitem", "orders", "customer", "supplier", "nation", "region", "part")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    into = tmp_path_factory.mktemp("tpch")
+    tool = Path(sys.executable).with_name("tpchgen-cli")
+    subprocess.run([tool, "parquet", "-s", "0.01", "--output-dir", into], check=True, capture_output=True)
+    return into
+
+
+def finals_of_duckdb(folder: Path, sql: str, node: PartialAggregate) -> Finals:
+    with duckdb.connect() as duck:
+        for table in TABLES:
+            duck.execute(f"create view {table} as from '{folder}/{table}.parquet'")
+        found = duck.execute(sql).to_arrow_table()
+    columns = [cells(column) for column in found.columns]
+    count = len(node.keys)
+    rows = zip(*columns, strict=True)
+    return {tuple(map(group_key, row[:count])): tuple(row[count:]) for row in rows}
+
+
+def result(tree: PartialAggregate, **kwargs: Any) -> pa.Table:
+    return pa.Table.from_batches(run(tree, **kwargs), tree.schema)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    ("piece_bytes", "memory_budget"), [(64 << 20, 2 << 30), (100_000, 2 << 30), (100_000, 60_000)],
+    ids=["one piece", "pieces", "little memory"],
+)  # fmt: skip
+def test_a_query_equals_duckdb(
+    name: str, piece_bytes: int, memory_budget: int, folder: Path, tmp_path: Path
+) -> None:
+    query = QUERIES[name]
+    tree = query.tree(folder).relation
+    assert isinstance(tree, PartialAggregate)
+    assert supports(tree) == ()
+    metrics = PipelineMetrics()
+    options = Options(memory_budget=memory_budget, spill_dir=str(tmp_path))
+    actual = merged(tree, result(tree, options=options, metrics=metrics, piece_bytes=piece_bytes))
+    assert_same_groups(actual, finals_of_duckdb(folder, query.sql, tree), name)
+    assert metrics.evaluated == 0, "an expression was not lowered"
+    if name in ("q3", "q5", "q10", "q12", "q14", "q19"):
+        assert metrics.query_joins + metrics.gather_joins > 0
+    if memory_budget < 1 << 20 and name in ("q18",):
+        assert metrics.early_groups > 0
