@@ -28,10 +28,12 @@ demo: ## Run and check TPC-H joins at scale SF (default 0.1)
 
 test: ## Run the tests, without the long sweeps
 	@$(SETUP) test
+	@scripts/find_gxx.sh
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not spark40"
 
 test-all: ## Run all tests, long sweeps and PySpark 4.0 included
 	@$(SETUP) test
+	@scripts/find_gxx.sh
 	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40"
 	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow"
@@ -61,6 +63,7 @@ bench: ## Run the benchmarks, which check their answers
 
 mutation: ## Break the CUDA kernels and see whether their emulated tests notice (some 20 minutes)
 	@$(SETUP) test
+	@scripts/find_gxx.sh
 	$(PYTHON_IN_VENV) scripts/mutate_kernels.py --workers $(WORKERS) --report docs/kernels-mutation.md
 
 gpu-check: ## Run everything that needs a GPU and write benchmarks/results/gpu-check-report.md

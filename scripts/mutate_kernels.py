@@ -15,10 +15,8 @@ import os
 import sys
 import tempfile
 import time
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,34 +28,9 @@ import hypothesis  # noqa: E402, F401
 from tests.kernels.emulator import why_no_compiler  # noqa: E402
 from tests.kernels.mutation.operators import Mutant, mutants, sample  # noqa: E402
 from tests.kernels.mutation.runner import Outcome, Runner, includers  # noqa: E402
+from tests.kernels.mutation.survivors import Explanation, explanations  # noqa: E402
 
-SURVIVORS = ROOT / "tests" / "kernels" / "mutation" / "survivors.toml"
 Judged = list[tuple[Mutant, Outcome]]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a mutant may survive. ``operator`` and ``after`` may be empty, for all edits of the line."""
-
-    file: str
-    function: str
-    before: str
-    reason: str
-    operator: str = ""
-    after: str = ""
-
-    def covers(self, mutant: Mutant) -> bool:
-        """Whether it is about this mutant."""
-        same = (self.file, self.function, self.before) == (mutant.file, mutant.function, mutant.before)
-        return same and self.operator in ("", mutant.operator) and self.after in ("", mutant.after)
-
-
-def explanations() -> list[Explanation]:
-    """The explained survivors."""
-    if not SURVIVORS.is_file():
-        return []
-    found = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get("survivor", [])
-    return [Explanation(**entry) for entry in found]
 
 
 def table(judged: Judged, explained: list[Explanation]) -> list[str]:
@@ -143,7 +116,7 @@ def main() -> int:
     parser.add_argument("--per-function", type=int, default=12, help="edits of each function (default 12)")
     parser.add_argument("--all", action="store_true", help="every edit of every function")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=60, help="most time for one mutant (default 60)")
+    parser.add_argument("--seconds", type=float, default=40, help="most time for one mutant (default 40)")
     parser.add_argument("--report", type=Path, help="write a page of Markdown here")
     arguments = parser.parse_args()
     reason = why_no_compiler()

@@ -173,3 +173,38 @@ def test_make_lists_its_targets() -> None:
 def test_continuous_integration_runs_the_command_of_the_readme() -> None:
     assert "exec make test\n" in (ROOT / ".ci" / "run").read_text()
     assert "\nmake test " in (ROOT / "README.md").read_text()
+
+
+APT = 'echo "apt-get $*" >>"$STAND_INS/log"; case "$1" in install) : >"$STAND_INS/installed";; esac\n'
+
+
+def test_a_compiler_that_is_there_is_left_alone(stand_ins: Path) -> None:
+    for tool in ("nm", "addr2line"):
+        script(stand_ins / tool, "")
+    script(stand_ins / "g++", "echo 14\n")
+    done = run("find_gxx.sh", stand_ins)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("version", ["", "echo 11\n"])
+def test_root_installs_a_compiler(stand_ins: Path, version: str) -> None:
+    for tool in ("nm", "addr2line"):
+        script(stand_ins / tool, "")
+    script(
+        stand_ins / "g++", f'[ ! -e "$STAND_INS/installed" ] || {{ echo 12; exit; }}\n{version or "exit 1"}'
+    )
+    script(stand_ins / "id", "echo 0\n")
+    script(stand_ins / "apt-get", APT)
+    done = run("find_gxx.sh", stand_ins)
+    assert done.returncode == 0
+    assert "installing one with apt-get" in done.stderr
+    assert "skip" not in done.stderr
+    assert log(stand_ins)[-1].startswith("apt-get install")
+
+
+def test_without_a_compiler_the_tests_skip_and_it_is_said(stand_ins: Path) -> None:
+    script(stand_ins / "g++", "exit 1")
+    done = run("find_gxx.sh", stand_ins)
+    assert done.returncode == 0
+    assert "will skip" in done.stderr
+    assert "apt-get install g++" in done.stderr

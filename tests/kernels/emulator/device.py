@@ -28,6 +28,7 @@ from tests.kernels.emulator.compile import CompiledModule, compile_module, compi
 from tests.kernels.emulator.memory import Arena, Extent, Object, Report, Request, address_of, load_runtime
 
 CACHE_VARIABLE = "GPUJOIN_EMULATOR_CACHE"
+STEPS_VARIABLE = "GPUJOIN_EMULATOR_STEPS"
 _MOST_PARAMETERS = 64
 _SMALL = DeviceProperties(
     multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=60 << 20, blocks_per_multiprocessor=3
@@ -63,7 +64,8 @@ class EmulatorOptions:
     memory_limit : int or None
         Most bytes of device memory in use at a time.
     step_limit : int
-        Most memory accesses of one launch; more are taken for an endless loop.
+        Most memory accesses of one launch; more are taken for an endless loop. The default is
+        ``$GPUJOIN_EMULATOR_STEPS``, else 400 million.
     properties : DeviceProperties
         What launchers are told of the device: by default room for so few blocks that small inputs take several
         tiles a block.
@@ -72,7 +74,7 @@ class EmulatorOptions:
     seed: int = 0
     cache: Path | None = None
     memory_limit: int | None = None
-    step_limit: int = 400_000_000
+    step_limit: int = field(default_factory=lambda: int(os.environ.get(STEPS_VARIABLE, "400000000")))
     properties: DeviceProperties = _SMALL
 
 

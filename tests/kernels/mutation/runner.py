@@ -20,7 +20,7 @@ from gpujoin.errors import KernelCompileError
 from gpujoin.launch import source
 from gpujoin.launch.device import ModuleSpec
 from tests.kernels.emulator import EmulatedDevice, EmulationError
-from tests.kernels.emulator.device import CACHE_VARIABLE, EmulatedKernel
+from tests.kernels.emulator.device import CACHE_VARIABLE, STEPS_VARIABLE, EmulatedKernel
 from tests.kernels.mutation.operators import PRELUDE, Mutant
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,6 +39,8 @@ _PYTEST = (
     "not slow and not gpu",
 )
 _SEED = "20261121"
+_STEPS = "20000000"
+"""More than the right kernels take in any test, and soon reached by an endless loop."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ class Runner:
         self._cache.mkdir()
         self._count = 0
         os.environ["GPUJOIN_TEST_SEED"] = _SEED
+        os.environ[STEPS_VARIABLE] = _STEPS
         self.kernels = Path(str(source.kernel_directory()))
 
     def measure(self) -> Coverage:
