@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.engine.cases import CASES
 from benchmarks.engine.engines import ENGINES
-from benchmarks.engine.machine import describe
 from benchmarks.engine.measure import Request
 from benchmarks.engine.report import table
+from gpujoin.cli.bench.machine import describe
 
 
 def main() -> None:

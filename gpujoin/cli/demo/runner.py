@@ -92,7 +92,7 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
     if not joins:
         titles = ", ".join(repr(join.title) for join in JOINS)
         raise ConfigurationError(f"no join's title or type holds {only!r}. Titles: {titles}.")
-    settings = _settings(conf)
+    settings = parse_settings(conf)
     _require()
     data = tpch_directory(scale)
     # Beside the tables, because executors in other containers or on other machines see that folder too.
@@ -109,7 +109,14 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
     return 1 if any(outcome.differences for outcome in outcomes) else 0
 
 
-def _settings(conf: Sequence[str]) -> dict[str, str]:
+def parse_settings(conf: Sequence[str]) -> dict[str, str]:
+    """Spark settings from ``key=value`` arguments.
+
+    Raises
+    ------
+    ConfigurationError
+        If one is not of that form.
+    """
     settings = {}
     for entry in conf:
         key, separator, value = entry.partition("=")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,25 @@ def describe() -> dict[str, Any]:
         "memory": _first("/proc/meminfo", "MemTotal"),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in ("numpy", "pyarrow", "polars", "duckdb")},
+        "versions": dict(sorted(_versions())),
         "revision": _revision(),
         "load": os.getloadavg(),
     }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in (
+        "duckdb",
+        "gpujoin",
+        "numpy",
+        "polars",
+        "pyarrow",
+        "pylibcudf-cu12",
+        "pylibcudf-cu13",
+        "pyspark",
+    ):
+        with suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
 
 
 def _first(path: str, field: str) -> str:

@@ -1,0 +1,164 @@
+"""The results of a benchmark as a table, a page, a plot and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.cli.bench.machine import describe
+from gpujoin.cli.demo.show import table
+from gpujoin.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from gpujoin.cli.bench.runner import Measured
+
+_HEADER = ("query", "Spark, s", "here, s", "times faster", "joins here", "answer")
+
+
+def write(
+    measured: Sequence[Measured],
+    scale: float,
+    master: str,
+    settings: Mapping[str, str],
+    folder: Path | None,
+) -> str:
+    """Write all forms of the results into a folder, if one is given.
+
+    Parameters
+    ----------
+    measured : sequence of Measured
+        The queries.
+    scale : float
+        TPC-H scale factor.
+    master : str
+        Spark master.
+    settings : mapping
+        Spark settings that were given.
+    folder : pathlib.Path or None
+        Made if it is not there.
+
+    Returns
+    -------
+    str
+        The table, for people.
+    """
+    rows = [_cells(found) for found in measured]
+    shown = table(_HEADER, rows, right=(0, 1, 2, 3, 4))
+    if folder is not None:
+        machine = describe()
+        folder.mkdir(parents=True, exist_ok=True)
+        record = {
+            "benchmark": "tpch",
+            "scale": scale,
+            "master": master,
+            "settings": dict(settings),
+            "machine": machine,
+            "totals": totals(measured),
+            "queries": [{**dataclasses.asdict(found), "ratio": found.ratio} for found in measured],
+        }
+        (folder / "tpch.json").write_text(json.dumps(record, indent=1) + "\n")
+        (folder / "tpch.md").write_text(_page(rows, measured, scale, master, machine))
+        _plot(measured, scale, folder)
+    return f"\nTPC-H scale {scale:g}, {master}\n\n{shown}\n\n{_summary(measured)}"
+
+
+def totals(measured: Sequence[Measured]) -> dict[str, float]:
+    """Sums of the medians, their ratio, the geometric mean and the least of the ratios."""
+    spark = math.fsum(found.medians[0] for found in measured)
+    here = math.fsum(found.medians[1] for found in measured)
+    ratios = [found.ratio for found in measured]
+    return {
+        "spark_seconds": spark,
+        "accelerated_seconds": here,
+        "ratio": spark / here,
+        "geometric_mean": statistics.geometric_mean(ratios),
+        "least": min(ratios),
+    }
+
+
+def _cells(found: Measured) -> tuple[str, ...]:
+    spark, here = found.medians
+    joins = f"{found.joins_here}/{found.joins}"
+    answer = "WRONG" if found.differences else "equal"
+    return str(found.number), f"{spark:.2f}", f"{here:.2f}", f"{found.ratio:.2f}", joins, answer
+
+
+def _summary(measured: Sequence[Measured]) -> str:
+    total = totals(measured)
+    wrong = sum(bool(found.differences) for found in measured)
+    return (
+        f"total: Spark {total['spark_seconds']:.1f} s, here {total['accelerated_seconds']:.1f} s,"
+        f" {total['ratio']:.2f} times faster; geometric mean {total['geometric_mean']:.2f},"
+        f" least {total['least']:.2f}; {len(measured) - wrong} of {len(measured)} answers equal"
+    )
+
+
+def _page(
+    rows: Sequence[Sequence[str]],
+    measured: Sequence[Measured],
+    scale: float,
+    master: str,
+    machine: Mapping[str, Any],
+) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    lines = [
+        "# TPC-H: whole queries, by Spark and accelerated",
+        "",
+        f"`gpujoin bench tpch --sf {scale:g} --master '{master}'` at {machine['revision']}",
+        "",
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory']};",
+        f"Python {machine['python']}, {versions}.",
+        "",
+        "Median seconds from the text of the query to its rows in the driver; both ways take turns in one session.",
+        "*joins here*: joins of Spark's optimized plan that gpujoin runs.",
+        "",
+        "| " + " | ".join(_HEADER) + " |",
+        "|---:|---:|---:|---:|---:|---|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+        _summary(measured),
+        "",
+        "![seconds by query](tpch.svg)",
+        "",
+        "## What ran where",
+        "",
+    ]
+    for found in measured:
+        lines += [f"### Query {found.number}", "", "```", found.explanation, "```", ""]
+    return "\n".join(lines)
+
+
+def _plot(measured: Sequence[Measured], scale: float, folder: Path) -> None:
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError:
+        raise BackendUnavailableError(
+            'the plot needs Matplotlib, which is not installed: pip install "gpujoin[bench]"'
+        ) from None
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "gpujoin"
+    from matplotlib import pyplot as plt
+
+    places = range(len(measured))
+    figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
+    for shift, way, label, color in ((-0.2, 0, "Spark", "#b0b0b0"), (0.2, 1, "gpujoin", "#2a6f97")):
+        heights = [found.medians[way] for found in measured]
+        axes.bar([place + shift for place in places], heights, width=0.4, label=label, color=color)
+    for place, found in zip(places, measured, strict=True):
+        axes.annotate(
+            f"{found.ratio:.1f}×", (place, max(found.medians)), ha="center", va="bottom", fontsize=8
+        )
+    axes.set_xticks(list(places), [str(found.number) for found in measured])
+    axes.set_xlabel("TPC-H query")
+    axes.set_ylabel("seconds")
+    axes.set_title(f"TPC-H scale {scale:g}: seconds from query text to rows")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(folder / "tpch.png", dpi=120)
+    figure.savefig(folder / "tpch.svg", metadata={"Date": None})
+    plt.close(figure)

@@ -1,0 +1,200 @@
+"""Running the TPC-H queries by Spark itself and accelerated, in one session, taking turns."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.cli.bench import answers
+from gpujoin.cli.bench.report import write
+from gpujoin.cli.demo.data import TABLES, tpch_directory
+from gpujoin.cli.demo.runner import parse_settings
+from gpujoin.cli.demo.show import progress
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run.
+
+    Attributes
+    ----------
+    scale : float
+        TPC-H scale factor.
+    queries : tuple of int
+        Numbers of queries.
+    repeats : int
+        Timed runs of each query, each way, after one that is not timed.
+    master : str
+        Spark master.
+    conf : tuple of str
+        Spark settings, ``key=value``.
+    out : pathlib.Path or None
+        Folder for the results.
+    """
+
+    scale: float
+    queries: tuple[int, ...]
+    repeats: int
+    master: str
+    conf: tuple[str, ...]
+    out: Path | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One query.
+
+    Attributes
+    ----------
+    number : int
+        Which.
+    spark, accelerated : tuple of float
+        Seconds from the text to the rows in the driver, of each timed run.
+    joins, joins_here : int
+        Joins of the optimized plan, and how many of them run here.
+    explanation : str
+        As ``explain`` says it.
+    differences : tuple of str
+        What is wrong with the accelerated answer; empty if nothing is.
+    """
+
+    number: int
+    spark: tuple[float, ...]
+    accelerated: tuple[float, ...]
+    joins: int
+    joins_here: int
+    explanation: str
+    differences: tuple[str, ...]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Median seconds of Spark and accelerated."""
+        return statistics.median(self.spark), statistics.median(self.accelerated)
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster than Spark."""
+        spark, accelerated = self.medians
+        return spark / accelerated
+
+
+def run_tpch(request: Request) -> int:
+    """Run, check, time and show the queries.
+
+    Returns
+    -------
+    int
+        0 if every answer is right, 1 if not.
+
+    Raises
+    ------
+    ConfigurationError
+        An argument makes no sense.
+    BackendUnavailableError
+        DuckDB or its TPC-H extension is missing.
+    """
+    settings = parse_settings(request.conf)
+    data = tpch_directory(request.scale)
+    with answers.connect(data) as connection, progress(len(request.queries)) as shown:
+        texts = answers.queries(connection)
+        spark = _session(request.master, settings)
+        try:
+            for table in TABLES:
+                spark.read.parquet(str(data / f"{table}.parquet")).createOrReplaceTempView(table)
+            measured = []
+            for number in request.queries:
+                shown.step(f"query {number}")
+                found = _measure(spark, connection, number, texts[number], request)
+                spark_seconds, seconds = found.medians
+                shown.line(
+                    f"query {number:2}: Spark {spark_seconds:6.2f} s, here {seconds:6.2f} s, {found.ratio:5.2f} x,"
+                    f" joins {found.joins_here}/{found.joins}"
+                    + "".join(f"\n  WRONG: {d}" for d in found.differences)
+                )
+                measured.append(found)
+        finally:
+            spark.stop()
+    print(write(measured, request.scale, request.master, settings, request.out))
+    return 1 if any(found.differences for found in measured) else 0
+
+
+def _session(master: str, settings: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    defaults = {
+        "spark.driver.memory": "4g",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.appName("gpujoin bench").master(master)
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _measure(
+    spark: SparkSession, connection: duckdb.DuckDBPyConnection, number: int, text: str, request: Request
+) -> Measured:
+    import gpujoin
+
+    def native() -> list[Any]:
+        return spark.sql(text).collect()
+
+    def accelerated() -> list[Any]:
+        return gpujoin.accelerate(spark.sql(text)).collect()
+
+    expected, found = native(), accelerated()
+    differences = _differences(connection, number, text, request.scale, expected, found)
+    explanation = gpujoin.explain(gpujoin.accelerate(spark.sql(text)))
+    times: dict[Callable[[], list[Any]], list[float]] = {native: [], accelerated: []}
+    for turn in range(request.repeats):
+        order = list(times) if turn % 2 == 0 else list(times)[::-1]
+        for way in order:
+            start = time.perf_counter()
+            way()
+            times[way].append(time.perf_counter() - start)
+    return Measured(
+        number=number,
+        spark=tuple(times[native]),
+        accelerated=tuple(times[accelerated]),
+        joins=len(explanation.joins),
+        joins_here=sum(join.accelerated for join in explanation.joins),
+        explanation=str(explanation),
+        differences=differences,
+    )
+
+
+def _differences(
+    connection: duckdb.DuckDBPyConnection,
+    number: int,
+    text: str,
+    scale: float,
+    expected: list[Any],
+    found: list[Any],
+) -> tuple[str, ...]:
+    others = {
+        "Spark": (expected, answers.TOLERANCE),
+        "DuckDB": (connection.execute(text).fetchall(), answers.TOLERANCE),
+    }
+    known = answers.published(connection, number, scale)
+    if known is not None:
+        others["the published answer"] = (known, answers.PUBLISHED_TOLERANCE)
+    compared = {
+        name: answers.difference(found, rows, tolerance) for name, (rows, tolerance) in others.items()
+    }
+    return tuple(f"not as {name}: {what}" for name, what in compared.items() if what is not None)
