@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.kernels.devices import RecordingDevice, cuda_device
 from tests.kernels.emulator import EmulatedDevice, EmulatorOptions, why_no_compiler
 from tests.kernels.emulator.device import CACHE_VARIABLE, cache_directory
 
@@ -41,3 +42,12 @@ def make_device(emulator_cache: Path, seed: int) -> MakeDevice:
 def emulated(make_device: MakeDevice) -> EmulatedDevice:
     """An emulated device; its order of threads and blocks comes from the run's seed."""
     return make_device()
+
+
+@pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> RecordingDevice:
+    """The emulated device and, where there is one, the GPU."""
+    if request.param == "cuda":
+        return cuda_device()
+    emulated: EmulatedDevice = request.getfixturevalue("emulated")
+    return emulated

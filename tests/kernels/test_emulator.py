@@ -316,7 +316,7 @@ def test_arrays_keep_to_what_cupy_allows(emulated: EmulatedDevice) -> None:
     xp = emulated.xp
     there, here = emulated.upload(np.arange(5)), np.arange(5)
     with pytest.raises(TypeError, match="upload it first"):
-        there + here  # noqa: B018
+        there + here
     with pytest.raises(TypeError, match="upload it first"):
         xp.concatenate([there, here])
     with pytest.raises(TypeError, match="upload it first"):
@@ -380,3 +380,11 @@ def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert "g++ is not on PATH" in (why_no_compiler() or "")
     finally:
         why_no_compiler.cache_clear()
+
+
+def test_an_array_is_not_both_read_as_const_and_written(device: EmulatedDevice) -> None:
+    array = device.zeros(64, np.int32)
+    kernel = device.kernel(ModuleSpec("copy.cu"), "copy")
+    with pytest.raises(KernelArgumentError, match="both as pointer to const and to be written"):
+        device.launch(kernel, 1, 32, [array[:40], array[39:], np.int64(1)])
+    device.launch(kernel, 1, 32, [array[:32], array[32:], np.int64(32)])

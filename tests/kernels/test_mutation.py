@@ -84,7 +84,9 @@ def test_a_mutant_differs_in_one_line_of_code() -> None:
     everything = list(mutants("case.cu", TEXT))
     assert len(everything) > 20
     for mutant in everything:
-        changed = [i for i, (a, b) in enumerate(zip(original, mutant.text.split("\n"), strict=True)) if a != b]
+        changed = [
+            i for i, (a, b) in enumerate(zip(original, mutant.text.split("\n"), strict=True)) if a != b
+        ]
         assert changed == [mutant.line - 1], mutant
         assert mutant.line > 10, mutant
         assert mutant.function in ("below", "run"), mutant
@@ -103,7 +105,11 @@ def test_the_sample_holds_all_synchronisation_and_does_not_depend_on_what_is_abo
 
 def test_a_mutant_is_tried_by_the_tests_that_launch_its_kernel_or_include_its_header() -> None:
     coverage = Coverage(
-        {"slow": frozenset({("a.cu", "run")}), "quick": frozenset({("a.cu", "run")}), "b": frozenset({("b.cu", "go")})},
+        {
+            "slow": frozenset({("a.cu", "run")}),
+            "quick": frozenset({("a.cu", "run")}),
+            "b": frozenset({("b.cu", "go")}),
+        },
         {"slow": 2.0, "quick": 1.0, "b": 1.5},
     )
     includes = {"a.cu": {"a.cu"}, "b.cu": {"b.cu"}, "h.cuh": {"a.cu", "b.cu"}, "unused.cuh": set()}
@@ -130,7 +136,16 @@ def test_broken_kernels_are_caught_from_end_to_end() -> None:
     reason = why_no_compiler()
     if reason is not None:
         pytest.skip(reason)
-    command = [sys.executable, "scripts/mutate_kernels.py", "--file", "unique.cu", "--per-function", "3", "--workers", "1"]
+    command = [
+        sys.executable,
+        "scripts/mutate_kernels.py",
+        "--file",
+        "unique.cu",
+        "--per-function",
+        "3",
+        "--workers",
+        "1",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| `unique.cu` | 6 |" in done.stdout

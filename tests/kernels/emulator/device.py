@@ -352,8 +352,22 @@ class _Arguments:
         self._cells = (ctypes.c_uint64 * max(1, len(args)))()
         for position, (argument, parameter) in enumerate(zip(args, kernel.parameters, strict=True)):
             self._cells[position] = self._bits(argument, parameter, f"{self._where}: argument {position}")
+        self._refuse_aliases()
         start = ctypes.addressof(self._cells)
         self.array = (ctypes.c_void_p * max(1, len(args)))(*(start + 8 * i for i in range(len(args))))
+
+    def _refuse_aliases(self) -> None:
+        """What is written must not be passed as const as well: a device may read that through a cache of constants."""
+        constant = [extent for extent in self.extents if extent.read_only]
+        for written in (extent for extent in self.extents if not extent.read_only):
+            for read in constant:
+                if (
+                    read.address < written.address + written.bytes
+                    and written.address < read.address + read.bytes
+                ):
+                    raise KernelArgumentError(
+                        f"{self._where}: one array is passed both as pointer to const and to be written."
+                    )
 
     def _bits(self, argument: Argument, parameter: _Parameter, what: str) -> int:
         letter = chr(parameter.letter)
