@@ -24,6 +24,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET_SECONDS = 470.0
 _TAIL = 30
+_KERNEL_TESTS = [
+    "-m",
+    "pytest",
+    "-q",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "gpu and not slow",
+    "tests/kernels",
+]
 
 
 @dataclass(frozen=True)
@@ -108,26 +119,32 @@ def smoke(limit: float) -> Phase:
     return judged("smoke benchmark", status, lines, ratios(details) if details else "did not finish", details)
 
 
-def sanitizer(limit: float) -> Phase:
-    """Every operation under compute-sanitizer, where it is there and takes the device."""
-    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if tool is None:
-        return Phase("memcheck", "skipped", 0.0, "compute-sanitizer is not installed")
-    command = [
-        tool,
-        "--tool",
-        "memcheck",
-        "--error-exitcode",
-        "9",
-        sys.executable,
-        "scripts/gpu_faults.py",
-        "--memcheck",
-    ]
+def memcheck(limit: float) -> Phase:
+    """Every operation of the backend under compute-sanitizer."""
+    return sanitized("memcheck", "memcheck", ["scripts/gpu_faults.py", "--memcheck"], limit)
+
+
+def kernels_memcheck(limit: float) -> Phase:
+    """The tests of the kernels under compute-sanitizer; every array is an allocation of its own there."""
+    return sanitized("memcheck of kernels", "memcheck", _KERNEL_TESTS, limit)
+
+
+def kernels_racecheck(limit: float) -> Phase:
+    """The tests of the kernels under the sanitizer of shared memory."""
+    return sanitized("racecheck of kernels", "racecheck", _KERNEL_TESTS, limit)
+
+
+def sanitized(name: str, tool: str, program: list[str], limit: float) -> Phase:
+    """A Python program under a tool of compute-sanitizer, where that is there and takes the device."""
+    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if found is None:
+        return Phase(name, "skipped", 0.0, "compute-sanitizer is not installed")
+    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, *program]
     status, lines = run(command, limit)
     if status and any("Device not supported" in line for line in lines):
-        return Phase("memcheck", "skipped", 0.0, "compute-sanitizer refuses this device")
-    summary = next((line.strip("= ") for line in reversed(lines) if "ERROR SUMMARY" in line), "no summary")
-    return judged("memcheck", status, lines, summary, None)
+        return Phase(name, "skipped", 0.0, "compute-sanitizer refuses this device")
+    summary = next((line.strip("= ") for line in reversed(lines) if "SUMMARY" in line), "no summary")
+    return judged(name, status, lines, summary, None)
 
 
 def judged(name: str, status: int | None, lines: list[str], summary: str, details: Any) -> Phase:
@@ -215,10 +232,12 @@ def main(arguments: list[str]) -> int:
     phases: list[Phase] = []
     with tempfile.TemporaryDirectory() as work:
         parts: tuple[tuple[Callable[[float], Phase], float], ...] = (
-            (lambda limit: tests(limit, Path(work), arguments), 230),
-            (smoke, 130),
-            (faults, 90),
-            (sanitizer, 90),
+            (lambda limit: tests(limit, Path(work), arguments), 200),
+            (smoke, 110),
+            (faults, 70),
+            (memcheck, 70),
+            (kernels_memcheck, 80),
+            (kernels_racecheck, 80),
         )
         for part, most in parts:
             began = time.monotonic()

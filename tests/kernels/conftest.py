@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,9 +45,10 @@ def emulated(make_device: MakeDevice) -> EmulatedDevice:
 
 
 @pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> RecordingDevice:
+def device(request: pytest.FixtureRequest) -> Iterator[RecordingDevice]:
     """The emulated device and, where there is one, the GPU."""
-    if request.param == "cuda":
-        return cuda_device()
-    emulated: EmulatedDevice = request.getfixturevalue("emulated")
-    return emulated
+    if request.param == "emulated":
+        yield request.getfixturevalue("emulated")
+        return
+    with cuda_device() as device:
+        yield device

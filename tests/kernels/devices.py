@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from gpujoin.launch.device import Argument, Device, Kernel
@@ -15,8 +16,13 @@ class RecordingDevice(Device, Protocol):
     """Names of the kernels launched so far."""
 
 
-def cuda_device() -> RecordingDevice:
-    """The GPU; every launch is waited for, so an error is told by the test that made it."""
+@contextmanager
+def cuda_device() -> Iterator[RecordingDevice]:
+    """The GPU.
+
+    Every launch is waited for, so an error is told by the test that made it, and every array is an allocation of its
+    own: a pool would hide from compute-sanitizer what goes out of bounds.
+    """
     import cupy
 
     from gpujoin.launch.cuda import CudaDevice
@@ -39,4 +45,5 @@ def cuda_device() -> RecordingDevice:
             self.launches.append(kernel.name)
             cupy.cuda.get_current_stream().synchronize()
 
-    return Recording()
+    with cupy.cuda.using_allocator(None):
+        yield Recording()
