@@ -155,9 +155,8 @@ def q14(folder: Path) -> Tree:
     )  # fmt: skip
     joined = lines.join(_table(folder, "part", "p_partkey p_type"), {"l_partkey": "p_partkey"})
     nothing = call(Function.SUBTRACT, REVENUE, REVENUE)
-    return joined.group(
-        promotion=total(when(left("p_type").like("PROMO%"), REVENUE).else_(nothing)), all=total(REVENUE)
-    )
+    promotion = when(left("p_type").like("PROMO%"), REVENUE).else_(nothing)
+    return joined.group(promotion=total(promotion), revenue=total(REVENUE))
 
 
 def q18(folder: Path) -> Tree:

@@ -1,8 +1,8 @@
 """Partial aggregation by hashing, piece by piece, into states that merge exactly.
 
 A *state* is a frame with one row per group: the keys, then the columns of each call's :class:`_State`. Sums of integers
-and decimals are kept in 128 bits. Decimals of many digits are summed in two parts, ``high`` × 10**18 + ``sum``, so that nothing
-overflows before it is asked for.
+and decimals are kept in 128 bits. Decimals of many digits are summed in two parts, ``high`` × 10**18 + ``sum``, so that
+nothing overflows before it is asked for.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_bytes, is_float, is_text, logical
 
 _MOST_BUILD_ROWS = 1 << 16
-"""Polars makes its hash table anew for each piece; beyond this the gather-map engine, which keeps its own, is faster."""
+"""Polars hashes the build side anew for each piece; beyond this the gather-map engine, which does not, is faster."""
 _MOST_MATCHES = 4
 """Build rows of one key: beyond this a piece might grow without bound."""
 

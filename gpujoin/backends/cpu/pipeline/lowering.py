@@ -31,7 +31,7 @@ from gpujoin.backends.cpu.pipeline.columns import (
     within,
 )
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
-from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
+from gpujoin.model.types import MAX_PRECISION, is_bytes, is_float, is_text, is_whole, logical
 
 _CALENDAR: Bounds = (-719162, 2932896)
 """Days of the years 1 to 9999, in which every date has its parts in Polars."""
@@ -176,16 +176,41 @@ def _known(value: Lowered) -> Bounds:
 
 
 def _rescaled(value: Lowered, scale: int) -> Lowered:
-    """Bring an unscaled decimal to a larger scale, in 128 bits where 64 might not do."""
+    """Bring an unscaled decimal to another scale, rounding half up, in 128 bits where 64 might not do."""
     digits = scale - value.dtype.scale
     if digits == 0:
         return value
     if digits < 0:
-        raise NotLowered("rounding")
+        return _rounded(value, 10**-digits)
     factor = 10**digits
     low, high = _known(value)
     bounds = (low * factor, high * factor)
     return _product(value, _integer_literal(factor, pa.decimal128(38, 0)), bounds, value.dtype)
+
+
+def _rounded(value: Lowered, divisor: int) -> Lowered:
+    """Divide unscaled values, halves away from zero."""
+    half = divisor // 2
+    if magnitude(_known(value)) + half > (INT128 if value.wide else INT64)[1]:
+        raise NotLowered("rounding of the largest values")
+    size = _size(value) + _constant(half, wide=value.wide)
+    quotient = size // _constant(divisor, wide=value.wide)
+    low, high = ((abs(b) + half) // divisor * (-1 if b < 0 else 1) for b in _known(value))
+    rounded = pl.when(value.expr < 0).then(quotient * -1).otherwise(quotient)
+    return Lowered(rounded, value.dtype, (low, high), value.wide)
+
+
+def _size(value: Lowered) -> pl.Expr:
+    """Drop the sign; Polars has no such function of 128 bits."""
+    return (
+        pl.when(value.expr < 0).then(value.expr * -1).otherwise(value.expr)
+        if value.wide
+        else value.expr.abs()
+    )
+
+
+def _constant(number: int, *, wide: bool) -> pl.Expr:
+    return _fitted(_integer_literal(number, pa.decimal128(38, 0)), wide=wide)
 
 
 def _product(one: Lowered, two: Lowered, bounds: Bounds, dtype: pa.DataType) -> Lowered:
@@ -329,23 +354,23 @@ def _arithmetic(node: Call, values: list[Lowered]) -> Lowered:
     else:
         scale = one.dtype.scale + two.dtype.scale
     bounds = _simple(node.function, _known(one), _known(two))
-    if scale != dtype.scale:
-        raise NotLowered("rounding")
-    if not within(bounds, limits):
-        raise NotLowered(f"values beyond {dtype}")
+    if not within(bounds, INT128):
+        raise NotLowered("a result beyond 128 bits")
     wide = one.wide or two.wide or not within(bounds, INT64)
-    return Lowered(operate(_fitted(one, wide=wide), _fitted(two, wide=wide)), dtype, bounds, wide)
+    exact = operate(_fitted(one, wide=wide), _fitted(two, wide=wide))
+    held = pa.decimal128(38, scale) if scale <= MAX_PRECISION else pa.decimal256(76, scale)
+    result = _rescaled(Lowered(exact, held, bounds, wide), dtype.scale)
+    if not within(_known(result), limits):
+        raise NotLowered(f"values beyond {dtype}")
+    return Lowered(result.expr, dtype, result.bounds, result.wide)
 
 
 def _divide(node: Call, values: list[Lowered]) -> Lowered:
     one, two = values
     if not is_float(_type(node)) or one.dtype != two.dtype:
         raise NotLowered("division")
-    divisor = node.arguments[1]
-    if isinstance(divisor, Literal):
-        if not divisor.value:
-            raise NotLowered("division by zero")
-        return Lowered(one.expr / two.expr, _type(node))
+    if not node.arguments[1].columns():
+        raise NotLowered("Polars divides by a constant through its reciprocal, which rounds twice")
     if node.mode is EvalMode.ANSI:
         raise NotLowered("division by what may be zero")
     return Lowered(pl.when(two.expr != 0).then(one.expr / two.expr), _type(node))
@@ -362,7 +387,7 @@ def _negate(node: Call, values: list[Lowered]) -> Lowered:
         pat.is_decimal(value.dtype) and magnitude((low, high)) >= 10**34
     ):
         raise NotLowered("a negation that may overflow")
-    return Lowered(-value.expr, _type(node), (-high, -low), value.wide)
+    return Lowered(value.expr * -1, _type(node), (-high, -low), value.wide)
 
 
 def _absolute(node: Call, values: list[Lowered]) -> Lowered:
@@ -375,7 +400,7 @@ def _absolute(node: Call, values: list[Lowered]) -> Lowered:
     largest = magnitude(bounds)
     if largest > limits[1] or (pat.is_decimal(value.dtype) and largest >= 10**34):
         raise NotLowered("an absolute value that may overflow")
-    return Lowered(value.expr.abs(), _type(node), (0, largest), value.wide)
+    return Lowered(_size(value), _type(node), (0, largest), value.wide)
 
 
 # -- casts -------------------------------------------------------------------------------------------------------
@@ -396,10 +421,12 @@ def _cast(value: Lowered, target: pa.DataType) -> Lowered:
     if pat.is_float64(target) and (is_whole(source) or pat.is_float32(source)):
         return Lowered(value.expr.cast(pl.Float64), target)
     if pat.is_float64(target) and pat.is_decimal(source):
-        # Both are exact doubles, so that the division rounds once.
+        # Both are exact doubles, so that the division rounds once. The divisor is made a column, since Polars divides by a
+        # constant through its reciprocal.
         if magnitude(_known(value)) >= _EXACT_DOUBLE or source.scale > _EXACT_POWER:
             raise NotLowered("a decimal that is no exact double")
-        return Lowered(value.expr.cast(pl.Float64) / float(10**source.scale), target)
+        number = value.expr.cast(pl.Float64)
+        return Lowered(number / (number * 0.0 + float(10**source.scale)), target)
     raise NotLowered(f"a cast of {source} to {target}")
 
 

@@ -1,0 +1,204 @@
+"""Partial aggregation: merged as Spark merges, it must give what aggregating a row at a time gives."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.pipeline import run, supports
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
+from gpujoin.model.expressions import EvalMode, left
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import PartialAggregate
+from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
+from gpujoin.testing.trees import Aggregate, Tree, average, count, total
+from tests.expressions.values import VALUES
+
+KINDS = (
+    "bool", "i8", "i16", "i32", "i64", "f32", "f64", "d9_2", "d18_6", "d38_0", "d38_18", "str", "bin", "date", "ts",
+    "ntz",
+)  # fmt: skip
+NUMBERS = ("i8", "i16", "i32", "f32", "f64", "d9_2", "d18_6", "d38_18")
+
+
+def random_table(rng: np.random.Generator, rows: int, groups: int) -> pa.Table:
+    """Group columns, and a column of special values of each kind."""
+    columns = {"g": pa.array(rng.integers(0, groups, rows), pa.int32())}
+    for kind in KINDS:
+        dtype, values = VALUES[kind]
+        columns[kind] = pa.array([values[i] for i in rng.integers(0, len(values), rows)], dtype)
+    return pa.table(columns)
+
+
+def check(tree: Tree, table: pa.Table, context: str, *, pieces: int = 1, **options: Any) -> PipelineMetrics:
+    """Run over a table cut in pieces, and compare with the row loop."""
+    node = tree.relation
+    assert isinstance(node, PartialAggregate)
+    assert supports(node) == ()
+    metrics = PipelineMetrics()
+    step = max(1, -(-table.num_rows // pieces))
+    batches = table.to_batches(max_chunksize=step)
+    out = run(node, {0: batches}, metrics=metrics, options=Options(**options), piece_bytes=1)
+    partial = pa.Table.from_batches(out, node.schema)
+    assert_same_groups(merged(node, partial), aggregated(node, table), context)
+    return metrics
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("key", [None, "g", *KINDS])
+def test_groups_of_every_type(key: str | None, pieces: int, rng: np.random.Generator, seed: int) -> None:
+    table = random_table(rng, 300, 5)
+    keys = () if key is None else (key,)
+    tree = Tree.feed(table.schema).group(
+        *keys, n=count(), some=count(left("i32"), left("str")), positive=count(where=left("i32") > 0),
+        s=total(left("i32")), d=total(left("d9_2"), where=left("bool")),
+    )  # fmt: skip
+    check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("function", [AggregateFunction.MIN, AggregateFunction.MAX])
+def test_extremes(
+    function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
+    table = random_table(rng, 200, 20)
+    tree = Tree.feed(table.schema).group(
+        "g", v=Aggregate(function, (left(kind),)), w=Aggregate(function, (left(kind),), left("bool"))
+    )
+    check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_sums_and_averages(kind: str, pieces: int, rng: np.random.Generator, seed: int) -> None:
+    table = random_table(rng, 200, 20)
+    if kind in ("f32", "f64"):  # sums of the largest floats depend on the order of rows
+        dtype = table.schema.field(kind).type
+        tame = [None if v is None or 1e9 < abs(v) < math.inf else v for v in table[kind].to_pylist()]
+        table = table.set_column(
+            table.schema.get_field_index(kind), kind, pa.array(tame, dtype, from_pandas=False)
+        )
+    tree = Tree.feed(table.schema, mode=EvalMode.LEGACY).group(
+        "g", s=total(left(kind)), a=average(left(kind)), w=total(left(kind), left("bool")),
+        b=average(left(kind), left("bool")),
+    )  # fmt: skip
+    check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+def test_sums_of_no_rows_and_of_nulls() -> None:
+    schema = pa.schema(
+        [("g", pa.int32()), ("i", pa.int64()), ("d", pa.decimal128(30, 3)), ("x", pa.float64())]
+    )
+    calls = {
+        "si": total(left("i")), "sd": total(left("d")), "sx": total(left("x")), "ai": average(left("i")),
+        "ad": average(left("d")), "v": Aggregate(AggregateFunction.STDDEV_POP, (left("x"),)),
+        "m": Aggregate(AggregateFunction.MAX, (left("d"),)), "n": count(left("x")),
+        "f": Aggregate(AggregateFunction.FIRST, (left("d"),)),
+    }  # fmt: skip
+    nulls = pa.table([[1, 1], *[pa.nulls(2, f.type) for f in list(schema)[1:]]], schema=schema)
+    for table in (schema.empty_table(), nulls):
+        whole = Tree.feed(schema).group(**calls)
+        check(whole, table, "no keys")
+        node = whole.relation
+        [row] = pa.Table.from_batches(run(node, {0: table}), node.schema).to_pylist()
+        expected = {
+            "si.sum": None, "sd.sum": 0, "sd.is_empty": True, "sx.sum": None, "ai.sum": 0.0, "ai.count": 0, "ad.sum": 0,
+            "ad.count": 0, "v.n": 0.0, "v.avg": 0.0, "v.m2": 0.0, "m.value": None, "n.count": 0, "f.value": None,
+            "f.is_set": table.num_rows > 0,
+        }  # fmt: skip
+        assert row == expected
+    check(Tree.feed(schema).group("g", **calls), nulls, "nulls")
+    node = Tree.feed(schema).group("g", **calls).relation
+    assert list(run(node, {0: schema.empty_table()})) == []
+
+
+def test_wide_decimal_sums_overflow_as_spark_says() -> None:
+    top, low = Decimal(10**38 - 1), Decimal(1 - 10**38)  # unary minus would round
+    values = [top, top, low, Decimal(1), None]
+    table = pa.table({
+        "g": pa.array([1, 1, 2, 3, 4], pa.int32()),
+        "d": pa.array(values, pa.decimal128(38, 0)),
+    })  # fmt: skip
+    tree = Tree.feed(table.schema).group("g", s=total(left("d")), a=average(left("d")))
+    check(tree, table, "overflow")
+    rows = pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema).to_pylist()
+    found = {row["g"]: (row["s.sum"], row["s.is_empty"], row["a.sum"], row["a.count"]) for row in rows}
+    assert found == {
+        1: (None, False, None, 2), 2: (low, False, low, 1), 3: (Decimal(1), False, Decimal(1), 1), 4: (0, True, 0, 0),
+    }  # fmt: skip
+    # That the parts of a sum overflow does not matter while the whole does not.
+    back = pa.table(
+        {
+            "g": pa.array([1] * 6, pa.int32()),
+            "d": pa.array([top, top, top, low, low, low], pa.decimal128(38, 0)),
+        }
+    )
+    check(tree, back, "in and out", pieces=1)
+
+
+@pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY])
+def test_integer_sums_overflow(mode: EvalMode) -> None:
+    top = (1 << 63) - 1
+    table = pa.table({"g": pa.array([1, 1, 2], pa.int32()), "i": pa.array([top, 3, top], pa.int64())})
+    node = Tree.feed(table.schema, mode=mode).group("g", s=total(left("i"))).relation
+    if mode is EvalMode.ANSI:
+        with pytest.raises(ExpressionEvaluationError, match="the sum overflows int64"):
+            list(run(node, {0: table}))
+        return
+    rows = pa.Table.from_batches(run(node, {0: table}), node.schema).to_pylist()
+    assert {row["g"]: row["s.sum"] for row in rows} == {1: top + 3 - (1 << 64), 2: top}
+
+
+@pytest.mark.parametrize("pieces", [1, 9])
+@pytest.mark.parametrize("function", sorted(CENTRAL_MOMENTS, key=lambda f: f.value))
+def test_central_moments(
+    function: AggregateFunction, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
+    values = [None if i % 11 == 0 else float(v) for i, v in enumerate(rng.normal(1e4, 1.0, 400))]
+    values[5] = math.nan
+    table = pa.table(
+        {"g": pa.array(np.arange(400) % 7, pa.int32()), "x": pa.array(values, from_pandas=False)}
+    )
+    tree = Tree.feed(table.schema).group("g", v=Aggregate(function, (left("x"),)))
+    check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+@pytest.mark.parametrize("ignore_nulls", [False, True])
+@pytest.mark.parametrize("kind", ["i32", "str", "d38_18"])
+def test_first(kind: str, ignore_nulls: bool, pieces: int, rng: np.random.Generator, seed: int) -> None:
+    table = random_table(rng, 100, 6)
+    first = AggregateFunction.FIRST
+    tree = Tree.feed(table.schema).group(
+        "g", a=Aggregate(first, (left(kind),), ignore_nulls=ignore_nulls),
+        b=Aggregate(first, (left(kind),), left("bool"), ignore_nulls=ignore_nulls),
+    )  # fmt: skip
+    check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+def test_distinct_values_are_groups_without_aggregates(rng: np.random.Generator, seed: int) -> None:
+    table = random_table(rng, 300, 4)
+    check(Tree.feed(table.schema).group("g", "f64"), table, f"seed {seed}", pieces=4)
+    check(Tree.feed(table.schema).group("g", "d38_0", "str"), table, f"seed {seed}", pieces=4)
+
+
+def test_many_groups_go_out_early_when_memory_is_short(rng: np.random.Generator, seed: int) -> None:
+    rows = 20_000
+    table = pa.table(
+        {"g": pa.array(rng.integers(0, 5_000, rows)), "i": pa.array(rng.integers(-9, 9, rows), pa.int32())}
+    )
+    tree = Tree.feed(table.schema).group("g", s=total(left("i")), n=count())
+    metrics = check(tree, table, f"seed {seed}", pieces=10, memory_budget=50_000)
+    assert metrics.early_groups > 0
+    assert metrics.groups > 5_000
+    metrics = check(tree, table, f"seed {seed}", pieces=10)
+    assert metrics.early_groups == 0
+    assert metrics.groups <= 5_000
