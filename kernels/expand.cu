@@ -65,6 +65,6 @@ extern "C" __global__ void expand_pairs(const i64* __restrict__ running, u64 row
             probe_row[out] = (i32)row;
             build_row[out] = placed == nullptr ? (i32)place : placed[place];
         }
-        __syncthreads();
+        // What the next tile writes first is not read here, and its first barrier comes before it writes the rest.
     }
 }

@@ -1,11 +1,12 @@
-"""Edges that the mutation check found untested: keys just outside of a range, the last word of a bitmap."""
+"""Edges that the mutation check found untested: ends of ranges, several tiles a block, many slots a thread."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from gpujoin.launch import direct
+from gpujoin.launch import direct, expand
+from gpujoin.launch.matches import Ranges
 from tests.kernels.cases import DTYPES, Side
 from tests.kernels.devices import RecordingDevice
 
@@ -55,3 +56,30 @@ def test_probe_keys_next_to_the_range_match_nothing(device: RecordingDevice, key
     assert device.download(found.row).tolist() == wanted
     marks, _ = direct.build_set(device, build.on(device), keys).test(device, there)
     assert device.download(marks).tolist() == inside(labels)
+
+
+def test_every_slot_is_put_in_order(device: RecordingDevice, rng: np.random.Generator) -> None:
+    """More slots than threads, and in each so many rows that hardly one is in order by itself."""
+    slots, rows_a_slot = 1700, 7
+    codes = rng.permutation(np.repeat(np.arange(slots), rows_a_slot)).astype(np.int64)
+    places = direct.build_many(device, Side(codes).on(device), direct.Range(0, slots)).places
+    wanted = np.argsort(codes, kind="stable").reshape(slots, rows_a_slot)
+    assert (device.download(places.first) == np.arange(slots + 1) * rows_a_slot).all()
+    assert (device.download(places.rows).reshape(slots, rows_a_slot) == wanted).all()
+
+
+def test_tiles_with_more_rows_than_threads(device: RecordingDevice, rng: np.random.Generator) -> None:
+    """Blocks take several tiles, and stage several rows a thread for each."""
+    counts = rng.integers(0, 3, 9 * expand.OUTPUT_TILE)
+    matches = Ranges(
+        device.upload(np.zeros(len(counts), np.int32)),
+        device.upload(counts.astype(np.int32)),
+        int(counts.sum()),
+    )
+    running = expand.running_counts(device, matches)
+    probe, build = expand.pairs(device, matches, running, None, 5, matches.pairs - 9)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    places = np.arange(matches.pairs) - first[rows]
+    assert (device.download(probe) == rows[5:-4]).all()
+    assert (device.download(build) == places[5:-4]).all()

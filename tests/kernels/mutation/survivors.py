@@ -13,19 +13,21 @@ SURVIVORS = Path(__file__).with_name("survivors.toml")
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a mutant may survive. ``operator`` and ``after`` may be empty, for all edits of the line."""
+    """Why a mutant may survive. ``operator``, ``before`` and ``after`` may be empty, which stands for any."""
 
     file: str
     function: str
-    before: str
     reason: str
     operator: str = ""
+    before: str = ""
     after: str = ""
 
     def covers(self, mutant: Mutant) -> bool:
         """Whether it is about this mutant."""
-        same = (self.file, self.function, self.before) == (mutant.file, mutant.function, mutant.before)
-        return same and self.operator in ("", mutant.operator) and self.after in ("", mutant.after)
+        wanted = (self.operator, self.before, self.after)
+        given = (mutant.operator, mutant.before, mutant.after)
+        same = (self.file, self.function) == (mutant.file, mutant.function)
+        return same and all(w in ("", g) for w, g in zip(wanted, given, strict=True))
 
 
 def explanations() -> list[Explanation]:
