@@ -59,6 +59,17 @@ class Compression(Enum):
     ZSTD = "zstd"
 
 
+class AlgorithmChoice(Enum):
+    """How a GPU finds the matches of a key."""
+
+    AUTO = "auto"
+    DIRECT = "direct"
+    UNIQUE = "unique"
+    PARTITIONED = "partitioned"
+    CSR = "csr"
+    CUDF = "cudf"
+
+
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"^\s*(-?[0-9]+)\s*([bkmgt]?)(?:i?b)?\s*$", re.IGNORECASE)
 
@@ -244,6 +255,12 @@ class Options:
         "exchange.compression", Compression.NONE, _one_of(Compression),
         "Compression of exchanged and spilled Arrow buffers: `none`, `lz4`, `zstd` "
         "(Spark compresses its shuffle itself).",
+    )  # fmt: skip
+    gpu_algorithm: AlgorithmChoice = _setting(
+        "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),
+        "How a GPU finds the matches of a key: `direct` (address), `unique` (hash table of unique keys), "
+        "`partitioned` (the same, both sides ordered by hash), `csr` (rows side by side by key), `cudf` (without "
+        "gpujoin's own kernels), or `auto`: by the facts of the keys.",
     )  # fmt: skip
     gpu_concurrent_tasks: int = _setting(
         "gpu.concurrentTasks", 2, _whole(1, 1024), "Tasks of one host on one GPU at a time."

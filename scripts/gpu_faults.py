@@ -17,18 +17,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.config import Options
+from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.engine.tables import join_tables
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.maps import AllNull, OutOfBounds, Repeat, Span
+from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator
@@ -95,8 +97,9 @@ def operations(backend: AnyBackend) -> list[Any]:
     condition: Expression = resolve(CONDITION, PAYLOAD, PAYLOAD)
     out: list[Any] = []
     frame = backend.from_arrow(payload)
-    for _, build_keys, probe_keys in key_tables():
-        build = backend.build(backend.from_arrow(build_keys))
+    automatic = chooser(AlgorithmChoice.AUTO)
+    for choose, (_, build_keys, probe_keys) in product((automatic, None), key_tables()):
+        build = backend.build(backend.from_arrow(build_keys), choose)
         probe = build.probe(backend.from_arrow(probe_keys))
         marks = backend.marks(build.rows)
         probe.mark_build(marks)

@@ -23,7 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import AlgorithmChoice
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.plan.algorithm import chooser
 
 SEED = 20_260_702
 MAX_PAIRS = 1 << 28
@@ -94,7 +96,7 @@ def by_backend(backend: AnyBackend, build_keys: Keys, probe_keys: Keys, total: C
     chosen: list[str] = []
 
     def run() -> Answer:
-        build = backend.build(build_table)
+        build = backend.build(build_table, chooser(AlgorithmChoice.AUTO))
         chosen[:] = [build.algorithm]
         rows = from_build = from_probe = 0
         for part in build.probe(probe_table).slices(MAX_PAIRS):

@@ -23,7 +23,9 @@ from gpujoin.engine.payload import Payload, one_batch
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build
 from gpujoin.model.jointype import Side
+from gpujoin.model.keyfacts import Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
+from gpujoin.plan.algorithm import chooser
 
 _OVERSHOOT = 4
 """A batch may pass its target size this many times over before it is split for long values."""
@@ -70,7 +72,9 @@ class BuiltSide:
         with metrics.timing("build"):
             if layout.spec.keys:
                 codes = layout.codec.codes(rows, layout.build.side)
-                self.build = backend.build(backend.from_arrow(codes))
+                self.build = backend.build(
+                    backend.from_arrow(codes), chooser(options.gpu_algorithm), _wanted(layout)
+                )
                 algorithm = self.build.algorithm
                 metrics.algorithms[algorithm] = metrics.algorithms.get(algorithm, 0) + 1
             self.payload = Payload.of(rows, layout.build.output, backend)
@@ -93,6 +97,12 @@ class BuiltSide:
                 cpu = create(BackendName.CPU, BackendRequest())
                 self._twin = BuiltSide(self.layout, cpu, self.rows, self.options, metrics)
             return self._twin
+
+
+def _wanted(layout: JoinLayout) -> Wanted:
+    """Marks of probe rows are all that a join needs which returns no pairs, tests no pairs and marks no build rows."""
+    pairs = layout.derivation.pairs or layout.condition is not None
+    return Wanted.PAIRS if pairs or layout.derivation.build_rest is not Rest.NOTHING else Wanted.MARKS
 
 
 def _evaluator(layout: JoinLayout, backend: AnyBackend) -> AnyBackend:

@@ -167,7 +167,8 @@ class Morsel:
         """Whether one map suffices, since no probe row has two matches."""
         build, rest = self.built.build, self.layout.derivation.probe_rest
         return (
-            build is not None
+            self.layout.derivation.pairs
+            and build is not None
             and build.unique
             and not (self.deferred is not None and rest is not Rest.NOTHING)
         )

@@ -10,6 +10,8 @@ LAUNCHERS: tuple[str, ...] = (
     "gpujoin.launch.csr",
     "gpujoin.launch.direct",
     "gpujoin.launch.expand",
+    "gpujoin.launch.facts",
+    "gpujoin.launch.rows",
     "gpujoin.launch.unique",
 )
 """Names of the launcher modules, each with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""

@@ -149,12 +149,12 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
     first[1:] = xp.cumsum(counts, dtype=np.int32)
     placed_rows = int(first[-1])
     if placed_rows == 0:
-        return Places(first, device.empty(0, np.int32))
-    if ordered and int(counts.max()) > _ROWS_ORDERED_BY_INSERTION:
-        del counts
-        by_slot = xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
-        return Places(first, by_slot.astype(np.int32))
+        return Places(first, device.empty(0, np.int32), 0)
+    most = int(counts.max())
     del counts
+    if ordered and most > _ROWS_ORDERED_BY_INSERTION:
+        by_slot = xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
+        return Places(first, by_slot.astype(np.int32), most)
     placed = device.empty(placed_rows, np.int32)
     cursor = first[:-1].copy()
     arguments = [slot_of, np.uint64(rows), cursor, placed]
@@ -162,7 +162,7 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
     if ordered:
         arguments = [first, np.uint64(slots), placed]
         device.launch(_kernel(device, "csr_order"), grid_of(device, slots), block, arguments)
-    return Places(first, placed)
+    return Places(first, placed, most)
 
 
 def _module(key_bytes: int) -> ModuleSpec:

@@ -50,10 +50,13 @@ class Places:
         Where each slot's rows start, and where the last ones end.
     rows : int32 array
         Build row at each place.
+    most : int
+        Rows of the fullest slot; 2 stands for any number above 1 where it was not counted.
     """
 
     first: Array
     rows: Array
+    most: int = 2
 
     @property
     def nbytes(self) -> int:

@@ -66,8 +66,17 @@ class HashTable:
         return Found(found, value_of(device, matches))
 
 
-def build(device: Device, keys: KeyCodes) -> HashTable | None:
+def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:
     """Enter every row; ``None`` where a key occurs twice.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    keys : KeyCodes
+        Codes of the build rows.
+    duplicates : bool
+        Whether a key may occur twice, any of its rows standing for it: enough for semi and anti joins.
 
     Raises
     ------
@@ -84,7 +93,9 @@ def build(device: Device, keys: KeyCodes) -> HashTable | None:
         kernel = device.kernel(_module(keys.key_bytes), "unique_insert")
         arguments = [keys.codes, keys.valid, np.uint64(keys.rows), table, np.uint64(slots), duplicate]
         device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, arguments)
-    return None if value_of(device, duplicate) else HashTable(keys.key_bytes, table, slots)
+    if not duplicates and value_of(device, duplicate):
+        return None
+    return HashTable(keys.key_bytes, table, slots)
 
 
 def _module(key_bytes: int) -> ModuleSpec:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 Frame = TypeVar("Frame")
@@ -167,8 +168,22 @@ class Backend(Protocol[Frame, Vector]):
 
     # -- joining -------------------------------------------------------------------------------------------
 
-    def build(self, keys: Frame) -> Build[Frame, Vector]:
-        """Make a key frame searchable. The algorithm is chosen from the facts of the keys."""
+    def build(
+        self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
+    ) -> Build[Frame, Vector]:
+        """Make a key frame searchable. The algorithm is chosen from the facts of the keys.
+
+        Parameters
+        ----------
+        keys : Frame
+            Key codes.
+        choose : callable or None
+            What the planner chooses for given facts; ``None``: the backend's own choice. A backend with one way only
+            need not ask.
+        wanted : Wanted
+            ``MARKS``: of a probe only ``matched`` will be asked for, so the build may hold less, and ``unique`` means
+            nothing.
+        """
         ...
 
     def gather(self, frame: Frame, rows: RowMap) -> Frame:

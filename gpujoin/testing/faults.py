@@ -14,6 +14,7 @@ import pyarrow as pa
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, PairSlice, Probe
 from gpujoin.model.expressions import Expression
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 ALLOCATING = frozenset(
@@ -153,10 +154,12 @@ class FaultyBackend:
         self.check("to_arrow")
         return self.inner.to_arrow(frame, schema)
 
-    def build(self, keys: Any) -> Build[Any, Any]:
+    def build(
+        self, keys: Any, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
+    ) -> Build[Any, Any]:
         """As the inner backend, or a fault."""
         self.check("build", self.inner.frame_rows(keys), lambda: self.inner.frame_bytes(keys))
-        return _FaultyBuild(self.inner.build(keys), self)
+        return _FaultyBuild(self.inner.build(keys, choose, wanted), self)
 
     def gather(self, frame: Any, rows: RowMap) -> Any:
         """As the inner backend, or a fault."""

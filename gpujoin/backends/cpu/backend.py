@@ -14,6 +14,7 @@ from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 MORSEL_ROWS = 1 << 19
@@ -82,8 +83,9 @@ class CpuBackend:
 
     # -- joining -------------------------------------------------------------------------------------------
 
-    def build(self, keys: Frame) -> CpuBuild:
-        """Make a key frame searchable."""
+    def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CpuBuild:
+        """Make a key frame searchable; what a device would choose does not matter here."""
+        del choose, wanted
         return make_build(keys)
 
     @memory_errors

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gpujoin.launch.device import Device
+
 Array: TypeAlias = Any
 """A one-dimensional CuPy or NumPy array."""
 
@@ -29,10 +31,13 @@ class ArrayOps:
         ``cupy`` or ``numpy``.
     stable_argsort : callable
         Ascending order of an int32 or int64 array, equal values in their old order, as int32.
+    kernels : Device or None
+        Where gpujoin's own kernels run; ``None``: nowhere.
     """
 
     xp: Any
     stable_argsort: Callable[[Array], Array]
+    kernels: Device | None = None
 
 
 def positions(ops: ArrayOps, mask: Array) -> Array:

@@ -23,6 +23,7 @@ from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 P = ParamSpec("P")
@@ -60,7 +61,7 @@ class CudfBuild:
 
     @property
     def algorithm(self) -> str:
-        """``direct``, ``sorted``, ``fingerprint`` or ``empty``."""
+        """See :class:`gpujoin.backends.cudf.index.Index`."""
         return self._index.algorithm
 
     @property
@@ -85,7 +86,8 @@ class CudfBackend:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._ops = device_ops()
+        with device.entered():
+            self._ops = device_ops()
 
     @property
     def name(self) -> BackendName:
@@ -129,9 +131,14 @@ class CudfBackend:
         return frame.nbytes
 
     @_on_device
-    def build(self, keys: CudfFrame) -> CudfBuild:
+    def build(
+        self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
+    ) -> CudfBuild:
         """Make a key frame searchable."""
-        return CudfBuild(self.device, Index(self._ops, FrameKeys(self._ops, keys), self.device.entered))
+        codes = FrameKeys(self._ops, keys)
+        return CudfBuild(
+            self.device, Index(self._ops, codes, self.device.entered, choose=choose, wanted=wanted)
+        )
 
     @_on_device
     def gather(self, frame: CudfFrame, rows: RowMap) -> CudfFrame:

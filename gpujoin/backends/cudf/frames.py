@@ -16,6 +16,7 @@ from gpujoin.backends.cudf.device import STREAM
 from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.errors import GpuJoinError
+from gpujoin.launch.cuda import CudaDevice
 
 _T = plc.types.TypeId
 _NUMPY = {
@@ -182,8 +183,8 @@ def column_bytes(column: plc.Column) -> int:
 
 
 def device_ops() -> ArrayOps:
-    """CuPy, with libcudf's radix sort."""
-    return ArrayOps(cupy, _stable_argsort)
+    """CuPy, with libcudf's radix sort and gpujoin's own kernels, on the current device."""
+    return ArrayOps(cupy, _stable_argsort, CudaDevice())
 
 
 def _stable_argsort(values: Array) -> Array:

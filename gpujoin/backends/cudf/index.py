@@ -1,62 +1,28 @@
 """The searchable build side, over key codes: integers that are equal if and only if, or at least if, the keys are.
 
-Every algorithm maps the keys of a row to a *group*, the set of build rows with equal keys, held as a compressed sparse
-row structure: ``rows[first[g] : first[g + 1]]`` in ascending order, or one row a group where keys are unique. Exact
-match counts are then differences of offsets, and pairs are made on demand by expanding a slice of the running count
-(Sioulas et al., "Hardware-conscious hash-joins on GPUs", ICDE 2019, describe such count-then-write output).
-
-cuDF's own joins cannot be used for this: from Python they neither keep a build side nor tell the size of a result
-before allocating it. A later kernel only has to provide another locator.
+A *matcher* finds the build rows of equal codes: by gpujoin's own kernels (:mod:`gpujoin.backends.cudf.kernels`), or by
+array operations alone (:mod:`gpujoin.backends.cudf.grouping`). Rows of equal keys lie side by side in compressed sparse
+row form, in ascending order, or there is at most one. Exact match counts are then differences of offsets, and pairs are
+made on demand by expanding a slice of the running count (Sioulas et al., "Hardware-conscious hash-joins on GPUs", ICDE
+2019, describe such count-then-write output).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from gpujoin.backends.cudf.arrays import (
-    MAX_ROWS,
-    Array,
-    ArrayOps,
-    exclusive_offsets,
-    owners,
-    positions,
-    run_ends,
-    run_starts,
-)
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
+from gpujoin.backends.cudf.grouping import match_by_arrays
+from gpujoin.backends.cudf.kernels import match_by_kernels
 from gpujoin.errors import GpuJoinError
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.matches import Found, Places, Ranges
 from gpujoin.model.backend import PairSlice
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span
-
-SMALL_TABLE_SLOTS = 1 << 24
-"""A direct-address table up to this size (64 MiB) is made however few the rows: about a device's L2 cache."""
-
-SLOTS_PER_ROW = 4
-"""A larger direct-address table may have this many slots for each row: the memory of the codes themselves, twice."""
-
-
-@dataclass(frozen=True)
-class Coded:
-    """Key codes of the rows of a key frame.
-
-    Attributes
-    ----------
-    codes : int32 or int64 array
-        One a row; meaningless where a key is null.
-    valid : bool array or None
-        False where a row matches nothing; ``None``: no such row.
-    """
-
-    codes: Array
-    valid: Array | None
-
-    @property
-    def rows(self) -> int:
-        """Row count."""
-        return int(self.codes.shape[0])
 
 
 class Keys(Protocol):
@@ -72,7 +38,7 @@ class Keys(Protocol):
         """Whether equal codes mean equal keys; otherwise matches are verified."""
         ...
 
-    def coded(self, seed: int) -> Coded:
+    def coded(self, seed: int) -> KeyCodes:
         """Codes of the rows; a seed chooses among hash functions where codes are not exact."""
         ...
 
@@ -84,8 +50,8 @@ class Keys(Protocol):
         ...
 
 
-class Locator(Protocol):
-    """Finds the group of a code."""
+class Matcher(Protocol):
+    """Finds the build rows of a code."""
 
     @property
     def algorithm(self) -> str:
@@ -97,165 +63,18 @@ class Locator(Protocol):
         """Memory held."""
         ...
 
-    def locate(self, ops: ArrayOps, probe: Coded) -> Array:
-        """int32 group of each row, −1 where there is none."""
+    @property
+    def places(self) -> Places | None:
+        """Build rows by code, ascending for each; ``None`` where no code has two."""
         ...
 
+    def match(self, probe: KeyCodes) -> Found | Ranges:
+        """Matches of each probe row: ``Found`` if and only if ``places`` is ``None``."""
+        ...
 
-@dataclass(frozen=True)
-class DirectAddress:
-    """Group = code − low. Groups of absent codes are empty."""
-
-    low: int
-    high: int
-    algorithm: str = "direct"
-    nbytes: int = 0
-
-    def locate(self, ops: ArrayOps, probe: Coded) -> Array:
-        """See :class:`Locator`. Differences of codes outside the range may wrap; they are replaced."""
-        inside = (probe.codes >= self.low) & (probe.codes <= self.high)
-        if probe.valid is not None:
-            inside &= probe.valid
-        return ops.xp.where(inside, probe.codes - self.low, -1).astype(ops.xp.int32)
-
-
-@dataclass(frozen=True)
-class SortedCodes:
-    """Group = rank of the code among the distinct build codes, by binary search."""
-
-    distinct: Array
-    algorithm: str = "sorted"
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return int(self.distinct.nbytes)
-
-    def locate(self, ops: ArrayOps, probe: Coded) -> Array:
-        """See :class:`Locator`."""
-        xp = ops.xp
-        rank = xp.searchsorted(self.distinct, probe.codes).astype(xp.int32)
-        xp.minimum(rank, self.distinct.shape[0] - 1, out=rank)
-        found = self.distinct[rank] == probe.codes
-        if probe.valid is not None:
-            found &= probe.valid
-        return xp.where(found, rank, -1)
-
-
-@dataclass(frozen=True)
-class NoKeys:
-    """No build row matches anything."""
-
-    algorithm: str = "empty"
-    nbytes: int = 0
-
-    def locate(self, ops: ArrayOps, probe: Coded) -> Array:
-        """See :class:`Locator`."""
-        return ops.xp.full(probe.rows, -1, dtype=ops.xp.int32)
-
-
-@dataclass(frozen=True)
-class OneRow:
-    """Groups of at most one row: keys are unique.
-
-    Attributes
-    ----------
-    row : int32 array
-        Row of each group, −1 for an empty one.
-    """
-
-    row: Array
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return int(self.row.nbytes)
-
-    @property
-    def representatives(self) -> Array:
-        """A row of each group."""
-        return self.row
-
-
-@dataclass(frozen=True)
-class ManyRows:
-    """Groups of any number of rows.
-
-    Attributes
-    ----------
-    first : int32 array
-        Where each group starts in ``rows``, and where the last one ends.
-    rows : int32 array
-        Rows by ascending group and row.
-    """
-
-    first: Array
-    rows: Array
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return int(self.first.nbytes + self.rows.nbytes)
-
-    @property
-    def representatives(self) -> Array:
-        """A row of each group; none of them may be empty."""
-        return self.rows[self.first[:-1]]
-
-    def group_of_place(self, ops: ArrayOps) -> Array:
-        """Group of each entry of ``rows``."""
-        return owners(ops, self.first[1:] - self.first[:-1], self.first[:-1], int(self.rows.shape[0]))
-
-
-Groups: TypeAlias = OneRow | ManyRows
-
-
-def group_rows(ops: ArrayOps, built: Coded, *, exact: bool) -> tuple[Locator, Groups]:
-    """Group the rows of a build side by code, by the algorithm that their range and duplicates suggest.
-
-    Parameters
-    ----------
-    exact : bool
-        Whether codes are keys, so that their range means something; hashes are spread all over theirs.
-    """
-    xp = ops.xp
-    if built.valid is None:
-        row_ids, codes = xp.arange(built.rows, dtype=xp.int32), built.codes
-    else:
-        row_ids = positions(ops, built.valid)
-        codes = built.codes[row_ids]
-    if codes.shape[0] == 0:
-        return NoKeys(), OneRow(xp.full(1, -1, dtype=xp.int32))
-    if exact:
-        low, high = int(codes.min()), int(codes.max())
-        if high - low < min(max(SLOTS_PER_ROW * codes.shape[0], SMALL_TABLE_SLOTS), MAX_ROWS):
-            return DirectAddress(low, high), _by_slot(
-                ops, row_ids, (codes - low).astype(xp.int32), high - low + 1
-            )
-    order = ops.stable_argsort(codes)
-    codes, rows = codes[order], row_ids[order]
-    del order
-    starts = run_starts(ops, codes)
-    locator = SortedCodes(codes[starts])
-    if starts.shape[0] == rows.shape[0]:
-        return locator, OneRow(rows)
-    end = xp.full(1, rows.shape[0], dtype=xp.int32)
-    return locator, ManyRows(xp.concatenate([starts, end]), rows)
-
-
-def _by_slot(ops: ArrayOps, row_ids: Array, slots: Array, size: int) -> Groups:
-    """Groups of a direct-address table. Keys are unique if every row finds itself in the slot that it wrote to."""
-    table = ops.xp.full(size, -1, dtype=ops.xp.int32)
-    table[slots] = row_ids
-    if bool((table[slots] == row_ids).all()):
-        return OneRow(table)
-    del table
-    order = ops.stable_argsort(slots)
-    slots = slots[order]
-    starts = run_starts(ops, slots)
-    sizes = ops.xp.zeros(size, dtype=ops.xp.int32)
-    sizes[slots[starts]] = run_ends(ops, starts, slots.shape[0]) - starts
-    return ManyRows(exclusive_offsets(ops, sizes), row_ids[order])
+    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+        """int32 probe and build rows of pairs ``begin … end - 1``, given the running count of the matches."""
+        ...
 
 
 class Entered(Protocol):
@@ -272,13 +91,17 @@ class Index:
     Parameters
     ----------
     ops : ArrayOps
-        The array module.
+        The array module, and the device for kernels if there is one.
     keys : Keys
         The build side's keys; kept only if matches must be verified.
     entered : callable
         Makes the device current for a ``with`` block; every public method of probes uses it.
     seeds : int
         How many hash functions to try before giving up on telling keys apart.
+    choose : callable or None
+        Chooses an algorithm by the facts of the keys; ``None``: array operations alone.
+    wanted : Wanted
+        What will be asked for; ``MARKS`` allows for smaller tables.
 
     Raises
     ------
@@ -286,14 +109,24 @@ class Index:
         If every one of the hash functions gives two different build keys one code.
     """
 
-    def __init__(self, ops: ArrayOps, keys: Keys, entered: Entered, seeds: int = 8) -> None:
+    def __init__(
+        self,
+        ops: ArrayOps,
+        keys: Keys,
+        entered: Entered,
+        seeds: int = 8,
+        choose: Choose | None = None,
+        wanted: Wanted = Wanted.PAIRS,
+    ) -> None:
         self.ops = ops
         self.entered = entered
         self._keys = None if keys.exact else keys
+        if not keys.exact:
+            wanted = Wanted.PAIRS  # which row a hash was found for must be known, to compare its key
         for seed in range(seeds):
             built = keys.coded(seed)
-            self.locator, self.groups = group_rows(ops, built, exact=keys.exact)
             self.seed, self.rows = seed, built.rows
+            self.matcher: Matcher = self._matcher(built, choose, wanted, exact=keys.exact)
             if keys.exact or not self._collision(keys):
                 return
         raise GpuJoinError(
@@ -301,46 +134,64 @@ class Index:
             "join on other columns, or with backend='cpu'"
         )
 
+    def _matcher(self, built: KeyCodes, choose: Choose | None, wanted: Wanted, *, exact: bool) -> Matcher:
+        if choose is not None and self.ops.kernels is not None:
+            found = match_by_kernels(self.ops.kernels, built, choose, wanted, exact=exact)
+            if found is not None:
+                return found
+        return match_by_arrays(self.ops, built, exact=exact)
+
     def _collision(self, keys: Keys) -> bool:
-        groups = self.groups
-        if isinstance(groups, OneRow):
+        places = self.matcher.places
+        if places is None:
             return False
-        others = groups.representatives[groups.group_of_place(self.ops)]
-        return not bool(keys.same(groups.rows, keys, others).all())
+        others = places.rows[places.first[_group_of_place(self.ops, places)]]
+        return not bool(keys.same(places.rows, keys, others).all())
 
     @property
     def unique(self) -> bool:
         """Whether no two build rows have equal keys."""
-        return isinstance(self.groups, OneRow)
+        return self.matcher.places is None
 
     @property
     def algorithm(self) -> str:
-        """``direct``, ``sorted``, ``empty``, or ``fingerprint``: sorted hashes, matches verified."""
-        hashed = self._keys is not None and isinstance(self.locator, SortedCodes)
-        return "fingerprint" if hashed else self.locator.algorithm
+        """That of the matcher; ``fingerprint`` with it says that codes are hashes, and matches verified."""
+        name = self.matcher.algorithm
+        return f"{name} fingerprint" if self._keys is not None and name != "empty" else name
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self.groups.nbytes + self.locator.nbytes + (self._keys.nbytes if self._keys is not None else 0)
+        return self.matcher.nbytes + (self._keys.nbytes if self._keys is not None else 0)
 
     @cached_property
     def group_of_place(self) -> Array:
-        """Group of each entry of ``groups.rows``, kept for further marking."""
-        assert isinstance(self.groups, ManyRows)
-        return self.groups.group_of_place(self.ops)
+        """Group of each place, kept for further marking."""
+        assert self.matcher.places is not None
+        return _group_of_place(self.ops, self.matcher.places)
 
-    def locate(self, keys: Keys) -> Array:
-        """Group of each row of a probe's keys, −1 where there is none."""
+    def match(self, keys: Keys) -> tuple[int, Found | Ranges]:
+        """Row count of a probe's keys, and their matches, verified where codes are not exact."""
         probe = keys.coded(self.seed)
         if probe.rows > MAX_ROWS:
             raise GpuJoinError(f"a probe of {probe.rows} rows is over the {MAX_ROWS} rows of a device column")
-        group = self.locator.locate(self.ops, probe)
-        if self._keys is not None and isinstance(self.locator, SortedCodes):
-            maybe = positions(self.ops, group >= 0)
-            same = keys.same(maybe, self._keys, self.groups.representatives[group[maybe]])
-            group[maybe[~same]] = -1
-        return group
+        found = self.matcher.match(probe)
+        return probe.rows, found if self._keys is None else self._verified(keys, self._keys, found)
+
+    def _verified(self, keys: Keys, build: Keys, found: Found | Ranges) -> Found | Ranges:
+        """The matches whose keys are equal; all build rows of one code have one key."""
+        if isinstance(found, Found):
+            maybe = positions(self.ops, found.row >= 0)
+            wrong = maybe[~keys.same(maybe, build, found.row[maybe])]
+            found.row[wrong] = -1
+            return Found(found.row, found.pairs - int(wrong.shape[0]))
+        places = self.matcher.places
+        assert places is not None
+        maybe = positions(self.ops, found.count > 0)
+        wrong = maybe[~keys.same(maybe, build, places.rows[found.start[maybe]])]
+        lost = int(found.count[wrong].sum(dtype=self.ops.xp.int64))
+        found.count[wrong] = 0
+        return Ranges(found.start, found.count, found.pairs - lost)
 
 
 class IndexProbe:
@@ -348,81 +199,67 @@ class IndexProbe:
 
     def __init__(self, index: Index, keys: Keys) -> None:
         self._index = index
-        ops, groups = index.ops, index.groups
-        xp = ops.xp
-        group = index.locate(keys)
-        self.rows = int(group.shape[0])
-        missing = group < 0
-        there = xp.maximum(group, 0)
-        if isinstance(groups, OneRow):
-            self._row: Array | None = groups.row[there]
-            self._row[missing] = -1
-            self._count: Array = self._row >= 0
-        else:
-            self._row = None
-            self._count = groups.first[there + 1] - groups.first[there]
-            self._count[missing] = 0
-            self._group = group
-        self.pairs = int(self._count.sum(dtype=xp.int64)) if self.rows else 0
+        self.rows, self._found = index.match(keys)
+        self.pairs = self._found.pairs
 
     def matched(self) -> Array:
         """See :class:`gpujoin.model.backend.Probe`."""
         with self._index.entered():
-            return self._count > 0
+            found = self._found
+            return found.row >= 0 if isinstance(found, Found) else found.count > 0
 
     def lookup(self) -> Indices:
         """See :class:`gpujoin.model.backend.Probe`."""
-        if self._row is None:
+        if not isinstance(self._found, Found):
             raise GpuJoinError("a lookup needs a build side with unique keys; this one has duplicates")
-        return Indices(self._row, self.rows, OutOfBounds.NULLIFY)
+        return Indices(self._found.row, self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """See :class:`gpujoin.model.backend.Probe`. The device is current only while a slice is being made."""
         if self.pairs == 0:
             return
-        with self._index.entered():
-            whole = None if self._row is None else self._unique_pairs(self._row)
-            xp = self._index.ops.xp
-            running = xp.cumsum(self._count, dtype=xp.int64) if whole is None else None
+        index, found = self._index, self._found
+        if isinstance(found, Found):
+            with index.entered():
+                whole = self._unique_pairs(found.row)
+            for start in range(0, self.pairs, max_pairs):
+                with index.entered():
+                    part = _cut(whole, start, min(self.pairs, start + max_pairs))
+                yield part
+            return
+        with index.entered():
+            running = index.ops.xp.cumsum(found.count, dtype=index.ops.xp.int64)
         for start in range(0, self.pairs, max_pairs):
             end = min(self.pairs, start + max_pairs)
-            with self._index.entered():
-                part = self._expand(running, start, end) if whole is None else _cut(whole, start, end)
-            yield part
+            with index.entered():
+                probe, build = index.matcher.expand(found, running, start, end)
+            yield PairSlice(Indices(probe, end - start), Indices(build, end - start))
 
     def _unique_pairs(self, row: Array) -> tuple[Array | None, Array]:
         """Probe rows (``None``: all) and build rows of all pairs."""
         if self.pairs == self.rows:
             return None, row
-        probe = positions(self._index.ops, self._count)
+        probe = positions(self._index.ops, row >= 0)
         return probe, row[probe]
-
-    def _expand(self, running: Array, start: int, end: int) -> PairSlice:
-        """Pairs ``start … end - 1``, given the running count of pairs up to and with each probe row."""
-        ops, groups = self._index.ops, self._index.groups
-        xp = ops.xp
-        assert isinstance(groups, ManyRows)
-        ends = xp.searchsorted(running, xp.asarray([start, end - 1], dtype=xp.int64), side="right")
-        low, high = int(ends[0]), int(ends[1]) + 1
-        counts = self._count[low:high]
-        starts = running[low:high] - counts - start
-        owner = owners(ops, counts, starts, end - start)
-        within = xp.arange(end - start, dtype=xp.int64) - starts[owner]
-        place = groups.first[self._group[low:high][owner]] + within
-        probe = owner + xp.int32(low)
-        return PairSlice(Indices(probe, end - start), Indices(groups.rows[place], end - start))
 
     def mark_build(self, marks: Array) -> None:
         """See :class:`gpujoin.model.backend.Probe`. Threads may mark at once: all write the same value."""
-        index = self._index
+        index, found = self._index, self._found
         with index.entered():
-            if self._row is not None:
-                marks[self._row[self._row >= 0]] = True
+            if isinstance(found, Found):
+                marks[found.row[found.row >= 0]] = True
                 return
-            assert isinstance(index.groups, ManyRows)
-            hit = index.ops.xp.zeros(index.groups.first.shape[0] - 1, dtype=bool)
-            hit[self._group[self._group >= 0]] = True
-            marks[index.groups.rows[hit[index.group_of_place]]] = True
+            places = index.matcher.places
+            assert places is not None
+            of_place = index.group_of_place
+            hit = index.ops.xp.zeros(places.first.shape[0] - 1, dtype=bool)
+            hit[of_place[found.start[found.count > 0]]] = True
+            marks[places.rows[hit[of_place]]] = True
+
+
+def _group_of_place(ops: ArrayOps, places: Places) -> Array:
+    first = places.first
+    return owners(ops, first[1:] - first[:-1], first[:-1], int(places.rows.shape[0]))
 
 
 def _cut(pairs: tuple[Array | None, Array], start: int, end: int) -> PairSlice:

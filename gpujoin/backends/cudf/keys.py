@@ -11,7 +11,7 @@ import pylibcudf as plc
 from gpujoin.backends.cudf.arrays import Array, ArrayOps, pack
 from gpujoin.backends.cudf.device import STREAM
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, validity
-from gpujoin.backends.cudf.index import Coded
+from gpujoin.launch.keys import KeyCodes
 
 _T = plc.types.TypeId
 _SEED_STEP = 0x9E3779B9
@@ -51,16 +51,16 @@ class FrameKeys:
             valid = valid & mask
         return valid
 
-    def coded(self, seed: int) -> Coded:
+    def coded(self, seed: int) -> KeyCodes:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
         columns = self.frame.table.columns()
         if not self.exact:
             hashes = plc.hashing.xxhash_64(self.frame.table, seed * _SEED_STEP, stream=STREAM)
-            return Coded(as_array(hashes).view(cupy.int64), self._valid)
+            return KeyCodes(as_array(hashes).view(cupy.int64), self._valid)
         if len(columns) == 1:
-            return Coded(as_array(columns[0]), self._valid)
+            return KeyCodes(as_array(columns[0]), self._valid)
         high, low = (as_array(column) for column in columns)
-        return Coded(pack(self.ops, high, low), self._valid)
+        return KeyCodes(pack(self.ops, high, low), self._valid)
 
     def same(self, rows: Array, other: FrameKeys, other_rows: Array) -> Array:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""

@@ -17,13 +17,16 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
-from gpujoin.backends.cudf.index import Coded, Index, IndexProbe
+from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.offers import can_evaluate
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.values import Value, in_words
+from gpujoin.launch.device import Device
+from gpujoin.launch.keys import KeyCodes
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.types import logical
 from gpujoin.testing.cells import cells
@@ -40,6 +43,20 @@ def _stable_argsort(values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
 
 
 HOST = ArrayOps(np, _stable_argsort)
+
+
+def emulated_ops(device: Device) -> ArrayOps:
+    """The arrays of an emulated device, on which gpujoin's own kernels run."""
+
+    def order(values: Any) -> Any:
+        return device.xp.argsort(values, kind="stable").astype(np.int32)
+
+    return ArrayOps(device.xp, order, device)
+
+
+def on_host(array: Any) -> npt.NDArray[Any]:
+    """An array of either kind as NumPy's own."""
+    return np.asarray(array).view(np.ndarray)
 
 
 def device_arrays() -> ArrayOps:
@@ -100,16 +117,16 @@ class HostKeys:
         valid = np.array([None not in row for row in self.rows], dtype=bool)
         return None if valid.all() else valid
 
-    def coded(self, seed: int) -> Coded:
+    def coded(self, seed: int) -> KeyCodes:
         if not self.exact:
             return self._given(np.array([self._hash(row, seed) for row in self.rows], dtype=np.int64))
         if len(self._columns) == 1:
             return self._given(self._columns[0])
         return self._given(pack(HOST, *self._columns))
 
-    def _given(self, codes: npt.NDArray[Any]) -> Coded:
+    def _given(self, codes: npt.NDArray[Any]) -> KeyCodes:
         valid = None if self._valid is None else self.ops.xp.asarray(self._valid)
-        return Coded(self.ops.xp.asarray(codes), valid)
+        return KeyCodes(self.ops.xp.asarray(codes), valid)
 
     def _hash(self, row: tuple[Any, ...], seed: int) -> int:
         if seed < self.colliding_seeds:
@@ -223,6 +240,7 @@ def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
 class HostBuild:
     index: Index
     bits: int
+    ops: ArrayOps
 
     @property
     def rows(self) -> int:
@@ -241,7 +259,7 @@ class HostBuild:
         return self.index.nbytes
 
     def probe(self, keys: pa.Table) -> IndexProbe:
-        return IndexProbe(self.index, HostKeys(keys, self.bits))
+        return IndexProbe(self.index, HostKeys(keys, self.bits, ops=self.ops))
 
 
 @dataclass
@@ -253,6 +271,7 @@ class HostBackend:
     threads: int = 1
     name: BackendName = BackendName.GPU
     evaluated: list[str] = field(default_factory=list)
+    ops: ArrayOps = HOST
 
     def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002
         return storage_type(type) is not None
@@ -281,11 +300,12 @@ class HostBackend:
     def frame_bytes(self, frame: pa.Table) -> int:
         return int(frame.nbytes)
 
-    def build(self, keys: pa.Table) -> HostBuild:
-        return HostBuild(Index(HOST, HostKeys(keys, self.bits), entered), self.bits)
+    def build(self, keys: pa.Table, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> HostBuild:
+        codes = HostKeys(keys, self.bits, ops=self.ops)
+        return HostBuild(Index(self.ops, codes, entered, choose=choose, wanted=wanted), self.bits, self.ops)
 
     def gather(self, frame: pa.Table, rows: RowMap) -> pa.Table:
-        indices = rowmaps.gather_indices(HOST, rows)
+        indices = on_host(rowmaps.gather_indices(self.ops, rows))
         assert indices.size == 0 or (indices[indices < 0] == rowmaps.OUT_OF_BOUNDS).all()
         if not frame.num_columns:
             return pa.table({"rows": pa.nulls(rows.length)}).select([])
@@ -298,28 +318,30 @@ class HostBackend:
 
     def evaluate(self, condition: Expression, left: pa.Table, right: pa.Table, length: int) -> Any:
         self.evaluated.append(str(condition))
-        return Evaluator(np, HostSource({Side.LEFT: left, Side.RIGHT: right})).mask(condition, length)
+        return self.ops.xp.asarray(
+            Evaluator(np, HostSource({Side.LEFT: left, Side.RIGHT: right})).mask(condition, length)
+        )
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
-        return rowmaps.filtered(HOST, rows, mask)
+        return rowmaps.filtered(self.ops, rows, mask)
 
     def selection(self, mask: Any, value: bool) -> RowMap:
-        return rowmaps.selected(HOST, mask, value)
+        return rowmaps.selected(self.ops, mask, value)
 
     def marks(self, length: int) -> Any:
-        return np.zeros(length, dtype=bool)
+        return self.ops.xp.zeros(length, dtype=bool)
 
     def mark(self, marks: Any, rows: RowMap) -> None:
-        rowmaps.set_marks(HOST, marks, rows)
+        rowmaps.set_marks(self.ops, marks, rows)
 
     def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
-        return np.asarray(rowmaps.indices(HOST, rows), dtype=np.int64)
+        return on_host(rowmaps.indices(self.ops, rows)).astype(np.int64)
 
     def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
-        return Indices(indices.astype(np.int32), len(indices), out_of_bounds)
+        return Indices(self.ops.xp.asarray(indices.astype(np.int32)), len(indices), out_of_bounds)
 
     def mask_to_host(self, mask: Any) -> npt.NDArray[np.bool_]:
-        return np.asarray(mask, dtype=bool)
+        return on_host(mask).astype(bool)
 
     def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Any:
-        return np.array(mask)
+        return self.ops.xp.array(mask)

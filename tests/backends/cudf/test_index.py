@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpujoin.backends.cudf import index as module
+from gpujoin.backends.cudf import grouping as module
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import exclusive_offsets, owners
 from gpujoin.backends.cudf.index import Index, IndexProbe
@@ -97,49 +97,55 @@ def check(build: pa.Table, probe: pa.Table, *, bits: int = 63, algorithm: str | 
 @pytest.mark.parametrize(
     ("build", "algorithm"),
     [
-        (list(range(100)), "direct"),
-        (list(range(-50, 50))[::-1], "direct"),
-        ([5] * 40 + [7, 9, 9], "direct"),
-        ([i % 7 for i in range(60)], "direct"),
-        ([None, 3, None, 3, 4], "direct"),
+        (list(range(100)), "cudf direct"),
+        (list(range(-50, 50))[::-1], "cudf direct"),
+        ([5] * 40 + [7, 9, 9], "cudf direct"),
+        ([i % 7 for i in range(60)], "cudf direct"),
+        ([None, 3, None, 3, 4], "cudf direct"),
         ([None] * 5, "empty"),
         ([], "empty"),
-        ([-(1 << 31), (1 << 31) - 1, 0], "sorted"),
-        ([-(1 << 31), (1 << 31) - 1, 0, -(1 << 31), None, 0], "sorted"),
-        ([i * 40_000_000 for i in range(-50, 50)], "sorted"),
-        ([(i % 13) * 100_000_000 for i in range(90)], "sorted"),
-        ([(1 << 31) - 1], "direct"),
-        ([-(1 << 31), -(1 << 31)], "direct"),
+        ([-(1 << 31), (1 << 31) - 1, 0], "cudf sorted"),
+        ([-(1 << 31), (1 << 31) - 1, 0, -(1 << 31), None, 0], "cudf sorted"),
+        ([i * 40_000_000 for i in range(-50, 50)], "cudf sorted"),
+        ([(i % 13) * 100_000_000 for i in range(90)], "cudf sorted"),
+        ([(1 << 31) - 1], "cudf direct"),
+        ([-(1 << 31), -(1 << 31)], "cudf direct"),
     ],
     ids=lambda value: str(value)[:24],
 )
 def test_single_integer(build: list[int | None], algorithm: str, dtype: pa.DataType) -> None:
     probe = [*build, *build, -(1 << 31), (1 << 31) - 1, 0, 1, 3, 5, 6, 9, None, -51, 100]
     built = table((build, dtype))
-    check(built, table((probe, dtype)), algorithm="sorted" if algorithm == "sorted" else algorithm)
+    check(built, table((probe, dtype)), algorithm=algorithm)
     check(built, table(([], dtype)))
 
 
 def test_extremes_of_int64() -> None:
     low, high = -(1 << 63), (1 << 63) - 1
-    check(table(([low, high, 0, None], I64)), table(([high, low, low, None, 1, -1], I64)), algorithm="sorted")
-    check(table(([high, high - 1], I64)), table(([high, low, low + 1, 0], I64)), algorithm="direct")
     check(
-        table(([low, low + 2, low], I64)), table(([high, low, low + 1, low + 2, 0], I64)), algorithm="direct"
+        table(([low, high, 0, None], I64)),
+        table(([high, low, low, None, 1, -1], I64)),
+        algorithm="cudf sorted",
+    )
+    check(table(([high, high - 1], I64)), table(([high, low, low + 1, 0], I64)), algorithm="cudf direct")
+    check(
+        table(([low, low + 2, low], I64)),
+        table(([high, low, low + 1, low + 2, 0], I64)),
+        algorithm="cudf direct",
     )
 
 
 def test_a_large_range_is_not_addressed_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SMALL_TABLE_SLOTS", 8)
-    check(table((list(range(0, 40, 4)), I64)), table((list(range(50)), I64)), algorithm="direct")
-    check(table((list(range(0, 50, 5)), I64)), table((list(range(50)), I64)), algorithm="sorted")
+    check(table((list(range(0, 40, 4)), I64)), table((list(range(50)), I64)), algorithm="cudf direct")
+    check(table((list(range(0, 50, 5)), I64)), table((list(range(50)), I64)), algorithm="cudf sorted")
 
 
 def test_two_int32_columns_are_one_code() -> None:
     a = [1, -1, 0, 0, -1, None, 1, 2**31 - 1, -(2**31)]
     b = [-1, 1, 0, -1, -1, 1, None, -(2**31), 2**31 - 1]
     found = check(table((a, I32), (b, I32)), table((a[::-1] + b, I32), (b[::-1] + a, I32)))
-    assert found.algorithm in ("direct", "sorted")
+    assert found.algorithm in ("cudf direct", "cudf sorted")
 
 
 @pytest.mark.parametrize("bits", [63, 5, 2])
@@ -159,14 +165,14 @@ def test_other_keys_are_verified(
         return table(*made)
 
     if bits == 63:
-        check(side(200, 6), side(300, 8), algorithm="fingerprint")
+        check(side(200, 6), side(300, 8), algorithm="cudf sorted fingerprint")
         check(side(0, 6), side(30, 8), algorithm="empty")
         return
     one = side(1, 1)
     while any(c.null_count for c in one.columns):
         one = side(1, 1)
-    check(pa.concat_tables([one, one]), side(300, 8), bits=bits, algorithm="fingerprint")
-    check(one, side(300, 8), bits=bits, algorithm="fingerprint")
+    check(pa.concat_tables([one, one]), side(300, 8), bits=bits, algorithm="cudf sorted fingerprint")
+    check(one, side(300, 8), bits=bits, algorithm="cudf sorted fingerprint")
     wide = table(
         *[
             (list(range(64)) if not pa.types.is_large_binary(t) else [str(i).encode() for i in range(64)], t)

@@ -1,0 +1,228 @@
+"""Finding matches with array operations alone: what libcudf and CuPy offer, without kernels of gpujoin's own.
+
+Every algorithm maps the keys of a row to a *group*, the set of build rows with equal keys, held as
+:class:`~gpujoin.launch.matches.Places`, or one row a group where keys are unique.
+
+cuDF's own joins cannot be used for this: from Python they neither keep a build side nor tell the size of a result
+before allocating it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from gpujoin.backends.cudf.arrays import (
+    MAX_ROWS,
+    Array,
+    ArrayOps,
+    exclusive_offsets,
+    owners,
+    positions,
+    run_ends,
+    run_starts,
+)
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.matches import Found, Places, Ranges
+
+SMALL_TABLE_SLOTS = 1 << 24
+"""A direct-address table up to this size (64 MiB) is made however few the rows: about a device's L2 cache."""
+
+SLOTS_PER_ROW = 4
+"""A larger direct-address table may have this many slots for each row: the memory of the codes themselves, twice."""
+
+
+class Locator(Protocol):
+    """Finds the group of a code."""
+
+    @property
+    def algorithm(self) -> str:
+        """Its name, for metrics and explanations."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        ...
+
+    def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
+        """int32 group of each row, −1 where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class DirectAddress:
+    """Group = code − low. Groups of absent codes are empty."""
+
+    low: int
+    high: int
+    algorithm: str = "cudf direct"
+    nbytes: int = 0
+
+    def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
+        """See :class:`Locator`. Differences of codes outside the range may wrap; they are replaced."""
+        inside = (probe.codes >= self.low) & (probe.codes <= self.high)
+        if probe.valid is not None:
+            inside &= probe.valid
+        return ops.xp.where(inside, probe.codes - self.low, -1).astype(ops.xp.int32)
+
+
+@dataclass(frozen=True)
+class SortedCodes:
+    """Group = rank of the code among the distinct build codes, by binary search."""
+
+    distinct: Array
+    algorithm: str = "cudf sorted"
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.distinct.nbytes)
+
+    def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
+        """See :class:`Locator`."""
+        xp = ops.xp
+        rank = xp.searchsorted(self.distinct, probe.codes).astype(xp.int32)
+        xp.minimum(rank, self.distinct.shape[0] - 1, out=rank)
+        found = self.distinct[rank] == probe.codes
+        if probe.valid is not None:
+            found &= probe.valid
+        return xp.where(found, rank, -1)
+
+
+@dataclass(frozen=True)
+class NoKeys:
+    """No build row matches anything."""
+
+    algorithm: str = "empty"
+    nbytes: int = 0
+
+    def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
+        """See :class:`Locator`."""
+        return ops.xp.full(probe.rows, -1, dtype=ops.xp.int32)
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """Groups of at most one row: keys are unique.
+
+    Attributes
+    ----------
+    row : int32 array
+        Row of each group, −1 for an empty one.
+    """
+
+    row: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.row.nbytes)
+
+
+Groups: TypeAlias = OneRow | Places
+
+
+def group_rows(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> tuple[Locator, Groups]:
+    """Group the rows of a build side by code, by the algorithm that their range and duplicates suggest.
+
+    Parameters
+    ----------
+    exact : bool
+        Whether codes are keys, so that their range means something; hashes are spread all over theirs.
+    """
+    xp = ops.xp
+    if built.valid is None:
+        row_ids, codes = xp.arange(built.rows, dtype=xp.int32), built.codes
+    else:
+        row_ids = positions(ops, built.valid)
+        codes = built.codes[row_ids]
+    if codes.shape[0] == 0:
+        return NoKeys(), OneRow(xp.full(1, -1, dtype=xp.int32))
+    if exact:
+        low, high = int(codes.min()), int(codes.max())
+        if high - low < min(max(SLOTS_PER_ROW * codes.shape[0], SMALL_TABLE_SLOTS), MAX_ROWS):
+            return DirectAddress(low, high), _by_slot(
+                ops, row_ids, (codes - low).astype(xp.int32), high - low + 1
+            )
+    order = ops.stable_argsort(codes)
+    codes, rows = codes[order], row_ids[order]
+    del order
+    starts = run_starts(ops, codes)
+    locator = SortedCodes(codes[starts])
+    if starts.shape[0] == rows.shape[0]:
+        return locator, OneRow(rows)
+    end = xp.full(1, rows.shape[0], dtype=xp.int32)
+    return locator, Places(xp.concatenate([starts, end]), rows)
+
+
+def _by_slot(ops: ArrayOps, row_ids: Array, slots: Array, size: int) -> Groups:
+    """Groups of a direct-address table. Keys are unique if every row finds itself in the slot that it wrote to."""
+    table = ops.xp.full(size, -1, dtype=ops.xp.int32)
+    table[slots] = row_ids
+    if bool((table[slots] == row_ids).all()):
+        return OneRow(table)
+    del table
+    order = ops.stable_argsort(slots)
+    slots = slots[order]
+    starts = run_starts(ops, slots)
+    sizes = ops.xp.zeros(size, dtype=ops.xp.int32)
+    sizes[slots[starts]] = run_ends(ops, starts, slots.shape[0]) - starts
+    return Places(exclusive_offsets(ops, sizes), row_ids[order])
+
+
+@dataclass(frozen=True)
+class ArrayMatcher:
+    """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+
+    ops: ArrayOps
+    locator: Locator
+    groups: Groups
+
+    @property
+    def algorithm(self) -> str:
+        """``cudf direct``, ``cudf sorted`` or ``empty``."""
+        return self.locator.algorithm
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.groups.nbytes + self.locator.nbytes
+
+    @property
+    def places(self) -> Places | None:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        return self.groups if isinstance(self.groups, Places) else None
+
+    def match(self, probe: KeyCodes) -> Found | Ranges:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        xp = self.ops.xp
+        group = self.locator.locate(self.ops, probe)
+        missing = group < 0
+        there = xp.maximum(group, 0)
+        if isinstance(self.groups, OneRow):
+            row = self.groups.row[there]
+            row[missing] = -1
+            return Found(row, int((row >= 0).sum()))
+        start = self.groups.first[there]
+        count = self.groups.first[there + 1] - start
+        count[missing] = 0
+        return Ranges(start, count, int(count.sum(dtype=xp.int64)))
+
+    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        xp = self.ops.xp
+        assert isinstance(self.groups, Places)
+        ends = xp.searchsorted(running, xp.asarray([begin, end - 1], dtype=xp.int64), side="right")
+        low, high = int(ends[0]), int(ends[1]) + 1
+        counts = found.count[low:high]
+        starts = running[low:high] - counts - begin
+        owner = owners(self.ops, counts, starts, end - begin)
+        within = xp.arange(end - begin, dtype=xp.int64) - starts[owner]
+        place = found.start[low:high][owner] + within
+        return owner + xp.int32(low), self.groups.rows[place]
+
+
+def match_by_arrays(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> ArrayMatcher:
+    """Make key codes searchable; see :func:`group_rows`."""
+    return ArrayMatcher(ops, *group_rows(ops, built, exact=exact))

@@ -1,0 +1,227 @@
+"""Finding matches with gpujoin's own kernels, by the algorithm that the planner chooses from the facts of the keys."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpujoin.errors import KernelCompileError
+from gpujoin.launch import csr, direct, expand, facts, unique
+from gpujoin.launch.device import Array, Device
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.model.keyfacts import Algorithm, Choose, KeyFacts, Wanted
+
+_logger = logging.getLogger("gpujoin")
+
+
+class UniqueTable(Protocol):
+    """A table of at most one row a key."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        ...
+
+    def probe(self, device: Device, probe: KeyCodes) -> Found:
+        """The build row of each probe row."""
+        ...
+
+
+class ManyTable(Protocol):
+    """A table of any number of rows a key."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        ...
+
+    @property
+    def places(self) -> Places:
+        """Build rows by key."""
+        ...
+
+    def probe(self, device: Device, probe: KeyCodes) -> Ranges:
+        """First place and number of the build rows of each probe row."""
+        ...
+
+
+@dataclass(frozen=True)
+class UniqueMatcher:
+    """At most one build row a key; see :class:`gpujoin.backends.cudf.index.Matcher`."""
+
+    device: Device
+    table: UniqueTable
+    algorithm: str
+    places: None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.table.nbytes
+
+    def match(self, probe: KeyCodes) -> Found:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        return self.table.probe(self.device, probe)
+
+    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+        """There are no ranges to expand."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ManyMatcher:
+    """Any number of build rows a key; see :class:`gpujoin.backends.cudf.index.Matcher`."""
+
+    device: Device
+    table: ManyTable
+    algorithm: str
+
+    @property
+    def places(self) -> Places:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        return self.table.places
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.table.nbytes
+
+    def match(self, probe: KeyCodes) -> Ranges:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        return self.table.probe(self.device, probe)
+
+    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        return expand.pairs(self.device, found, running, self.places.rows, begin, end - begin)
+
+
+@dataclass(frozen=True)
+class MarksMatcher:
+    """A set of keys: tells which probe rows have a match, by row 0 in place of the row they match."""
+
+    device: Device
+    table: direct.KeySet
+    algorithm: str
+    places: None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.table.nbytes
+
+    def match(self, probe: KeyCodes) -> Found:
+        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+        marks, matches = self.table.test(self.device, probe)
+        return Found(marks.astype(self.device.xp.int32) - self.device.xp.int32(1), matches)
+
+    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+        """There are no ranges to expand."""
+        raise NotImplementedError
+
+
+KernelMatcher = UniqueMatcher | ManyMatcher | MarksMatcher
+
+
+def match_by_kernels(
+    device: Device, built: KeyCodes, choose: Choose, wanted: Wanted, *, exact: bool
+) -> KernelMatcher | None:
+    """Make key codes searchable by the algorithm chosen for them.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    built : KeyCodes
+        Codes of the build rows.
+    choose : callable
+        The planner's choice.
+    wanted : Wanted
+        ``MARKS``: rows of equal keys need not be told apart.
+    exact : bool
+        Whether the range of the codes means anything.
+
+    Returns
+    -------
+    KernelMatcher or None
+        ``None``: the choice is to use no kernels, or one does not compile, which is logged.
+    """
+    try:
+        found = key_facts(device, built, exact=exact)
+        choice = choose(found)
+        _logger.debug("join by %s: %s", choice.algorithm.value, choice.reason)
+        if choice.algorithm is Algorithm.CUDF or found.keys == 0:
+            return None
+        return _matcher(device, built, choice.algorithm, found, wanted)
+    except KernelCompileError as problem:
+        _logger.warning("a kernel does not compile, so cuDF joins instead: %s", problem)
+        return None
+
+
+def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
+    """Facts of build keys: one pass over them, and a sample."""
+    column = facts.column_facts(device, built)
+    sample = facts.sample_facts(device, built, facts.sampled(device, built))
+    return KeyFacts(
+        rows=column.rows,
+        keys=column.keys,
+        key_bytes=built.key_bytes,
+        low=column.low if exact else None,
+        high=column.high if exact else None,
+        rows_per_key=sample.rows_per_key,
+        heaviest=sample.heaviest,
+        l2_bytes=device.properties.l2_bytes,
+    )
+
+
+def _matcher(
+    device: Device, built: KeyCodes, algorithm: Algorithm, found: KeyFacts, wanted: Wanted
+) -> KernelMatcher:
+    if algorithm is Algorithm.DIRECT:
+        assert found.low is not None
+        assert found.slots is not None
+        return _by_address(device, built, direct.Range(found.low, found.slots), wanted)
+    if algorithm in (Algorithm.UNIQUE, Algorithm.PARTITIONED):
+        table = unique.build(device, built, duplicates=wanted is Wanted.MARKS)
+        if table is not None:
+            return UniqueMatcher(device, table, Algorithm.UNIQUE.value)
+    return _distinguished(device, csr.build(device, built), Algorithm.CSR)
+
+
+def _by_address(device: Device, built: KeyCodes, keys: direct.Range, wanted: Wanted) -> KernelMatcher:
+    name = Algorithm.DIRECT.value
+    if wanted is Wanted.MARKS:
+        return MarksMatcher(device, direct.build_set(device, built, keys), name)
+    table = direct.build_unique(device, built, keys)
+    if table is not None:
+        return UniqueMatcher(device, table, name)
+    return _distinguished(device, direct.build_many(device, built, keys), Algorithm.DIRECT)
+
+
+def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> KernelMatcher:
+    """A matcher for many rows a key, or, where no key turns out to have two, for one.
+
+    So whether a build side counts as unique does not depend on how it was searched.
+    """
+    if table.places.most > 1:
+        return ManyMatcher(device, table, algorithm.value)
+    return UniqueMatcher(device, _OfOne(table), algorithm.value)
+
+
+@dataclass(frozen=True)
+class _OfOne:
+    """A table for many rows a key in which no key has two."""
+
+    table: ManyTable
+
+    @property
+    def nbytes(self) -> int:
+        return self.table.nbytes
+
+    def probe(self, device: Device, probe: KeyCodes) -> Found:
+        ranges = self.table.probe(device, probe)
+        xp, hit = device.xp, ranges.count > 0
+        rows = self.table.places.rows
+        place = xp.where(hit, ranges.start, xp.int32(0))
+        return Found(xp.where(hit, rows[place], xp.int32(-1)), ranges.pairs)

@@ -1,0 +1,129 @@
+"""Launches ``facts.cu``: facts of a key column, from one pass over it and a sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.launch.device import Device, ModuleSpec
+from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, checked_keys, grid_of, total, value_of
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
+    ModuleSpec("facts.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
+)
+
+SAMPLES = 1 << 14
+"""Keys in a sample: of 2^27 rows, two a key, two sampled ones are expected to be equal."""
+
+_WIDE = 16
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """What one pass over key codes tells.
+
+    Attributes
+    ----------
+    rows, keys : int
+        All rows, and those that may match.
+    low, high : int or None
+        Smallest and largest code; ``None`` where there are no keys, or codes of 16 bytes.
+    """
+
+    rows: int
+    keys: int
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What some keys, taken from all over a column, tell.
+
+    Attributes
+    ----------
+    keys : int
+        Keys in the sample.
+    rows_per_key : float
+        Estimated rows of a key, by the pairs of equal keys in the sample; 1 where there are none.
+    heaviest : float
+        Share of the commonest key among the sampled ones.
+    """
+
+    keys: int
+    rows_per_key: float
+    heaviest: float
+
+
+def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
+    """Range and number of keys.
+
+    Raises
+    ------
+    KernelArgumentError
+        For codes of a wrong type, or too many rows.
+    """
+    checked_keys(keys)
+    if keys.rows == 0:
+        return ColumnFacts(0, 0, None, None)
+    bounds = np.iinfo(np.int64)
+    span = device.upload(np.array([bounds.max, bounds.min], np.int64))
+    number = total(device)
+    kernel = device.kernel(_module(keys.key_bytes), "key_range")
+    device.launch(
+        kernel,
+        grid_of(device, keys.rows),
+        BLOCK_THREADS,
+        [keys.codes, keys.valid, np.uint64(keys.rows), span, number],
+    )
+    low, high = (int(bound) for bound in device.download(span))
+    there = value_of(device, number)
+    ranged = there > 0 and keys.key_bytes != _WIDE
+    return ColumnFacts(keys.rows, there, low if ranged else None, high if ranged else None)
+
+
+def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 0) -> KeyCodes:
+    """Some rows of a key column, drawn at random with replacement; all of them where they are few.
+
+    Raises
+    ------
+    KernelArgumentError
+        For codes of a wrong type, or too many rows.
+    """
+    checked_keys(keys)
+    samples = min(samples, keys.rows)
+    codes = device.empty((samples, 2) if keys.codes.ndim == 2 else samples, keys.codes.dtype)
+    valid = device.empty(samples, np.bool_)
+    if samples:
+        kernel = device.kernel(_module(keys.key_bytes), "sample_keys")
+        arguments = [
+            keys.codes, keys.valid, np.uint64(keys.rows), np.uint64(samples), np.uint64(seed), codes, valid,
+        ]  # fmt: skip
+        device.launch(kernel, grid_of(device, samples), BLOCK_THREADS, arguments)
+    return KeyCodes(codes, valid)
+
+
+def sample_facts(device: Device, keys: KeyCodes, sample: KeyCodes) -> Sample:
+    """What a sample tells of the column it is from.
+
+    Notes
+    -----
+    Two of S rows drawn from n have equal keys with probability m/n where m rows share a key: so m is n times the share
+    of equal ones among the S·(S−1)/2 pairs. A sample of all rows meets no row twice, and its answer is exact.
+    """
+    assert sample.valid is not None
+    codes = device.download(sample.codes)[device.download(sample.valid)]
+    size = len(codes)
+    if size == 0:
+        return Sample(0, 1.0, 0.0)
+    _, counts = np.unique(codes, axis=0, return_counts=True)
+    equal = int((counts.astype(np.int64) * (counts - 1)).sum()) / max(1, size * (size - 1))
+    whole = sample.rows == keys.rows
+    rows = keys.rows * size / sample.rows
+    rows_per_key = 1.0 + equal * (size - 1) if whole else max(1.0, equal * rows)
+    return Sample(size, rows_per_key, float(counts.max()) / size)
+
+
+def _module(key_bytes: int) -> ModuleSpec:
+    return ModuleSpec("facts.cu", (("KEY_BYTES", key_bytes),))

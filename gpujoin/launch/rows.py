@@ -1,0 +1,351 @@
+"""Launches ``rows.cu``: columns packed into rows, and rows gathered into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable
+from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_contiguous, check_rows, grid_of
+from gpujoin.launch.matches import Found
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("rows.cu"),)
+
+MAX_FIELDS = 32
+"""Fields of a packed row: one bit each says whether it is null."""
+
+MAX_ROW_BYTES = 256
+WIDTHS = (1, 2, 4, 8, 16)
+_FLAG_BYTES = 4
+_SECTOR_PARTS = (8, 16, 32)
+_NO_FLAGS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class FieldColumn:
+    """A fixed-width column.
+
+    Attributes
+    ----------
+    values : array of shape ``(rows,)`` or ``(rows, n)``
+        Any type; all that follows the first dimension is one value, of 1, 2, 4, 8 or 16 bytes.
+    valid : bool array of shape ``(rows,)``, or None
+        False where null; ``None``: nowhere.
+    """
+
+    values: Array
+    valid: Array | None = None
+
+    @property
+    def rows(self) -> int:
+        """Row count."""
+        return int(self.values.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value."""
+        return int(self.values.dtype.itemsize * np.prod(self.values.shape[1:], dtype=int))
+
+    @property
+    def bytes(self) -> Array:
+        """The values as bytes."""
+        flat = self.values.reshape(-1)
+        return flat.view(np.uint8)
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Where each field lies in a packed row.
+
+    Attributes
+    ----------
+    offsets, widths : tuple of int
+        Of each field, in bytes.
+    row_bytes : int
+        Of a row, padding included.
+    flags_at : int or None
+        Where the word lies that says which fields are not null; ``None``: no field ever is.
+    """
+
+    offsets: tuple[int, ...]
+    widths: tuple[int, ...]
+    row_bytes: int
+    flags_at: int | None
+
+    @classmethod
+    def of(cls, widths: Sequence[int], *, nullable: bool) -> RowLayout:
+        """Fields in descending width, so that none needs padding; the row fills whole 8-byte words.
+
+        Rows of up to 32 bytes have 8, 16 or 32 of them, so that none crosses a 32-byte sector.
+
+        Raises
+        ------
+        KernelArgumentError
+            If there are no fields, too many, or of other widths than kernels copy.
+        """
+        if not 1 <= len(widths) <= MAX_FIELDS:
+            raise KernelArgumentError(f"a packed row has 1 to {MAX_FIELDS} fields, not {len(widths)}")
+        wrong = [width for width in widths if width not in WIDTHS]
+        if wrong:
+            raise KernelArgumentError(f"fields of {wrong[0]} bytes cannot be packed; widths are {WIDTHS}")
+        offsets = [0] * len(widths)
+        at = 0
+        for field in sorted(range(len(widths)), key=lambda f: -widths[f]):
+            offsets[field] = at
+            at += widths[field]
+        flags_at = None
+        if nullable:
+            flags_at = -(-at // _FLAG_BYTES) * _FLAG_BYTES
+            at = flags_at + _FLAG_BYTES
+        row_bytes = next((size for size in _SECTOR_PARTS if size >= at), -(-at // 16) * 16)
+        if row_bytes > MAX_ROW_BYTES:
+            raise KernelArgumentError(
+                f"packed rows of {row_bytes} bytes are over the {MAX_ROW_BYTES} allowed"
+            )
+        return cls(tuple(offsets), tuple(widths), row_bytes, flags_at)
+
+    def on(self, device: Device) -> Array:
+        """As kernels take it."""
+        packed = [offset | width << 16 for offset, width in zip(self.offsets, self.widths, strict=True)]
+        return device.upload(np.array(packed, np.uint32))
+
+    @property
+    def flags(self) -> np.uint32:
+        """``flags_at`` as kernels take it."""
+        return np.uint32(_NO_FLAGS if self.flags_at is None else self.flags_at)
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Columns packed into rows.
+
+    Attributes
+    ----------
+    rows : int
+        Row count.
+    layout : RowLayout
+        Where fields lie.
+    layout_on_device : uint32 array
+        The same for kernels.
+    memory : uint8 array
+        The rows.
+    like : tuple of (dtype, shape)
+        Type of each column, and shape of one value.
+    """
+
+    rows: int
+    layout: RowLayout
+    layout_on_device: Array
+    memory: Array
+    like: tuple[tuple[Any, tuple[int, ...]], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.memory.nbytes)
+
+    @property
+    def fields(self) -> int:
+        """How many."""
+        return len(self.layout.widths)
+
+    def arguments(self) -> list[Any]:
+        """Row width, flags, layout and number of fields, as kernels take them."""
+        return [
+            np.uint32(self.layout.row_bytes), self.layout.flags, self.layout_on_device, np.uint32(self.fields)
+        ]  # fmt: skip
+
+
+def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = None) -> PackedRows:
+    """Pack columns into rows.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    columns : sequence of FieldColumn
+        Of equal length.
+    order : int32 array or None
+        The row to put in each place; ``None``: as they come.
+
+    Raises
+    ------
+    KernelArgumentError
+        If columns are not contiguous, differ in length, or cannot be packed.
+    DeviceMemoryError
+        If the rows do not fit.
+    """
+    rows = check_columns(columns)
+    if order is not None:
+        check_column("the order of rows", order, np.int32)
+        rows = int(order.shape[0])
+    layout = RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
+    on_device = layout.on(device)
+    # Padding is never read, but rows are moved as a whole by nobody either: it stays unwritten.
+    memory = device.empty(rows * layout.row_bytes, np.uint8)
+    if rows:
+        arguments = [
+            device.pointers([c.bytes for c in columns]), device.pointers([c.valid for c in columns]), on_device,
+            np.uint32(len(columns)), np.uint64(rows), order, np.uint32(layout.row_bytes), layout.flags, memory,
+        ]  # fmt: skip
+        device.launch(_kernel(device, "pack_rows"), grid_of(device, rows), BLOCK_THREADS, arguments)
+    like = tuple((c.values.dtype, tuple(c.values.shape[1:])) for c in columns)
+    return PackedRows(rows, layout, on_device, memory, like)
+
+
+def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -> list[FieldColumn]:
+    """Rows by a map, as columns.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    packed : PackedRows
+        The rows.
+    rows : int32 array
+        Row numbers below ``packed.rows``.
+    may_miss : bool
+        Whether negative numbers occur: null rows.
+
+    Raises
+    ------
+    KernelArgumentError
+        If the map is not as described.
+    DeviceMemoryError
+        If the columns do not fit.
+    """
+    check_column("the map", rows, np.int32)
+    length = int(rows.shape[0])
+    check_rows(length)
+    out = _empty_like(device, packed, length, nullable=may_miss)
+    if length:
+        arguments = [packed.memory, *packed.arguments(), rows, np.uint64(length), *_pointers(device, out)]
+        device.launch(_kernel(device, "gather_rows"), grid_of(device, length), BLOCK_THREADS, arguments)
+    return out
+
+
+def emit(
+    device: Device,
+    found: Found,
+    probe: Sequence[FieldColumn],
+    packed: PackedRows | None,
+    *,
+    matched: bool = True,
+) -> tuple[list[FieldColumn], list[FieldColumn]]:
+    """The output of a join with at most one match a probe row, in one pass over what was found.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    found : Found
+        Build row of each probe row.
+    probe : sequence of FieldColumn
+        Columns of the probe side; each becomes an output column.
+    packed : PackedRows or None
+        The build side's payload; ``None``: none of it is wanted.
+    matched : bool
+        True: probe rows with a match (inner, semi); false: those without (anti), with no build columns.
+
+    Returns
+    -------
+    probe_columns, build_columns : list of FieldColumn
+        In the order of the probe rows.
+
+    Raises
+    ------
+    KernelArgumentError
+        If arrays are not as described.
+    DeviceMemoryError
+        If the output does not fit.
+    """
+    rows = int(found.row.shape[0])
+    check_column("found rows", found.row, np.int32)
+    if probe and check_columns(probe) != rows:
+        raise KernelArgumentError(
+            f"{check_columns(probe)} probe rows, but matches of {rows}; pass both of one side"
+        )
+    if packed is not None and not matched:
+        raise KernelArgumentError("rows without a match have no build columns; pass packed=None")
+    length = found.pairs if matched else rows - found.pairs
+    flat: list[FieldColumn] = []
+    for column in probe:
+        flat.append(FieldColumn(column.values))
+        if column.valid is not None:
+            flat.append(FieldColumn(column.valid))
+    moved = [FieldColumn(device.empty((length, *c.values.shape[1:]), c.values.dtype)) for c in flat]
+    build = [] if packed is None else _empty_like(device, packed, length, nullable=False)
+    if rows and length:
+        offsets = _tile_offsets(device, found, matched=matched)
+        widths = device.upload(np.array([c.width for c in flat], np.uint32))
+        of_build: list[Any] = [None, np.uint32(0), np.uint32(_NO_FLAGS), None, np.uint32(0)]
+        if packed is not None:
+            of_build = [packed.memory, *packed.arguments()]
+        arguments = [
+            found.row, np.uint64(rows), np.uint32(matched), offsets, device.pointers([c.bytes for c in flat]),
+            device.pointers([c.bytes for c in moved]), widths, np.uint32(len(flat)), *of_build,
+            *_pointers(device, build),
+        ]  # fmt: skip
+        device.launch(_kernel(device, "emit_matches"), grid_of(device, rows), BLOCK_THREADS, arguments)
+    out: list[FieldColumn] = []
+    given = iter(moved)
+    for column in probe:
+        values = next(given).values
+        out.append(FieldColumn(values, None if column.valid is None else next(given).values))
+    return out, build
+
+
+def check_columns(columns: Sequence[FieldColumn]) -> int:
+    """Common length of some columns.
+
+    Raises
+    ------
+    KernelArgumentError
+        If they differ in length, or are not contiguous, or have too many rows.
+    """
+    lengths = {column.rows for column in columns}
+    if len(lengths) != 1:
+        raise KernelArgumentError(f"columns have {sorted(lengths)} rows; pass one or more of equal length")
+    rows = lengths.pop()
+    check_rows(rows)
+    for number, column in enumerate(columns):
+        check_contiguous(f"column {number}", column.values)
+        if column.width not in WIDTHS:
+            raise KernelArgumentError(
+                f"column {number} has values of {column.width} bytes; widths are {WIDTHS}"
+            )
+        if column.valid is not None:
+            check_column(f"the validity of column {number}", column.valid, np.bool_, rows)
+    return rows
+
+
+def _tile_offsets(device: Device, found: Found, *, matched: bool) -> Array:
+    """First output row of each tile of probe rows."""
+    rows = int(found.row.shape[0])
+    tiles = -(-rows // BLOCK_THREADS)
+    counts = device.empty(tiles, np.int64)
+    arguments = [found.row, np.uint64(rows), np.uint32(matched), counts]
+    device.launch(_kernel(device, "count_tiles"), grid_of(device, rows), BLOCK_THREADS, arguments)
+    return device.xp.cumsum(counts, dtype=np.int64) - counts
+
+
+def _empty_like(device: Device, packed: PackedRows, length: int, *, nullable: bool) -> list[FieldColumn]:
+    nullable = nullable or packed.layout.flags_at is not None
+    return [
+        FieldColumn(
+            device.empty((length, *shape), dtype), device.empty(length, np.bool_) if nullable else None
+        )
+        for dtype, shape in packed.like
+    ]
+
+
+def _pointers(device: Device, columns: Sequence[FieldColumn]) -> tuple[PointerTable, PointerTable]:
+    return device.pointers([c.bytes for c in columns]), device.pointers([c.valid for c in columns])
+
+
+def _kernel(device: Device, name: str) -> Any:
+    return device.kernel(SPECIALISATIONS[0], name)

@@ -1,0 +1,196 @@
+"""Whole joins by the engine over emulated kernels, against the row-by-row oracle, by every algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cudf.index import Index, IndexProbe
+from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.model.expressions import Expression, left, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
+from gpujoin.model.spec import NullEquality
+from gpujoin.plan.algorithm import chooser
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+from gpujoin.testing.generate import KeyShape
+from gpujoin.testing.oracle import oracle_join
+from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
+from tests.backends.cudf.test_engine import CASES, run, sides, spec_of
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+
+TYPES: dict[str, tuple[pa.DataType, ...]] = {
+    "int64": (pa.int64(),),
+    "int32": (pa.int32(),),
+    "two_ints": (pa.int32(), pa.int32()),
+    "string": (pa.string(),),
+    "date_and_string": (pa.date32(), pa.string()),
+    "decimal": (pa.decimal128(38, 10),),
+}
+CONDITION: Expression = left("n") < right("n")
+BATCH = 23
+
+
+def joined(
+    device: EmulatedDevice,
+    kind: JoinType,
+    build_side: Side,
+    types: tuple[pa.DataType, ...],
+    seed: int,
+    *,
+    wanted: AlgorithmChoice = AlgorithmChoice.AUTO,
+    condition: Expression | None = None,
+    nulls: NullEquality = NullEquality.UNEQUAL,
+    shapes: tuple[KeyShape, ...] = (KeyShape.UNIFORM, KeyShape.UNIQUE),
+) -> set[str]:
+    """Join small tables, compare with the oracle, and tell which kernels were launched."""
+    for shape in shapes:
+        one, two = sides(seed, types, shape)
+        spec = spec_of(kind, one, two, len(types), condition, nulls)
+        options = Options(batch_bytes=2000, candidate_pairs=37, gpu_algorithm=wanted)
+        backend = HostBackend(ops=emulated_ops(device))
+        found = run(one, two, spec, backend, build_side, options, BATCH)
+        assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"{shape} seed={seed}")
+    return set(device.launches)
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
+def test_every_join_type(
+    emulated: EmulatedDevice, kind: JoinType, build_side: Side, types: str, seed: int
+) -> None:
+    assert "key_range" in joined(emulated, kind, build_side, TYPES[types], seed)
+
+
+FORCED = {
+    AlgorithmChoice.DIRECT: {"direct_probe", "direct_ranges"},
+    AlgorithmChoice.UNIQUE: {"unique_probe", "csr_ranges"},
+    AlgorithmChoice.PARTITIONED: {"unique_probe", "csr_ranges"},
+    AlgorithmChoice.CSR: {"csr_ranges"},
+}
+
+
+@pytest.mark.parametrize("wanted", FORCED, ids=lambda w: w.value)
+@pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
+def test_every_algorithm(
+    emulated: EmulatedDevice, kind: JoinType, build_side: Side, wanted: AlgorithmChoice, seed: int
+) -> None:
+    """Forced on integer keys, with duplicates and without; semi, anti and existence joins ask for marks only."""
+    launched = joined(emulated, kind, build_side, (pa.int16(),), seed, wanted=wanted)
+    probes = {name for name in launched if name.split("_")[-1] in ("probe", "ranges", "bits")}
+    marks = kind.left_rows_only and build_side is Side.RIGHT
+    if not marks:
+        assert probes == FORCED[wanted]
+    elif wanted is AlgorithmChoice.DIRECT:
+        assert probes == {"direct_enter_bits", "direct_test_bits"}
+    else:
+        assert probes == ({"csr_ranges"} if wanted is AlgorithmChoice.CSR else {"unique_probe"})
+
+
+@pytest.mark.parametrize("wanted", [AlgorithmChoice.DIRECT, AlgorithmChoice.CSR], ids=lambda w: w.value)
+@pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
+def test_conditions(
+    emulated: EmulatedDevice, kind: JoinType, build_side: Side, wanted: AlgorithmChoice, seed: int
+) -> None:
+    joined(emulated, kind, build_side, (pa.int16(),), seed, wanted=wanted, condition=CONDITION)
+
+
+@pytest.mark.parametrize("types", ["int32", "date_and_string"])
+@pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL, JoinType.LEFT_ANTI], ids=lambda k: k.value)
+def test_nulls_that_equal_nulls(emulated: EmulatedDevice, kind: JoinType, types: str, seed: int) -> None:
+    joined(emulated, kind, Side.RIGHT, TYPES[types], seed, nulls=NullEquality.EQUAL)
+
+
+def test_null_aware_anti_joins(emulated: EmulatedDevice, seed: int) -> None:
+    joined(emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, (pa.int64(),), seed)
+    joined(emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, (pa.int64(),), seed, condition=CONDITION)
+
+
+def test_cudf_can_be_forced(emulated: EmulatedDevice, seed: int) -> None:
+    launched = joined(emulated, JoinType.FULL, Side.RIGHT, (pa.int64(),), seed, wanted=AlgorithmChoice.CUDF)
+    assert launched <= {"key_range", "sample_keys"}
+
+
+@pytest.mark.parametrize("every", [2, 7])
+def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int, seed: int) -> None:
+    """The pairs of every algorithm come in the order of the CPU backend's, so nothing is lost or repeated."""
+    for wanted in (AlgorithmChoice.DIRECT, AlgorithmChoice.CSR):
+        one, two = sides(seed, (pa.int16(),), KeyShape.UNIFORM)
+        spec = spec_of(JoinType.FULL, one, two, 1, CONDITION, NullEquality.UNEQUAL)
+        backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(emulated)), every=every)
+        options = Options(batch_bytes=2000, candidate_pairs=16, gpu_algorithm=wanted)
+        found = run(one, two, spec, backend, Side.RIGHT, options, BATCH)
+        assert backend.faults
+        assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"seed={seed}")
+
+
+def index(
+    device: EmulatedDevice, keys: list[Any], forced: AlgorithmChoice, wanted: Wanted = Wanted.PAIRS
+) -> Index:
+    table = pa.table({"k": pa.array(keys)})
+    ops = emulated_ops(device)
+    return Index(ops, HostKeys(table, ops=ops), entered, choose=chooser(forced), wanted=wanted)
+
+
+def test_what_is_chosen_is_told(emulated: EmulatedDevice) -> None:
+    unique, twice, wide = [5, 3, 4], [5, 3, 5], [-(1 << 62), 0, 1 << 62]
+    cases: list[tuple[list[Any], AlgorithmChoice, str, bool]] = [
+        (unique, AlgorithmChoice.AUTO, "direct", True),
+        (twice, AlgorithmChoice.AUTO, "direct", False),
+        (wide, AlgorithmChoice.AUTO, "unique", True),
+        ([*wide, 0], AlgorithmChoice.UNIQUE, "csr", False),
+        (unique, AlgorithmChoice.CSR, "csr", True),
+        (unique, AlgorithmChoice.CUDF, "cudf direct", True),
+        ([b"a", b"b"], AlgorithmChoice.AUTO, "unique fingerprint", True),
+        ([b"a", b"b", b"a"], AlgorithmChoice.AUTO, "csr fingerprint", False),
+        ([None, None], AlgorithmChoice.AUTO, "empty", True),
+    ]
+    for keys, forced, algorithm, is_unique in cases:
+        found = index(emulated, keys, forced)
+        assert (found.algorithm, found.unique) == (algorithm, is_unique)
+
+
+def test_marks_alone_are_cheaper(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    keys = rng.integers(0, 300, 1000).tolist()
+    whole, marks = (index(emulated, keys, AlgorithmChoice.AUTO, wanted) for wanted in Wanted)
+    assert marks.nbytes * 30 < whole.nbytes
+    probe = HostKeys(pa.table({"k": pa.array(range(-10, 400))}), ops=marks.ops)
+    expected = [k in set(keys) for k in range(-10, 400)]
+    for one in (whole, marks):
+        assert IndexProbe(one, probe).matched().tolist() == expected
+
+
+def test_a_kernel_that_does_not_compile_is_named_and_cudf_joins(
+    make_device: MakeDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = make_device({"unique.cu": "this is no program"})
+    wide = [-(1 << 62), 0, 1 << 62]
+    with caplog.at_level("WARNING", "gpujoin"):
+        found = index(device, wide, AlgorithmChoice.UNIQUE)
+    assert found.algorithm == "cudf sorted"
+    assert "unique.cu" in caplog.text
+    probe = IndexProbe(found, HostKeys(pa.table({"k": pa.array([0, 1, 1 << 62])}), ops=found.ops))
+    assert probe.matched().tolist() == [True, False, True]
+
+
+def test_the_planner_sees_the_facts(emulated: EmulatedDevice) -> None:
+    seen = []
+
+    def choose(facts: Any) -> Choice:
+        seen.append(facts)
+        return Choice(Algorithm.CSR, "for the test")
+
+    table = pa.table({"k": pa.array([7, None, 7, -3], pa.int32())})
+    ops = emulated_ops(emulated)
+    assert Index(ops, HostKeys(table, ops=ops), entered, choose=choose).algorithm == "csr"
+    facts = seen[0]
+    assert (facts.rows, facts.keys, facts.key_bytes, facts.low, facts.high) == (4, 3, 4, -3, 7)
+    assert facts.slots == 11
+    assert facts.rows_per_key == pytest.approx(5 / 3)
+    assert facts.heaviest == pytest.approx(2 / 3)
+    assert facts.l2_bytes == emulated.properties.l2_bytes

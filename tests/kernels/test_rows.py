@@ -1,0 +1,157 @@
+"""Payload packed into rows, gathered and emitted (``rows.cu``), against NumPy indexing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import rows as rows_module
+from gpujoin.launch.matches import Found
+from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, pack
+from tests.kernels.cases import SIZES
+from tests.kernels.emulator import EmulatedDevice
+
+WIDTHS: dict[str, tuple[int, ...]] = {
+    "one": (8,),
+    "byte": (1,),
+    "mixed": (1, 8, 2, 4, 16, 1),
+    "four": (8, 8, 8, 8),
+    "many": (4,) * 32,
+}
+
+
+def host_column(rng: np.random.Generator, width: int, rows: int, *, nulls: bool) -> tuple[Any, Any]:
+    shape = (rows, 2) if width == 16 else (rows,)
+    dtype = np.dtype(f"uint{min(width, 8) * 8}")
+    values = rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    return values, (rng.random(rows) < 0.7 if nulls else None)
+
+
+def table(
+    rng: np.random.Generator, widths: tuple[int, ...], rows: int, *, nulls: bool
+) -> list[tuple[Any, Any]]:
+    return [host_column(rng, w, rows, nulls=nulls and i % 2 == 0) for i, w in enumerate(widths)]
+
+
+def upload(device: EmulatedDevice, columns: list[tuple[Any, Any]]) -> list[FieldColumn]:
+    return [
+        FieldColumn(device.upload(values), None if valid is None else device.upload(valid))
+        for values, valid in columns
+    ]
+
+
+def cells(values: Any, valid: Any) -> list[Any]:
+    return [
+        None if valid is not None and not v else k
+        for k, v in zip(values.tolist(), valid if valid is not None else values, strict=True)
+    ]
+
+
+def check(device: EmulatedDevice, found: list[FieldColumn], host: list[tuple[Any, Any]], rows: Any) -> None:
+    """Output columns against rows of host columns, −1 being a null row."""
+    assert len(found) == len(host)
+    for column, (values, valid) in zip(found, host, strict=True):
+        assert column.values.dtype == values.dtype
+        source = cells(values, valid)
+        expected = [None if row < 0 else source[row] for row in rows]
+        got_valid = None if column.valid is None else device.download(column.valid)
+        assert cells(device.download(column.values), got_valid) == expected
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("nulls", [False, True], ids=["no nulls", "nulls"])
+def test_gather(emulated: EmulatedDevice, rng: np.random.Generator, widths: str, nulls: bool) -> None:
+    host = table(rng, WIDTHS[widths], 50, nulls=nulls)
+    packed = pack(emulated, upload(emulated, host))
+    for may_miss in (False, True):
+        for length in (0, 1, 31, 33, 257):
+            rows = rng.integers(-1 if may_miss else 0, 50, length).astype(np.int32)
+            out = gather(emulated, packed, emulated.upload(rows), may_miss=may_miss)
+            check(emulated, out, host, rows.tolist())
+
+
+def test_packing_in_another_order(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    host = table(rng, (8, 4), 300, nulls=True)
+    order = rng.permutation(300).astype(np.int32)[:290]
+    packed = pack(emulated, upload(emulated, host), emulated.upload(order))
+    assert packed.rows == 290
+    every = np.arange(290, dtype=np.int32)
+    check(emulated, gather(emulated, packed, emulated.upload(every), may_miss=False), host, order.tolist())
+
+
+@pytest.mark.parametrize("rows", SIZES)
+@pytest.mark.parametrize("matched", [True, False], ids=["matched", "unmatched"])
+def test_emission(emulated: EmulatedDevice, rng: np.random.Generator, rows: int, matched: bool) -> None:
+    probe = table(rng, (8, 1, 16), rows, nulls=True)
+    build = table(rng, (4, 8, 8), 40, nulls=bool(rows % 2))
+    row = np.where(rng.random(rows) < 0.6, rng.integers(0, 40, rows), -1).astype(np.int32)
+    found = Found(emulated.upload(row), int((row >= 0).sum()))
+    packed = pack(emulated, upload(emulated, build)) if matched else None
+    of_probe, of_build = emit(emulated, found, upload(emulated, probe), packed, matched=matched)
+    kept = np.flatnonzero((row >= 0) == matched)
+    check(emulated, of_probe, probe, kept.tolist())
+    check(emulated, of_build, build if matched else [], row[kept].tolist())
+
+
+@pytest.mark.parametrize("hits", ["all", "none"])
+def test_emission_of_all_or_nothing(emulated: EmulatedDevice, rng: np.random.Generator, hits: str) -> None:
+    probe, build = (table(rng, (8,), 300, nulls=False) for _ in range(2))
+    row = np.arange(300, dtype=np.int32) if hits == "all" else np.full(300, -1, np.int32)
+    found = Found(emulated.upload(row), 300 if hits == "all" else 0)
+    kept = list(range(300)) if hits == "all" else []
+    of_probe, of_build = emit(
+        emulated, found, upload(emulated, probe), pack(emulated, upload(emulated, build))
+    )
+    check(emulated, of_probe, probe, kept)
+    check(emulated, of_build, build, kept)
+    _, alone = emit(emulated, found, [], pack(emulated, upload(emulated, build)))
+    check(emulated, alone, build, kept)
+
+
+def test_layouts() -> None:
+    """Values lie on multiples of their width; rows up to a sector have a size that divides it."""
+    for widths in [*WIDTHS.values(), (16, 16), (8, 8, 4, 4, 4), (2, 1), (16, 1), (4,)]:
+        for nullable in (False, True):
+            layout = RowLayout.of(widths, nullable=nullable)
+            used: set[int] = set()
+            for offset, width in zip(layout.offsets, layout.widths, strict=True):
+                assert offset % width == 0
+                assert layout.row_bytes % width == 0
+                here = set(range(offset, offset + width))
+                assert not here & used
+                used |= here
+            if nullable:
+                assert layout.flags_at is not None
+                assert layout.flags_at % 4 == 0
+                used |= set(range(layout.flags_at, layout.flags_at + 4))
+            assert max(used) < layout.row_bytes
+            assert layout.row_bytes in (8, 16, 32) or layout.row_bytes % 16 == 0
+
+
+def test_bad_columns_are_refused_before_a_launch(emulated: EmulatedDevice) -> None:
+    good = FieldColumn(emulated.zeros(8, np.int64))
+    bad = [
+        [],
+        [good, FieldColumn(emulated.zeros(7, np.int64))],
+        [FieldColumn(emulated.zeros(16, np.int64)[::2])],
+        [FieldColumn(emulated.zeros((8, 3), np.int8))],
+        [FieldColumn(emulated.zeros(8, np.int64), emulated.zeros(8, np.int8))],
+        [good] * 33,
+        [FieldColumn(emulated.zeros((8, 2), np.int64))] * 17,
+        [FieldColumn(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)))],
+    ]
+    for columns in bad:
+        with pytest.raises(KernelArgumentError):
+            pack(emulated, columns)
+    packed = rows_module.PackedRows(8, RowLayout.of([8], nullable=False), None, None, ((np.int64, ()),))
+    found = Found(emulated.zeros(8, np.int32), 8)
+    with pytest.raises(KernelArgumentError, match="int32"):
+        gather(emulated, packed, emulated.zeros(4, np.int64), may_miss=False)
+    with pytest.raises(KernelArgumentError, match="probe rows"):
+        emit(emulated, found, [FieldColumn(emulated.zeros(9, np.int64))], None)
+    with pytest.raises(KernelArgumentError, match="packed=None"):
+        emit(emulated, found, [good], packed, matched=False)
+    assert emulated.launches == []

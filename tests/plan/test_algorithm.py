@@ -1,0 +1,77 @@
+"""Which algorithm joins on a device, at and beside every threshold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.launch import csr
+from gpujoin.model.keyfacts import Algorithm, KeyFacts
+from gpujoin.plan import algorithm
+from gpujoin.plan.algorithm import choose, chooser
+
+L2 = 60 << 20
+MILLION = 1_000_000
+
+
+def facts(**given: Any) -> KeyFacts:
+    """Unique 8-byte keys all over their type, whose table is well over L2."""
+    defaults: dict[str, Any] = {
+        "rows": 10 * MILLION, "keys": 10 * MILLION, "key_bytes": 8, "low": -(1 << 62), "high": 1 << 62,
+        "rows_per_key": 1.0, "heaviest": 0.0001, "l2_bytes": L2,
+    }  # fmt: skip
+    return KeyFacts(**{**defaults, **given})
+
+
+CASES: dict[str, tuple[KeyFacts, Algorithm, str]] = {
+    "dense": (facts(low=1, high=10 * MILLION), Algorithm.DIRECT, "4 slots a key"),
+    "four slots a key": (facts(low=0, high=40 * MILLION - 1), Algorithm.DIRECT, "4 slots a key"),
+    "one slot more": (facts(low=0, high=40 * MILLION), Algorithm.PARTITIONED, "over half of L2"),
+    "dense with duplicates": (facts(low=0, high=MILLION, rows_per_key=10.0), Algorithm.DIRECT, "4 slots a key"),
+    "few keys, table in L2": (facts(keys=10, low=0, high=L2 // 4 - 1), Algorithm.DIRECT, "stays in L2"),
+    "few keys, table over L2": (facts(keys=10, low=0, high=L2 // 4), Algorithm.UNIQUE, "stays in L2"),
+    "dense, but more slots than numbers": (
+        facts(keys=(1 << 31) - 1, low=0, high=(1 << 31) - 1), Algorithm.PARTITIONED, "over half of L2",
+    ),
+    "the whole type": (facts(low=-(1 << 63), high=(1 << 63) - 1), Algorithm.PARTITIONED, "over half of L2"),
+    "duplicates": (facts(rows_per_key=1.5), Algorithm.CSR, "1.5 rows a key"),
+    "hardly duplicates": (facts(rows_per_key=1.49), Algorithm.PARTITIONED, "over half of L2"),
+    "table of half of L2": (facts(keys=L2 // 2 // 24), Algorithm.UNIQUE, "stays in L2"),
+    "table over half of L2": (facts(keys=L2 // 2 // 24 + 1), Algorithm.PARTITIONED, "over half of L2"),
+    "narrow keys": (facts(keys=L2 // 2 // 12, key_bytes=4, low=None, high=None), Algorithm.UNIQUE, "in L2"),
+    "wide keys": (facts(keys=L2 // 2 // 48 + 1, key_bytes=16, low=None, high=None), Algorithm.PARTITIONED, "L2"),
+    "sixteen probe rows a key": (facts(probe_rows=160 * MILLION), Algorithm.PARTITIONED, "over half of L2"),
+    "more": (facts(probe_rows=160 * MILLION + 1), Algorithm.UNIQUE, "too many to move"),
+    "a quarter matches": (facts(match_ratio=0.25), Algorithm.UNIQUE, "25%"),
+    "more matches": (facts(match_ratio=0.26), Algorithm.PARTITIONED, "over half of L2"),
+    "no keys": (facts(keys=0, low=None, high=None), Algorithm.UNIQUE, "stays in L2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_automatic(case: str) -> None:
+    given, expected, reason = CASES[case]
+    found = choose(given)
+    assert found.algorithm is expected
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize("wanted", [w for w in AlgorithmChoice if w is not AlgorithmChoice.AUTO])
+def test_a_setting_decides(wanted: AlgorithmChoice) -> None:
+    found = chooser(Options(gpu_algorithm=wanted).gpu_algorithm)(facts(low=0, high=100))
+    assert found.algorithm.value == wanted.value
+    assert "spark.gpujoin.gpu.algorithm" in found.reason
+
+
+@pytest.mark.parametrize("high", [None, 1 << 31])
+def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
+    found = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
+    assert found.algorithm is Algorithm.PARTITIONED
+    assert "direct address that was asked for" in found.reason
+
+
+def test_what_a_key_costs_is_what_tables_take() -> None:
+    for key_bytes, each in algorithm.HASH_BYTES_PER_KEY.items():
+        assert csr.slots_for(1000) * csr.SLOT_BYTES[key_bytes] == 1000 * each
