@@ -110,6 +110,16 @@ class PlanBuilder:
         children = [self._identities(join, renewed), self._logical.SubqueryAlias(name, plan)]
         return self._logical.Union(self._seq(children), False, False)
 
+    def renamed(self, attribute: Any, like: Any) -> Any:
+        """Give an attribute's values the name and the identity of another attribute."""
+        metadata = like.metadata()
+        explicit = self._nothing if metadata.isEmpty() else self.gateway.scala.Some(metadata)
+        return self._alias(attribute, like.name(), like.exprId(), like.qualifier(), explicit)
+
+    def project(self, columns: Sequence[Any], plan: Any) -> Any:
+        """Put a projection above a plan."""
+        return self._logical.Project(self._seq(columns), plan)
+
     def beside(self, original: Any, plan: Any) -> Any:
         """Put a plan under the identities of the plan it stands for, which gives no rows and is optimized away."""
         nothing = self._logical.Filter(self._expressions.Literal.FalseLiteral(), original)

@@ -104,6 +104,15 @@ def read_join(gateway: Any, join: Any) -> JoinNode | Reason:
     )
 
 
+def join_type_of(join: Any) -> tuple[JoinType | None, int | None]:
+    """Give a Join's type, and the expression id of the column that an existence join adds; ``None``: not known here."""
+    kind = join.joinType()
+    name = str(kind.toString())
+    if name.startswith("ExistenceJoin"):
+        return JoinType.EXISTENCE, int(kind.exists().exprId().id())
+    return _TYPES.get(name), None
+
+
 def join_type_name(join: Any) -> str:
     """Name the type of any Join as gpujoin spells it, or as Spark does where gpujoin has no word for it."""
     return join_type_called(str(join.joinType().toString()))

@@ -13,6 +13,9 @@ from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 CATALYST = "org.apache.spark.sql.catalyst."
 
+_BUNDLED = 20
+"""Attributes read in one call. A reply of more than 8 KiB waits some 40 ms for an acknowledgement."""
+
 
 @dataclass(eq=False)
 class Node:
@@ -68,7 +71,7 @@ class Node:
 
     @cached_property
     def expr_id(self) -> int:
-        """The id of an attribute reference."""
+        """The id of an attribute reference or an alias."""
         return int(self.fields["exprId"]["id"])
 
     @cached_property
@@ -98,7 +101,7 @@ def read_expression(expression: Any) -> Node:
 
 
 def read_attributes(gateway: Any, attributes: Any) -> tuple[Node, ...]:
-    """Read a sequence of attributes in one call, whatever their number.
+    """Read a sequence of attributes in few calls.
 
     Parameters
     ----------
@@ -107,10 +110,12 @@ def read_attributes(gateway: Any, attributes: Any) -> tuple[Node, ...]:
     attributes : py4j object
         ``Seq[Attribute]``.
     """
-    if attributes.isEmpty():
-        return ()
-    bundle = gateway.org.apache.spark.sql.catalyst.expressions.Coalesce(attributes)
-    return _tree(json.loads(bundle.toJSON()), bundle).children
+    found: list[Node] = []
+    for start in range(0, int(attributes.size()), _BUNDLED):
+        some = attributes.slice(start, start + _BUNDLED)
+        bundle = gateway.org.apache.spark.sql.catalyst.expressions.Coalesce(some)
+        found += _tree(json.loads(bundle.toJSON()), bundle).children
+    return tuple(found)
 
 
 def _tree(rows: Sequence[dict[str, Any]], root: Any) -> Node:

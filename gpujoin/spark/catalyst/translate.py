@@ -74,7 +74,7 @@ class ExpressionReader:
         if node.name not in _UNLISTED and node.name not in _FUNCTIONS:
             raise NotTranslatableError(f"{node}: {node.name} is not covered")
         operands = [self(child) for child in node.children]
-        result = _arrow(node.data_type)
+        result = arrow_of(node.data_type)
         if node.name == "Cast":
             _refuse_zones(node)
             return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
@@ -164,7 +164,7 @@ def _members(node: Node) -> list[Literal]:
     """The values of an ``InSet``, which are no operands of it."""
     dtype = node.children[0].data_type
     values = node.jvm.hset().toSeq()
-    arrow = _arrow(dtype)
+    arrow = arrow_of(dtype)
     found = [values.apply(i) for i in range(values.size())]
     try:
         return [
@@ -178,7 +178,7 @@ def _members(node: Node) -> list[Literal]:
 def _literal(node: Node) -> Literal:
     dtype, value = node.data_type, node.jvm.value()
     try:
-        return Literal(value=None if value is None else python_value(dtype, value), type=_arrow(dtype))
+        return Literal(value=None if value is None else python_value(dtype, value), type=arrow_of(dtype))
     except OverflowError:
         raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
 
@@ -214,7 +214,7 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
             raise NotTranslatableError(f"a literal of type {dtype.simpleString()}")
 
 
-def _arrow(dtype: t.DataType) -> pa.DataType:
+def arrow_of(dtype: t.DataType) -> pa.DataType:
     try:
         return arrow_type(dtype)
     except JoinSpecError as problem:

@@ -1,0 +1,214 @@
+"""Aggregations of a plan: what a worker computes of them, and how Spark's own functions finish it."""
+
+from __future__ import annotations
+
+import decimal
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.relations import PartialAggregate, column
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of
+from gpujoin.spark.query.plans import PlanNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FUNCTIONS = {
+    "Sum": AggregateFunction.SUM,
+    "Count": AggregateFunction.COUNT,
+    "Min": AggregateFunction.MIN,
+    "Max": AggregateFunction.MAX,
+    "Average": AggregateFunction.AVG,
+}
+_SUM_DIGITS = 10
+"""Digits that Spark adds to a decimal's precision where it sums, if there is room; ten thousand million rows fill them."""
+_COUNT_DIGITS = 20
+"""Digits of the decimal that Spark divides by when it averages decimals."""
+
+
+@dataclass(frozen=True)
+class ReadAggregate:
+    """An ``Aggregate`` node, read.
+
+    Attributes
+    ----------
+    keys : tuple of Node
+        Grouping expressions.
+    results : tuple of Node
+        Named expressions over the keys and the aggregate expressions.
+    """
+
+    keys: tuple[Node, ...]
+    results: tuple[Node, ...]
+
+    @cached_property
+    def aggregates(self) -> tuple[Node, ...]:
+        """The aggregate expressions, in order of appearance."""
+        return tuple(
+            node for result in self.results for node in result.walk() if node.name == "AggregateExpression"
+        )
+
+    @property
+    def attribute_ids(self) -> frozenset[int]:
+        """Attributes of the input that are read."""
+        parts = (*self.keys, *self.aggregates)
+        return frozenset().union(*(part.attribute_ids for part in parts))
+
+    @property
+    def distinct(self) -> bool:
+        """Whether any aggregate is distinct."""
+        return any(node.fields["isDistinct"] for node in self.aggregates)
+
+    def calls(self, reader: ExpressionReader) -> dict[int, AggregateCall]:
+        """Translate the aggregates that are not distinct.
+
+        Returns
+        -------
+        dict from int to AggregateCall
+            By position among :attr:`aggregates`; equal aggregates share one call.
+
+        Raises
+        ------
+        NotTranslatableError
+            If a function or an argument is not covered.
+        """
+        found: dict[int, AggregateCall] = {}
+        seen: dict[Any, AggregateCall] = {}
+        for number, node in enumerate(self.aggregates):
+            if node.fields["isDistinct"]:
+                continue
+            call = _call(node, reader, f"a{number}")
+            key = (call.function, *(part.signature() for part in call.expressions()), call.filter is None, call.mode)
+            found[number] = seen.setdefault(key, call)
+        return found
+
+
+def read_aggregate(node: PlanNode) -> ReadAggregate:
+    """Read an ``Aggregate`` node.
+
+    Raises
+    ------
+    NotTranslatableError
+        If a result is more than an expression over keys and aggregates.
+    """
+    return ReadAggregate(node.expressions("groupingExpressions"), node.expressions("aggregateExpressions"))
+
+
+def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
+    function, *condition = node.children
+    known = _FUNCTIONS.get(function.name)
+    if known is None:
+        raise NotTranslatableError(f"aggregate function {function.name} is not covered")
+    arguments = tuple(reader(one) for one in function.children)
+    if known is AggregateFunction.COUNT:
+        arguments = tuple(
+            one for one in arguments if not (isinstance(one, Literal) and one.value is not None)
+        )
+    mode = EvalMode.LEGACY
+    if known in (AggregateFunction.SUM, AggregateFunction.AVG):
+        mode = _mode(function)
+    return AggregateCall(
+        function=known,
+        arguments=arguments,
+        name=name,
+        filter=reader(condition[0]) if condition else None,
+        mode=mode,
+    )
+
+
+def _mode(function: Node) -> EvalMode:
+    holder = function.jvm.evalContext() if "evalContext" in function.fields else function.jvm
+    mode = EvalMode(str(holder.evalMode().toString()).lower())
+    if mode is EvalMode.TRY:
+        raise NotTranslatableError(f"{function} has a buffer of its own")
+    return mode
+
+
+class FinalReader(ExpressionReader):
+    """Translates an aggregation's results over the buffers of a :class:`PartialAggregate` that gives each group once.
+
+    Parameters
+    ----------
+    read : ReadAggregate
+        The aggregation.
+    relation : PartialAggregate
+        Gives keys, then buffers.
+    calls : mapping from int to AggregateCall
+        By position among the aggregates.
+    """
+
+    def __init__(
+        self, read: ReadAggregate, relation: PartialAggregate, calls: Mapping[int, AggregateCall]
+    ) -> None:
+        self._schema = relation.schema
+        self._calls = {id(read.aggregates[number]): call for number, call in calls.items()}
+        self._keys = {
+            key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"
+        }
+
+    def column(self, node: Node) -> Expression:
+        """Translate a grouping attribute."""
+        if node.expr_id not in self._keys:
+            raise NotTranslatableError(f"{node.fields['name']} is no grouping column")
+        return column(self._schema, self._keys[node.expr_id])
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression over keys and aggregates."""
+        if node.name == "AggregateExpression":
+            return self._final(node)
+        return super().__call__(node)
+
+    def _final(self, node: Node) -> Expression:
+        call = self._calls[id(node)]
+        parts = [column(self._schema, buffer.name) for buffer in call.buffer]
+        if call.function is AggregateFunction.SUM and pat.is_decimal(call.dtype):
+            return self._checked_sum(call, parts)
+        if call.function is AggregateFunction.AVG:
+            return _average(node, call, parts)
+        return parts[0]
+
+    def _checked_sum(self, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
+        total, empty = parts
+        return _checked(call, total, Call(function=Function.NOT, arguments=(empty,), type=pa.bool_()))
+
+
+def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Expression:
+    """A decimal sum; in ANSI mode an error where it is null although there were values."""
+    assert total.type is not None
+    if call.mode is not EvalMode.ANSI or not may_overflow(call):
+        return total
+    if total.type.scale == 0:
+        raise NotTranslatableError(f"{call} below another operation: its overflow is an error that Spark alone finds")
+    largest = Literal(value=decimal.Decimal(10) ** 38 - 1, type=pa.decimal128(38, 0))
+    failing = Cast(child=largest, to=total.type, mode=EvalMode.ANSI, type=total.type)
+    null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())
+    overflowed = Call(function=Function.AND, arguments=(null, seen), type=pa.bool_())
+    return Case(conditions=(overflowed,), values=(failing,), otherwise=total, type=total.type)
+
+
+def may_overflow(call: AggregateCall) -> bool:
+    """Tell whether ten thousand million rows could fill the digits of a decimal sum."""
+    return bool(call.buffer[0].type.precision - call.dtype.precision < _SUM_DIGITS)
+
+
+def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
+    total, count = parts
+    result = arrow_of(node.data_type)
+    none = Call(function=Function.EQ, arguments=(count, Literal(value=0, type=pa.int64())), type=pa.bool_())
+    dividend: Expression = total
+    wide = pa.float64()
+    if pat.is_decimal(result):
+        wide = pa.decimal128(_COUNT_DIGITS, 0)
+        dividend = _checked(call, total, Call(function=Function.NOT, arguments=(none,), type=pa.bool_()))
+    divisor = Cast(child=count, to=wide, mode=EvalMode.LEGACY, type=wide)
+    quotient = Call(function=Function.DIVIDE, arguments=(dividend, divisor), type=result)
+    return Case(
+        conditions=(none,), values=(Literal(value=None, type=result),), otherwise=quotient, type=result
+    )

@@ -1,0 +1,93 @@
+"""Finishing a partial aggregation by Spark's own aggregate functions, as expressions of the JVM.
+
+An aggregate function of Spark says itself how its value follows from its buffers. Here only the merging of buffers is
+written down, by functions of Spark's whose values are the merged buffers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.types as pat
+
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.spark.query.aggregates import may_overflow
+from gpujoin.spark.query.plans import items, to_map, to_seq
+
+if TYPE_CHECKING:
+    from gpujoin.spark.catalyst.nodes import Node
+
+
+class FinalExpressions:
+    """Makes, for an aggregate expression, the one over its partial results that has the same value.
+
+    Parameters
+    ----------
+    gateway : py4j JVM view
+        ``spark._jvm``.
+    """
+
+    def __init__(self, gateway: Any) -> None:
+        self._gateway = gateway
+        self._expressions = gateway.org.apache.spark.sql.catalyst.expressions
+        self._types = gateway.org.apache.spark.sql.types.DataTypes
+        self._nothing = gateway.scala.Option.empty()
+
+    def of(self, node: Node, call: AggregateCall, buffers: list[Any]) -> Any:
+        """Finish one aggregate.
+
+        Parameters
+        ----------
+        node : Node
+            The ``AggregateExpression``.
+        call : AggregateCall
+            What was computed.
+        buffers : list of py4j objects
+            Attributes of the partial results.
+        """
+        function = node.children[0].jvm
+        declared = items(function.aggBufferAttributes())
+        merged = self._merged(function, call, buffers, [attribute.dataType() for attribute in declared])
+        rule = to_map(self._gateway, list(zip(declared, merged, strict=True)))
+        return function.evaluateExpression().transform(rule)
+
+    def _merged(self, function: Any, call: AggregateCall, buffers: list[Any], types: list[Any]) -> list[Any]:
+        match call.function:
+            case AggregateFunction.COUNT:
+                return [self._counted(buffers[0])]
+            case AggregateFunction.AVG if pat.is_decimal(call.dtype):
+                seen = self._expressions.GreaterThan(buffers[1], self._zero())
+                return [self._total(call, buffers[0], seen, types[0]), self._counted(buffers[1])]
+            case AggregateFunction.AVG:
+                return [self._sum(buffers[0]), self._counted(buffers[1])]
+            case AggregateFunction.SUM if pat.is_decimal(call.dtype):
+                total = self._total(call, buffers[0], self._expressions.Not(buffers[1]), types[0])
+                return [total, self._complete(self._expressions.aggregate.Min(buffers[1]))]
+            case _:
+                return [self._complete(function.withNewChildren(to_seq(self._gateway, [buffers[0]])))]
+
+    def _complete(self, function: Any) -> Any:
+        return function.toAggregateExpression()
+
+    def _sum(self, value: Any) -> Any:
+        return self._complete(self._expressions.aggregate.Sum(value))
+
+    def _cast(self, value: Any, dtype: Any) -> Any:
+        return self._expressions.Cast(value, dtype, self._nothing, self._expressions.EvalMode.LEGACY())
+
+    def _zero(self) -> Any:
+        literal = self._expressions.Literal.create(0, self._types.IntegerType)
+        return self._cast(literal, self._types.LongType)
+
+    def _counted(self, count: Any) -> Any:
+        return self._expressions.Coalesce(to_seq(self._gateway, [self._sum(count), self._zero()]))
+
+    def _total(self, call: AggregateCall, total: Any, seen: Any, dtype: Any) -> Any:
+        """A decimal sum; null if any partial sum is null although it had values."""
+        merged = self._cast(self._sum(total), dtype)
+        if not may_overflow(call):
+            return merged
+        overflowed = self._expressions.And(self._expressions.IsNull(total), seen)
+        any_overflowed = self._complete(self._expressions.aggregate.Max(overflowed))
+        nothing = self._expressions.Literal.create(None, dtype)
+        return self._expressions.If(any_overflowed, nothing, merged)

@@ -1,0 +1,444 @@
+"""Optimized plans as trees of relational nodes that a worker runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from gpujoin.config import Options
+from gpujoin.engine.pipeline import supports
+from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, Union
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.key_types import key_type
+from gpujoin.spark.catalyst.joins import JOIN, join_type_of
+from gpujoin.spark.catalyst.nodes import Node, read_expression
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.query.aggregates import FinalReader, read_aggregate
+from gpujoin.spark.query.estimates import group_rows, join_rows, selectivity
+from gpujoin.spark.query.plans import PlanNode, items
+from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
+
+_NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+_TEXT = frozenset({"string"})
+
+
+class BrokenError(Exception):
+    """A part of a plan cannot run in a worker.
+
+    Attributes
+    ----------
+    node : PlanNode
+        Where.
+    """
+
+    def __init__(self, node: PlanNode, why: str) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A part of a plan as a relation.
+
+    Attributes
+    ----------
+    relation : Relation
+        What computes it.
+    positions : dict from int to int
+        Where in the relation's output each attribute is, by expression id.
+    rows : float
+        Estimated number of rows.
+    """
+
+    relation: Relation
+    positions: Mapping[int, int]
+    rows: float
+
+    def reference(self, expr_id: int, side: Side = Side.LEFT) -> ColumnRef:
+        """Refer to an attribute's column."""
+        position = self.positions[expr_id]
+        column = self.relation.schema.field(position)
+        return ColumnRef(side=side, name=column.name, index=position, type=column.type)
+
+
+@dataclass
+class ScanSource:
+    """What a scan of a tree reads, by its index."""
+
+    files: ParquetFiles
+    columns: tuple[str, ...]
+    filters: tuple[str, ...]
+
+
+class ColumnReader(ExpressionReader):
+    """Translates expressions over the columns of one fragment, or of a join's two.
+
+    Parameters
+    ----------
+    fragments : dict from Side to Fragment
+        Where columns come from.
+    constant : callable
+        Gives the value of a scalar subquery.
+    """
+
+    def __init__(self, fragments: Mapping[Side, Fragment], constant: Callable[[Node], Literal]) -> None:
+        self._fragments = fragments
+        self._constant = constant
+
+    def column(self, node: Node) -> Expression:
+        """Translate an attribute reference."""
+        for side, fragment in self._fragments.items():
+            if node.expr_id in fragment.positions:
+                return fragment.reference(node.expr_id, side)
+        raise NotTranslatableError(f"{node.fields['name']} is no column of the input")
+
+    def subquery(self, node: Node) -> Expression:
+        """Translate a scalar subquery: its value."""
+        return self._constant(node)
+
+
+@dataclass
+class TreeBuilder:
+    """Builds the tree of one island.
+
+    Attributes
+    ----------
+    options : Options
+        Settings.
+    constant : callable
+        Gives the value of a scalar subquery.
+    sources : dict from int to ScanSource
+        The scans made so far.
+    """
+
+    options: Options
+    constant: Callable[[Node], Literal]
+    sources: dict[int, ScanSource] = field(default_factory=dict)
+    relations: dict[int, ParquetFiles] = field(default_factory=dict)
+
+    def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Translate a plan.
+
+        Parameters
+        ----------
+        node : PlanNode
+            Its topmost node.
+        required : frozenset of int
+            Attributes that are needed of it; others may be left out.
+
+        Raises
+        ------
+        BrokenError
+            If some node is not covered.
+        """
+        build = _BUILDERS.get(node.name)
+        if build is None:
+            raise BrokenError(node, f"{node.name} is not covered")
+        try:
+            found = build(self, node, required)
+            reasons = supports(found.relation)
+        except (NotTranslatableError, RelationError, JoinSpecError, KeyTypeError) as problem:
+            raise BrokenError(node, str(problem)) from problem
+        if reasons:
+            raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
+        return found
+
+    def reader(self, *fragments: Fragment) -> ColumnReader:
+        """Make a translator over one fragment, or over a join's two."""
+        return ColumnReader(dict(zip(Side, fragments, strict=False)), self.constant)
+
+    # -- leaves and one input ------------------------------------------------------------------------------
+
+    def scan(self, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
+        """Read a Parquet relation, with filters."""
+        if node.class_name != RELATION:
+            raise NotTranslatableError(f"{node.class_name} is no relation of files")
+        files = self.relations.get(id(node))
+        if files is None:
+            files = self.relations[id(node)] = read_relation(node, self.options)
+        wanted = required.union(*(condition.attribute_ids for condition in conditions))
+        chosen = [i for i in files.columns if i in wanted] or [_narrowest(files)]
+        for attribute in node.output:
+            if attribute.expr_id in chosen:
+                _check_column(attribute)
+        index = len(self.sources)
+        bare = Scan(pa.schema([files.columns[i] for i in chosen]), index=index)
+        rows = files.nbytes / 24
+        fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)}, rows)
+        filters = tuple(self.reader(fragment)(condition) for condition in conditions)
+        self.sources[index] = ScanSource(files, tuple(bare.columns.names), tuple(str(f) for f in filters))
+        for condition in filters:
+            rows *= selectivity(condition)
+        found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions, max(rows, 1.0))
+        return narrowed(found, required)
+
+    def filter(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Filter an input; conditions right above a scan become part of it."""
+        condition, child = node.expression("condition"), node.children[0]
+        if child.class_name == RELATION:
+            return self.scan(child, required, conjuncts(condition))
+        below = self.build(child, required | condition.attribute_ids)
+        translated = self.reader(below)(condition)
+        rows = max(below.rows * selectivity(translated), 1.0)
+        return Fragment(Filter(below.relation, translated), below.positions, rows)
+
+    def project(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Compute columns; mere renaming needs no node."""
+        chosen = [one for one in node.expressions("projectList") if one.expr_id in required]
+        values = {one.expr_id: one.children[0] if one.name == "Alias" else one for one in chosen}
+        needed = frozenset().union(*(value.attribute_ids for value in values.values()))
+        below = self.build(node.children[0], needed)
+        if all(value.name == "AttributeReference" for value in values.values()):
+            positions = {i: below.positions[_known(value, below)] for i, value in values.items()}
+            return Fragment(below.relation, positions, below.rows)
+        reader = self.reader(below)
+        outputs = tuple(
+            Output(f"{one.fields['name']}#{one.expr_id}", reader(values[one.expr_id])) for one in chosen
+        )
+        relation = Project(below.relation, outputs)
+        return Fragment(relation, {i: position for position, i in enumerate(values)}, below.rows)
+
+    def union(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Put inputs together, column by column."""
+        if node.jvm.byName():
+            raise NotTranslatableError("a union by name")
+        wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
+        wanted = wanted or [0]
+        inputs, rows = [], 0.0
+        for child in node.children:
+            ids = [child.output[i].expr_id for i in wanted]
+            below = self.build(child, frozenset(ids))
+            inputs.append(
+                Project(below.relation, tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids)))
+            )
+            rows += below.rows
+        positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
+        return Fragment(Union(tuple(inputs)), positions, rows)
+
+    def aggregate(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Aggregate an input wholly, for a node above that needs the final values."""
+        read = read_aggregate(node)
+        below = self.build(node.children[0], read.attribute_ids)
+        reader = self.reader(below)
+        keys = tuple(
+            Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys)
+        )
+        calls = read.calls(reader)
+        if read.distinct:
+            raise NotTranslatableError("a distinct aggregation below another operation")
+        relation = PartialAggregate(below.relation, keys, tuple(calls.values()), once=True)
+        rows = group_rows(below.rows, len(keys))
+        final = FinalReader(read, relation, calls)
+        chosen = [one for one in read.results if one.expr_id in required] or list(read.results[:1])
+        outputs = tuple(
+            Output(f"{one.fields['name']}#{one.expr_id}", final(one.children[0] if one.name == "Alias" else one))
+            for one in chosen
+        )
+        positions = {one.expr_id: n for n, one in enumerate(chosen)}
+        return Fragment(Project(relation, outputs), positions, rows)
+
+    # -- joins ---------------------------------------------------------------------------------------------
+
+    def join(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Join two inputs."""
+        kind, exists = join_type_of(node.jvm)
+        if kind is None:
+            raise NotTranslatableError(f"join type {node.jvm.joinType().toString()} is not covered")
+        condition = node.jvm.condition()
+        parts = conjuncts(read_expression(condition.get())) if condition.isDefined() else ()
+        needed = required.union(*(part.attribute_ids for part in parts))
+        sides = {side: self.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
+        keys: list[tuple[Node, Node, NullEquality]] = []
+        rest = []
+        aware = _null_aware(parts, sides) if kind is JoinType.LEFT_ANTI else None
+        if aware is not None:
+            kind, keys = JoinType.NULL_AWARE_ANTI, [(*aware, NullEquality.UNEQUAL)]
+        else:
+            for part in parts:
+                pair = _key_of(part, sides)
+                if pair is None:
+                    rest.append(part)
+                elif pair not in keys:
+                    keys.append(pair)
+        return self._joined(kind, exists, sides, keys, rest, required)
+
+    def _joined(
+        self,
+        kind: JoinType,
+        exists: int | None,
+        sides: dict[Side, Fragment],
+        keys: Sequence[tuple[Node, Node, NullEquality]],
+        rest: Sequence[Node],
+        required: frozenset[int],
+    ) -> Fragment:
+        wanted = required.union(*(part.attribute_ids for part in rest))
+        placed = {}
+        for number, side in enumerate(Side):
+            sides[side], placed[side] = self._with_keys(sides[side], [key[number] for key in keys], wanted)
+        left, right = sides[Side.LEFT], sides[Side.RIGHT]
+        pairs = tuple(
+            KeyPair(one, two, key[2])
+            for one, two, key in zip(placed[Side.LEFT], placed[Side.RIGHT], keys, strict=True)
+        )
+        for pair in pairs:
+            key_type(left.relation.schema.field(pair.left).type, right.relation.schema.field(pair.right).type)
+        reader = self.reader(left, right)
+        residual: Expression | None = None
+        for part in rest:
+            one = reader(part)
+            residual = one if residual is None else _both(residual, one)
+        if kind in (JoinType.INNER, JoinType.CROSS):
+            kind = JoinType.INNER if pairs or residual is not None else JoinType.CROSS
+        outputs = {side: [i for i in sides[side].positions if i in required] for side in Side}
+        if kind.left_rows_only:
+            outputs[Side.RIGHT] = []
+        if not outputs[Side.LEFT] and not outputs[Side.RIGHT]:
+            outputs[Side.LEFT] = [next(iter(left.positions))]
+        spec = JoinSpec(
+            kind,
+            pairs,
+            residual,
+            tuple(left.positions[i] for i in outputs[Side.LEFT]),
+            tuple(right.positions[i] for i in outputs[Side.RIGHT]),
+            f"exists#{exists}",
+        )
+        ids = [*outputs[Side.LEFT], *outputs[Side.RIGHT]]
+        if kind is JoinType.EXISTENCE:
+            assert exists is not None
+            ids.append(exists)
+        relation = Join(left.relation, right.relation, spec, _build_side(kind, left.rows, right.rows))
+        rows = join_rows(kind, left.rows, right.rows, equality=bool(pairs))
+        return Fragment(relation, {i: position for position, i in enumerate(ids)}, rows)
+
+    def _with_keys(
+        self, below: Fragment, keys: Sequence[Node], wanted: frozenset[int]
+    ) -> tuple[Fragment, list[int]]:
+        """Have a column for each key; those that are no attributes are computed."""
+        if all(key.name == "AttributeReference" for key in keys):
+            return below, [below.positions[key.expr_id] for key in keys]
+        reader = self.reader(below)
+        kept = [i for i in below.positions if i in wanted]
+        outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
+        places = []
+        for number, key in enumerate(keys):
+            if key.name == "AttributeReference" and key.expr_id in kept:
+                places.append(kept.index(key.expr_id))
+            else:
+                places.append(len(outputs))
+                outputs.append(Output(f"k{number}", reader(key)))
+        relation = Project(below.relation, tuple(outputs))
+        return Fragment(relation, {i: n for n, i in enumerate(kept)}, below.rows), places
+
+
+def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
+    """Leave out columns that are not required, though never all."""
+    kept = [i for i in fragment.positions if i in required] or list(fragment.positions)[:1]
+    if len(kept) == len(fragment.relation.schema):
+        return fragment
+    outputs = tuple(
+        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i)) for i in kept
+    )
+    return Fragment(
+        Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)}, fragment.rows
+    )
+
+
+def conjuncts(node: Node) -> tuple[Node, ...]:
+    """Give the operands of nested ``AND``s."""
+    if node.name == "And":
+        return tuple(part for child in node.children for part in conjuncts(child))
+    return (node,)
+
+
+def _known(value: Node, below: Fragment) -> int:
+    if value.expr_id not in below.positions:
+        raise NotTranslatableError(f"{value.fields['name']} is no column of the input")
+    return value.expr_id
+
+
+def _both(one: Expression, two: Expression) -> Expression:
+    return Call(function=Function.AND, arguments=(one, two), type=pa.bool_())
+
+
+def _key_of(part: Node, sides: Mapping[Side, Fragment]) -> tuple[Node, Node, NullEquality] | None:
+    if part.name not in ("EqualTo", "EqualNullSafe"):
+        return None
+    nulls = NullEquality.EQUAL if part.name == "EqualNullSafe" else NullEquality.UNEQUAL
+    one, two = (_bare_key(child) for child in part.children)
+    left, right = (sides[side].positions.keys() for side in Side)
+    if one.attribute_ids and two.attribute_ids:
+        if one.attribute_ids <= left and two.attribute_ids <= right:
+            return one, two, nulls
+        if one.attribute_ids <= right and two.attribute_ids <= left:
+            return two, one, nulls
+    return None
+
+
+def _bare_key(node: Node) -> Node:
+    """A key without what Spark wraps around floating-point keys; keys are normalized here by themselves."""
+    while node.name in _NORMALIZED:
+        node = node.children[0]
+    return node
+
+
+def _null_aware(parts: Iterable[Node], sides: Mapping[Side, Fragment]) -> tuple[Node, Node] | None:
+    """The two sides of the one key of ``NOT IN``: ``a = b OR (a = b) IS NULL``."""
+    found = list(parts)
+    if len(found) != 1 or found[0].name != "Or":
+        return None
+    equal, unknown = found[0].children
+    if equal.name != "EqualTo" or unknown.name != "IsNull" or unknown.children[0].name != "EqualTo":
+        return None
+    if not equal.jvm.semanticEquals(unknown.children[0].jvm):
+        return None
+    pair = _key_of(equal, sides)
+    return None if pair is None else pair[:2]
+
+
+def _build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:
+    """The side to hold in memory: the smaller one of an inner join, else the one whose rows are not preserved."""
+    if kind in (JoinType.INNER, JoinType.CROSS, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI):
+        factor = 1.0 if kind in (JoinType.INNER, JoinType.CROSS, JoinType.FULL) else 0.2
+        return Side.LEFT if left_rows < factor * right_rows else Side.RIGHT
+    return Side.LEFT if kind is JoinType.RIGHT else Side.RIGHT
+
+
+def _check_column(attribute: Node) -> None:
+    """Refuse a column that is not read or compared as its declared type says."""
+    declared = attribute.fields["dataType"]
+    if isinstance(declared, str) and declared not in _TEXT:
+        return
+    name = attribute.type_name.lower()
+    if "collate" in name:
+        raise NotTranslatableError(f"column {attribute.fields['name']} has type {name}; only strings compared by bytes")
+
+
+def _narrowest(files: ParquetFiles) -> int:
+    """A column to count rows by."""
+    if not files.columns:
+        raise NotTranslatableError("it has no columns")
+
+    def width(expr_id: int) -> int:
+        try:
+            return int(files.columns[expr_id].type.bit_width)
+        except ValueError:
+            return 1 << 20
+
+    return min(files.columns, key=width)
+
+
+_BUILDERS: dict[str, Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragment]] = {
+    "LogicalRelation": TreeBuilder.scan,
+    "Filter": TreeBuilder.filter,
+    "Project": TreeBuilder.project,
+    "Join": TreeBuilder.join,
+    "Union": TreeBuilder.union,
+    "Aggregate": TreeBuilder.aggregate,
+}

@@ -1,0 +1,177 @@
+"""Islands: maximal parts of an optimized plan that workers run from the files on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.config import Options
+from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
+from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate
+from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
+from gpujoin.spark.query.plans import PlanNode
+
+if TYPE_CHECKING:
+    from gpujoin.model.expressions import Literal
+
+AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
+_ROWS_FROM = frozenset({"Join", "Filter", "Project"})
+
+
+class Finish(Enum):
+    """What Spark does with an island's rows."""
+
+    NOTHING = "nothing"
+    """They are the rows of the plan."""
+    MERGE = "merge"
+    """They are partial results that its aggregate functions merge."""
+    AGGREGATE = "aggregate"
+    """They are the distinct rows, and perhaps partial results, that its own aggregation reads."""
+
+
+@dataclass(frozen=True)
+class Island:
+    """A part of a plan that workers run.
+
+    Attributes
+    ----------
+    node : PlanNode
+        The topmost node.
+    relation : Relation
+        What a worker computes; its columns are those of ``columns``.
+    columns : tuple of int or None
+        Which attribute of the plan each output column is; ``None``: a new one.
+    sources : dict from int to ScanSource
+        What the scans read.
+    finish : Finish
+        What Spark does with the rows.
+    read : ReadAggregate or None
+        The aggregation, if the topmost node is one.
+    calls : mapping from int to AggregateCall
+        Partial results, by position among the aggregates.
+    rows : float
+        Estimated rows of the input of the aggregation, or of the output.
+    """
+
+    node: PlanNode
+    relation: Relation
+    columns: tuple[int | None, ...]
+    sources: Mapping[int, ScanSource]
+    finish: Finish
+    read: ReadAggregate | None
+    calls: Mapping[int, AggregateCall]
+    rows: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files, each scan counted."""
+        return sum(source.files.nbytes for source in self.sources.values())
+
+    @property
+    def joins(self) -> tuple[Join, ...]:
+        """The joins inside, parents first."""
+        return tuple(one for one in self.relation.walk() if isinstance(one, Join))
+
+
+class IslandFinder:
+    """Finds islands in a plan.
+
+    Parameters
+    ----------
+    options : Options
+        Settings.
+    constant : callable
+        Gives the value of a scalar subquery.
+
+    Attributes
+    ----------
+    broken : dict from int to str
+        Why a node, by its ``id()``, is in no island.
+    """
+
+    def __init__(self, options: Options, constant: Callable[[Node], Literal]) -> None:
+        self._options = options
+        self._constant = constant
+        self.broken: dict[int, str] = {}
+
+    def at(self, node: PlanNode) -> Island | None:
+        """Make the island whose topmost node is the given one; ``None`` if there is none."""
+        if not _may_top(node) or any(id(one) in self.broken for one in node.walk()):
+            return None
+        builder = TreeBuilder(self._options, self._constant)
+        try:
+            return self._aggregation(node, builder) if node.class_name == AGGREGATE else _rows(node, builder)
+        except BrokenError as problem:
+            self.broken[id(problem.node)] = f"{problem.node.name}: {problem}"
+            return None
+
+    def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
+        if not self._options.aggregate_fuse:
+            return None
+        try:
+            read = read_aggregate(node)
+            below = builder.build(node.children[0], read.attribute_ids)
+            return _partial(node, read, below, builder)
+        except NotTranslatableError as problem:
+            raise BrokenError(node, str(problem)) from problem
+
+
+def _may_top(node: PlanNode) -> bool:
+    if node.class_name == AGGREGATE:
+        return True
+    return node.name in _ROWS_FROM and any(one.class_name in (JOIN, AGGREGATE) for one in node.walk())
+
+
+def _rows(node: PlanNode, builder: TreeBuilder) -> Island:
+    ids = [column.expr_id for column in node.output]
+    if not ids:
+        raise BrokenError(node, "it has no columns")
+    below = builder.build(node, frozenset(ids))
+    outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
+    relation = Project(below.relation, outputs)
+    return Island(node, relation, tuple(ids), builder.sources, Finish.NOTHING, None, {}, below.rows)
+
+
+def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
+    reader = builder.reader(below)
+    distinct = _distinct_columns(read)
+    keys = [*read.keys, *distinct]
+    outputs = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(keys))
+    calls = read.calls(reader)
+    unique = {id(call): call for call in calls.values()}
+    if not outputs and not unique:
+        raise NotTranslatableError("an aggregation of nothing")
+    relation = PartialAggregate(below.relation, outputs, tuple(unique.values()))
+    columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
+    columns += [None] * (len(relation.schema) - len(keys))
+    finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
+    return Island(node, relation, tuple(columns), builder.sources, finish, read, calls, below.rows)
+
+
+def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
+    """The columns whose distinct values are to be kept, beside the keys."""
+    found: list[Node] = []
+    sets = set()
+    keys = {key.expr_id for key in read.keys if key.name == "AttributeReference"}
+    for node in read.aggregates:
+        if not node.fields["isDistinct"]:
+            continue
+        function, *condition = node.children
+        if condition:
+            raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
+        columns = [one for one in function.children if one.name != "Literal"]
+        if any(one.name != "AttributeReference" for one in columns):
+            raise NotTranslatableError(f"{node}: a distinct aggregate of an expression")
+        sets.add(frozenset(one.expr_id for one in columns))
+        found += [one for one in columns if one.expr_id not in keys]
+    if len(sets) > 1:
+        raise NotTranslatableError("distinct aggregates over different columns")
+    return tuple({one.expr_id: one for one in found}.values())
+
+
