@@ -381,11 +381,14 @@ class PartialAggregate(Relation):
         Grouping expressions. Nulls are one group, all NaNs are one, −0.0 is 0.0 and comes out as 0.0.
     aggregates : tuple of AggregateCall
         What is computed; the output has the keys, then each call's buffer.
+    once : bool
+        Whether each group must come out once only, so that its buffers are final. All groups are held in memory then.
     """
 
     child: Relation
     keys: tuple[Output, ...]
     aggregates: tuple[AggregateCall, ...] = ()
+    once: bool = False
 
     def __post_init__(self) -> None:
         if not self.keys and not self.aggregates:

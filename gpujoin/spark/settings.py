@@ -65,7 +65,7 @@ def gpu_outlook(conf: Mapping[str, str]) -> GpuOutlook:
     """
     if any(_amount(conf.get(key)) > 0 for key in _GPU_AMOUNTS):
         return GpuOutlook.EXPECTED
-    if _is_local(conf):
+    if is_local(conf):
         return GpuOutlook.EXPECTED if unavailable(BackendName.GPU) is None else GpuOutlook.ABSENT
     return GpuOutlook.UNKNOWN
 
@@ -78,14 +78,15 @@ def check_backend(conf: Mapping[str, str], options: Options) -> None:
     BackendUnavailableError
         If ``backend`` is ``gpu``, the session runs on this machine alone, and this machine has no cuDF or no device.
     """
-    if options.backend is not BackendChoice.GPU or not _is_local(conf):
+    if options.backend is not BackendChoice.GPU or not is_local(conf):
         return
     reason = unavailable(BackendName.GPU)
     if reason is not None:
         raise BackendUnavailableError(str(reason))
 
 
-def _is_local(conf: Mapping[str, str]) -> bool:
+def is_local(conf: Mapping[str, str]) -> bool:
+    """Tell whether driver and workers share one machine."""
     return conf.get("spark.master", "").startswith("local")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -229,7 +230,8 @@ class _Runner:
     # -- aggregation and limits ----------------------------------------------------------------------------
 
     def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
-        aggregation = self._backend.aggregation(node, self._options.memory_budget, self._metrics)
+        budget = sys.maxsize if node.once else self._options.memory_budget
+        aggregation = self._backend.aggregation(node, budget, self._metrics)
         for piece in self._pieces(node.child):
             yield from aggregation.add(piece)
         yield from aggregation.finish()

@@ -201,7 +201,7 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
         case t.FloatType() | t.DoubleType():
             return float(value)
         case t.DecimalType():
-            return decimal.Decimal(str(value.toJavaBigDecimal().toPlainString()))
+            return decimal.Decimal(str(value.toString()))
         case t.StringType():
             return str(value.toString())
         case t.DateType():
@@ -215,6 +215,13 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
 
 
 def arrow_of(dtype: t.DataType) -> pa.DataType:
+    """Give the Arrow form of a Spark type.
+
+    Raises
+    ------
+    NotTranslatableError
+        If there is none.
+    """
     try:
         return arrow_type(dtype)
     except JoinSpecError as problem:
@@ -291,4 +298,5 @@ _FUNCTIONS = {
     "DateSub": Function.DATE_SUB,
     "DateDiff": Function.DATE_DIFF,
     "GetStructField": Function.GET_FIELD,
+    "UnscaledValue": Function.UNSCALED_VALUE,
 }

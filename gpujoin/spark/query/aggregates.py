@@ -28,7 +28,7 @@ _FUNCTIONS = {
     "Average": AggregateFunction.AVG,
 }
 _SUM_DIGITS = 10
-"""Digits that Spark adds to a decimal's precision where it sums, if there is room; ten thousand million rows fill them."""
+"""Digits that Spark adds to a decimal's precision where it sums, if there is room: enough for 10**10 rows."""
 _COUNT_DIGITS = 20
 """Digits of the decimal that Spark divides by when it averages decimals."""
 
@@ -85,9 +85,19 @@ class ReadAggregate:
             if node.fields["isDistinct"]:
                 continue
             call = _call(node, reader, f"a{number}")
-            key = (call.function, *(part.signature() for part in call.expressions()), call.filter is None, call.mode)
+            key = (
+                call.function,
+                *(part.signature() for part in call.expressions()),
+                call.filter is None,
+                call.mode,
+            )
             found[number] = seen.setdefault(key, call)
         return found
+
+
+def unique_calls(calls: Mapping[int, AggregateCall]) -> tuple[AggregateCall, ...]:
+    """Give each call once."""
+    return tuple({call.name: call for call in calls.values()}.values())
 
 
 def read_aggregate(node: PlanNode) -> ReadAggregate:
@@ -104,9 +114,12 @@ def read_aggregate(node: PlanNode) -> ReadAggregate:
 def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
     function, *condition = node.children
     known = _FUNCTIONS.get(function.name)
+    operands = function.children
+    if sums_unscaled(node):
+        operands = operands[0].children
     if known is None:
         raise NotTranslatableError(f"aggregate function {function.name} is not covered")
-    arguments = tuple(reader(one) for one in function.children)
+    arguments = tuple(reader(one) for one in operands)
     if known is AggregateFunction.COUNT:
         arguments = tuple(
             one for one in arguments if not (isinstance(one, Literal) and one.value is not None)
@@ -121,6 +134,13 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         filter=reader(condition[0]) if condition else None,
         mode=mode,
     )
+
+
+def sums_unscaled(node: Node) -> bool:
+    """Tell whether an aggregate expression is what Spark makes of a sum of short decimals: a sum of their digits."""
+    if node.name != "AggregateExpression" or node.children[0].name != "Sum":
+        return False
+    return node.children[0].children[0].name == "UnscaledValue"
 
 
 def _mode(function: Node) -> EvalMode:
@@ -162,7 +182,12 @@ class FinalReader(ExpressionReader):
     def __call__(self, node: Node) -> Expression:
         """Translate an expression over keys and aggregates."""
         if node.name == "AggregateExpression":
-            return self._final(node)
+            value = self._final(node)
+            if not sums_unscaled(node):
+                return value
+            return Call(function=Function.UNSCALED_VALUE, arguments=(value,), type=pa.int64())
+        if node.name == "MakeDecimal" and sums_unscaled(node.children[0]):
+            return self._final(node.children[0])
         return super().__call__(node)
 
     def _final(self, node: Node) -> Expression:
@@ -176,7 +201,11 @@ class FinalReader(ExpressionReader):
 
     def _checked_sum(self, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
         total, empty = parts
-        return _checked(call, total, Call(function=Function.NOT, arguments=(empty,), type=pa.bool_()))
+        nothing = Literal(value=None, type=total.type)
+        seen = Call(function=Function.NOT, arguments=(empty,), type=pa.bool_())
+        return Case(
+            conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, seen), type=total.type
+        )
 
 
 def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Expression:
@@ -185,7 +214,9 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
     if call.mode is not EvalMode.ANSI or not may_overflow(call):
         return total
     if total.type.scale == 0:
-        raise NotTranslatableError(f"{call} below another operation: its overflow is an error that Spark alone finds")
+        raise NotTranslatableError(
+            f"{call} below another operation: its overflow is an error that Spark alone finds"
+        )
     largest = Literal(value=decimal.Decimal(10) ** 38 - 1, type=pa.decimal128(38, 0))
     failing = Cast(child=largest, to=total.type, mode=EvalMode.ANSI, type=total.type)
     null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())

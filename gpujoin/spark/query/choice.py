@@ -46,7 +46,9 @@ def worth(island: Island, options: Options) -> Reason | None:
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
     if island.nbytes < SMALLEST_BYTES:
-        why = f"the files have {island.nbytes} bytes, fewer than {SMALLEST_BYTES}: Spark needs little for them"
+        why = (
+            f"the files have {island.nbytes} bytes, fewer than {SMALLEST_BYTES}: Spark needs little for them"
+        )
         return Reason(ReasonKind.SLOWER, "size", why, "spark.gpujoin.strategy or spark.gpujoin.backend")
     return None
 

@@ -47,7 +47,9 @@ def join_rows(kind: JoinType, left: float, right: float, *, equality: bool) -> f
     if not equality:
         return left * right
     if kind is JoinType.INNER:
-        return max(1.0, min(left, right) if min(left, right) > 0.5 * max(left, right) else _followed(left, right))
+        return max(
+            1.0, min(left, right) if min(left, right) > 0.5 * max(left, right) else _followed(left, right)
+        )
     return max(left, right)
 
 

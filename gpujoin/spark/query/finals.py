@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.types as pat
 
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
-from gpujoin.spark.query.aggregates import may_overflow
+from gpujoin.spark.query.aggregates import may_overflow, sums_unscaled
 from gpujoin.spark.query.plans import items, to_map, to_seq
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ class FinalExpressions:
             Attributes of the partial results.
         """
         function = node.children[0].jvm
+        if sums_unscaled(node):
+            held = call.buffer[0].type
+            total = self._cast(self._sum(buffers[0]), self._decimal(held.precision, held.scale))
+            empty = self._complete(self._expressions.aggregate.Min(buffers[1]))
+            nothing = self._expressions.Literal.create(None, self._types.LongType)
+            return self._expressions.If(empty, nothing, self._expressions.UnscaledValue(total))
         declared = items(function.aggBufferAttributes())
         merged = self._merged(function, call, buffers, [attribute.dataType() for attribute in declared])
         rule = to_map(self._gateway, list(zip(declared, merged, strict=True)))
@@ -74,6 +80,9 @@ class FinalExpressions:
 
     def _cast(self, value: Any, dtype: Any) -> Any:
         return self._expressions.Cast(value, dtype, self._nothing, self._expressions.EvalMode.LEGACY())
+
+    def _decimal(self, precision: int, scale: int) -> Any:
+        return self._gateway.org.apache.spark.sql.types.DecimalType(precision, scale)
 
     def _zero(self) -> Any:
         literal = self._expressions.Literal.create(0, self._types.IntegerType)

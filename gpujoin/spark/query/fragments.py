@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,12 +16,12 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, Union
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.key_types import key_type
-from gpujoin.spark.catalyst.joins import JOIN, join_type_of
+from gpujoin.spark.catalyst.joins import join_type_of
 from gpujoin.spark.catalyst.nodes import Node, read_expression
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
-from gpujoin.spark.query.aggregates import FinalReader, read_aggregate
+from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
 from gpujoin.spark.query.estimates import group_rows, join_rows, selectivity
-from gpujoin.spark.query.plans import PlanNode, items
+from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
@@ -227,18 +226,18 @@ class TreeBuilder:
         read = read_aggregate(node)
         below = self.build(node.children[0], read.attribute_ids)
         reader = self.reader(below)
-        keys = tuple(
-            Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys)
-        )
+        keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
         calls = read.calls(reader)
         if read.distinct:
             raise NotTranslatableError("a distinct aggregation below another operation")
-        relation = PartialAggregate(below.relation, keys, tuple(calls.values()), once=True)
+        relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
         rows = group_rows(below.rows, len(keys))
         final = FinalReader(read, relation, calls)
         chosen = [one for one in read.results if one.expr_id in required] or list(read.results[:1])
         outputs = tuple(
-            Output(f"{one.fields['name']}#{one.expr_id}", final(one.children[0] if one.name == "Alias" else one))
+            Output(
+                f"{one.fields['name']}#{one.expr_id}", final(one.children[0] if one.name == "Alias" else one)
+            )
             for one in chosen
         )
         positions = {one.expr_id: n for n, one in enumerate(chosen)}
@@ -280,8 +279,9 @@ class TreeBuilder:
     ) -> Fragment:
         wanted = required.union(*(part.attribute_ids for part in rest))
         placed = {}
-        for number, side in enumerate(Side):
-            sides[side], placed[side] = self._with_keys(sides[side], [key[number] for key in keys], wanted)
+        by_side = {Side.LEFT: [one for one, _, _ in keys], Side.RIGHT: [two for _, two, _ in keys]}
+        for side in Side:
+            sides[side], placed[side] = self._with_keys(sides[side], by_side[side], wanted)
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         pairs = tuple(
             KeyPair(one, two, key[2])
@@ -343,11 +343,10 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     if len(kept) == len(fragment.relation.schema):
         return fragment
     outputs = tuple(
-        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i)) for i in kept
+        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i))
+        for i in kept
     )
-    return Fragment(
-        Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)}, fragment.rows
-    )
+    return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)}, fragment.rows)
 
 
 def conjuncts(node: Node) -> tuple[Node, ...]:
@@ -417,7 +416,9 @@ def _check_column(attribute: Node) -> None:
         return
     name = attribute.type_name.lower()
     if "collate" in name:
-        raise NotTranslatableError(f"column {attribute.fields['name']} has type {name}; only strings compared by bytes")
+        raise NotTranslatableError(
+            f"column {attribute.fields['name']} has type {name}; only strings compared by bytes"
+        )
 
 
 def _narrowest(files: ParquetFiles) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpujoin.config import Options
 from gpujoin.model.aggregates import AggregateCall
@@ -13,7 +13,7 @@ from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Rel
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
-from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate
+from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.plans import PlanNode
 
@@ -144,10 +144,10 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     keys = [*read.keys, *distinct]
     outputs = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(keys))
     calls = read.calls(reader)
-    unique = {id(call): call for call in calls.values()}
+    unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
-    relation = PartialAggregate(below.relation, outputs, tuple(unique.values()))
+    relation = PartialAggregate(below.relation, outputs, unique)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
@@ -173,5 +173,3 @@ def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
     if len(sets) > 1:
         raise NotTranslatableError("distinct aggregates over different columns")
     return tuple({one.expr_id: one for one in found}.values())
-
-

@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.config import Options
+from gpujoin.config import Options, Strategy
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.gateway import gateway_of
+from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, new_join_id
+from gpujoin.spark.query.choice import arrange, worth
+from gpujoin.spark.query.explained import explain_island
+from gpujoin.spark.query.island import AGGREGATE, IslandFinder
 from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq
 from gpujoin.spark.query.rowjoins import RowJoinPlan
+from gpujoin.spark.query.running import IslandPlacer
+from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.runtime import execute
+from gpujoin.spark.settings import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +76,9 @@ class QueryPlanner:
         self._runs = runs
         self._gateway = gateway_of(spark)
         self._reasons: list[Reason] = []
+        self._values = SubqueryValues(self._subquery_rows)
+        self._finder = IslandFinder(options, self._values.placeholder)
+        self._placer = IslandPlacer(spark)
         self.explanation = Explanation()
         self.changed = False
 
@@ -91,18 +100,64 @@ class QueryPlanner:
         self.changed = found.changed
         return found.plan
 
-    def _visit(self, node: PlanNode) -> Rewritten:
-        below = [self._visit(child) for child in node.children]
+    def _visit(self, node: PlanNode, *, islands: bool = True) -> Rewritten:
+        if islands:
+            placed = self._island(node)
+            if isinstance(placed, Rewritten):
+                return placed
+            islands = placed is None
+        below = [self._visit(child, islands=islands) for child in node.children]
         parts = tuple(part for one in below for part in one.parts)
         changed = any(one.changed for one in below)
         plan = node.jvm
         if changed:
             plan = plan.withNewChildren(to_seq(self._gateway, [one.plan for one in below]))
         plan, inner, replaced = self._with_subqueries(node, plan)
+        if islands and node.class_name in (JOIN, AGGREGATE):
+            self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
             joined = self._join(plan, parts)
             return Rewritten(joined.plan, (*joined.parts, *inner), changed or replaced or joined.changed)
         return Rewritten(plan, (*parts, *inner), changed or replaced)
+
+    def _obstacles(self, node: PlanNode) -> list[Reason]:
+        """What keeps a join or an aggregation out of islands."""
+        broken = self._finder.broken
+        found = [broken[id(one)] for one in node.walk() if id(one) in broken]
+        return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
+
+    def _island(self, node: PlanNode) -> Rewritten | Reason | None:
+        """Place the island at a node; a reason, if there is one that is left to Spark; else nothing."""
+        if self._options.strategy is Strategy.SPARK:
+            return None
+        asked = self._values.asked
+        island = self._finder.at(node)
+        if island is None:
+            return None
+        reason = worth(island, self._options)
+        if reason is not None:
+            self._reasons.append(reason)
+            return reason
+        if self._values.asked > asked and self._runs:
+            island = IslandFinder(self._options, self._values.value).at(node)
+            if island is None:
+                self._reasons.append(
+                    Reason(ReasonKind.UNEXPECTED, "island", "the value of a subquery changed it")
+                )
+                return None
+        island_id = new_join_id()
+        run = arrange(island, max(1, self._spark.sparkContext.defaultParallelism), local=is_local(self._conf))
+        options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
+        explained = explain_island(island, run, island_id)
+        if not self._runs:
+            return Rewritten(node.jvm, (explained,), True)
+        return Rewritten(self._placer.place(island, run.slices, options, island_id), (explained,), True)
+
+    def _subquery_rows(self, plan: Any) -> list[Any]:
+        """Run a subquery, itself rewritten; two rows are enough to know that there are too many."""
+        inner = QueryPlanner(self._spark, self._conf, self._options, runs=True)
+        frame = dataframe_of(self._spark, inner.rewrite(plan))
+        return list(frame.limit(2).collect())
 
     def _with_subqueries(self, node: PlanNode, plan: Any) -> tuple[Any, tuple[Part, ...], bool]:
         """Rewrite the plans inside of a node's expressions."""

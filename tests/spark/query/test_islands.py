@@ -1,0 +1,154 @@
+"""Islands: parts of a query that workers run from the Parquet files on; answers and paths."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin import FallbackError, accelerate, disable, enable, explain
+from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query.queries import check
+
+FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
+
+WHOLE = {
+    "global": "select count(*), sum(price), avg(price), min(day), max(s), sum(k), avg(weight), count(s) from sales",
+    "groups": "select k, s, count(*) c, sum(price), avg(price), min(weight), max(weight) from sales group by k, s",
+    "nothing left": "select count(*), sum(price), avg(k), max(s) from sales where k > 1000",
+    "empty file": "select count(*), sum(price), avg(price) from none",
+    "empty groups": "select k, sum(price) from none group by k",
+    "wide decimal": "select sum(price * price * price * price) x, avg(price * price * price) y from sales where k < 9",
+    "float keys": "select weight, count(*) from sales group by weight",
+    "expression key": "select year(day) y, count(*) from sales group by year(day)",
+    "result expression": "select k + 1, 100 * sum(price) / count(*) from sales group by k having sum(price) > 1",
+    "filtered aggregate": "select count(*) filter (where k = 1), sum(price) filter (where s = 'x') from sales",
+    "distinct": "select distinct k, s from sales",
+    "count distinct": "select s, count(distinct k), sum(distinct k) from sales group by s",
+    "distinct beside others": "select s, count(distinct k), sum(price), count(*) from sales group by s",
+    "join and aggregate": "select b.s, sum(a.price), count(*) from sales a join items b on a.k = b.k group by b.s",
+    "left join": "select a.id, b.item from sales a left join items b on a.k = b.k and b.cost > 1",
+    "full join": "select a.id, b.item from sales a full join items b on a.k = b.k and a.s = b.s",
+    "null safe": "select a.id, b.item from sales a join items b on a.s <=> b.s",
+    "float join": "select a.id, b.id from sales a join sales b on a.weight = b.weight",
+    "condition": "select a.id, b.item from sales a join items b on a.k = b.k and a.price > b.cost",
+    "semi": "select id from sales a where exists (select 1 from items b where b.k = a.k and b.s <> a.s)",
+    "anti": "select id from sales a where not exists (select 1 from items b where b.k = a.k and b.s <> a.s)",
+    "not in": "select id from sales where k not in (select k from items where k is not null)",
+    "not in null": "select count(*) from sales where k not in (select k from items)",
+    "in or": "select id from sales where k in (select k from items) or price > 5",
+    "aggregate below": """select id from sales a join
+        (select k, avg(cast(cost as decimal(20, 3))) c, count(*) n from items group by k) b on a.k = b.k where a.price > b.c""",
+    "correlated": "select id from sales a where price > (select 0.5 * sum(cost) from items b where b.k = a.k)",
+    "aggregate twice": """select n, count(*) from
+        (select k, count(item) n from sales left join items using (k) group by k) group by n""",
+    "scalar subquery": "select count(*) from sales where price > (select avg(cost) from items)",
+    "empty scalar subquery": "select count(*) from sales where price > (select cost from items where item < 0)",
+    "subquery in having": """select k, sum(price) from sales group by k
+        having sum(price) > (select min(cost) from items)""",
+    "union": "select s, count(*) from (select s from sales union all select s from items) group by s",
+    "self join": "select a.id, b.id from sales a join sales b on a.k = b.k and a.id < b.id",
+    "cte": "with c as (select k, sum(cost) t from items group by k) select * from c x join c y on x.t = y.t",
+    "case": "select sum(case when s = 'x' then price else 0 end), sum(if(flag, 1, 0)) from sales",
+    "text": """select count(*) from sales where s like '%x%' or s in ('ü', 'y%z') or substring(s, 1, 1) = 'y'
+        or s like 'y\\\\%_' escape '\\\\'""",
+    "in set": "select id, item from sales join items using (k) where item in (10,20,30,40,50,60,70,80,90,100,110,120)",
+    "dates": """select count(*) from sales where day between date'2024-01-01' and date'2024-03-01'
+        and month(day) < 3 and day + 1 > date'2024-01-02'""",
+    "order and limit": """select a.id, sum(b.cost) c from sales a join items b using (k) group by a.id
+        order by c desc, a.id limit 3""",
+    "window above": """select id, rank() over (partition by k order by c, id) from
+        (select a.id, a.k, count(*) c from sales a join items b using (k) group by a.id, a.k)""",
+    "cube": "select k, s, count(*) from sales group by k, s union all select k, null, 1 from sales group by k",
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_queries_run_whole(tables: SparkSession, name: str) -> None:
+    found = check(tables.sql(WHOLE[name]), allow_empty=name == "empty groups")
+    assert found.islands
+    assert all(join.accelerated and join.backend == "cpu" for join in found.joins)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select sum(price * 99999999 * 99999999 * 99999999 * 99999999 * 9999) from sales",
+        "select sum(k + 2147483647) from sales",
+        "select sum(9223372036854775807 - id + k) from sales",
+    ],
+)
+def test_overflow_without_ansi(tables: SparkSession, query: str) -> None:
+    tables.conf.set("spark.sql.ansi.enabled", "false")
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    check(tables.sql(query))
+
+
+@pytest.mark.parametrize("query", ["select sum(9223372036854775807 - id + k * 0 + id) from sales"])
+def test_overflow_with_ansi_is_an_error(tables: SparkSession, query: str) -> None:
+    for frame in (tables.sql(query), accelerate(tables.sql(query))):
+        with pytest.raises(Exception, match=r"(?i)overflow"):
+            frame.collect()
+
+
+MIXED = {
+    "cached": "select a.id, c.item from sales a join cached c using (k)",
+    "values": "select s, count(*) from sales join (values (1), (2)) v(k) using (k) group by s",
+    "window below": """select k, count(*) from (select k, row_number() over (order by id) r from sales)
+        where r > 2 group by k""",
+    "sort below": "select k, first(s) from (select * from sales order by id) group by k",
+    "function not covered": "select soundex(s), count(*) from sales group by soundex(s)",
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_is_not_covered_stays_with_spark(tables: SparkSession, name: str) -> None:
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.table("items").cache().createOrReplaceTempView("cached")
+    found = check(tables.sql(MIXED[name]))
+    assert found.reasons
+
+
+def test_settings_of_scans_and_aggregates(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.conf.set("spark.gpujoin.aggregate.fuse", "false")
+    found = check(tables.sql(WHOLE["join and aggregate"]))
+    assert [len(island.joins) for island in found.islands] == [1]
+    assert "partial aggregate" not in str(found)
+    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    assert not check(tables.sql(WHOLE["join and aggregate"])).islands
+
+
+def test_small_files_are_left_to_spark(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.backend", "auto")
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    found = rewrite(tables.sql(WHOLE["groups"]))
+    assert not found.changed
+    assert "bytes" in str(found.explanation)
+    tables.conf.set("spark.gpujoin.fallback", "raise")
+    with pytest.raises(FallbackError):
+        accelerate(tables.sql(WHOLE["groups"]))
+
+
+def test_explain_names_scans_filters_and_joins(tables: SparkSession) -> None:
+    enable(tables)
+    try:
+        text = str(explain(tables.sql(WHOLE["condition"])))
+    finally:
+        disable(tables)
+    assert re.search(r"island: 1 task", text)
+    assert "inner join" in text
+    assert re.search(r"scan \d files, /.*/sales/.*columns id, k, price where", text)
+
+
+def test_a_file_that_is_gone_is_named(tables: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "gone")
+    tables.table("sales").coalesce(1).write.parquet(path)
+    frame = accelerate(tables.read.parquet(path).groupBy("k").count())
+    (file,) = (one for one in Path(path).iterdir() if one.suffix == ".parquet")
+    file.unlink()
+    with pytest.raises(Exception, match=re.escape(file.name)):
+        frame.collect()
