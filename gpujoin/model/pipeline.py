@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
 
 Piece = TypeVar("Piece")
 
@@ -92,6 +92,10 @@ class PipelineBackend(Protocol[Piece]):
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet. Raises :class:`~gpujoin.errors.ScanError`."""
+        ...
+
+    def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+        """Read what planning needs to know of a file. Raises :class:`~gpujoin.errors.ScanError`."""
         ...
 
     def take_in(

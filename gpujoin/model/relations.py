@@ -61,6 +61,37 @@ class FileSlice:
             raise RelationError(f"{self.path}: row groups must ascend, got {self.row_groups}")
 
 
+@dataclass(frozen=True, slots=True)
+class FileFooter:
+    """What is known of a Parquet file before it is read.
+
+    Attributes
+    ----------
+    path : str
+        Where it is.
+    size : int
+        Its length in bytes.
+    modified_ms : int
+        Its modification time, in milliseconds since 1970.
+    rows : tuple of int
+        Rows of each row group.
+    group_bytes : tuple of int
+        Compressed bytes, in each row group, of the columns that will be read.
+    constants : tuple
+        Values of the partition columns.
+    obstacles : tuple of str
+        Why columns of the file cannot be read here as Spark reads them.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    rows: tuple[int, ...]
+    group_bytes: tuple[int, ...]
+    constants: tuple[Constant, ...] = ()
+    obstacles: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Output:
     """A named expression.

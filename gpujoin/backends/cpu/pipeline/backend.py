@@ -17,7 +17,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
 from gpujoin.model.types import is_float, logical
 
 
@@ -50,6 +50,10 @@ class CpuPipeline:
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet."""
         return parquet.read(node, metrics, piece_bytes=piece_bytes)
+
+    def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+        """Read what planning needs to know of a file."""
+        return parquet.footer(node, path, constants)
 
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics

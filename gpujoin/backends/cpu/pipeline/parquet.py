@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -25,8 +26,8 @@ from gpujoin.backends.cpu.pipeline.pruning import Statistics, may_match
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import FileSlice, Scan
-from gpujoin.model.types import is_bytes, is_text, is_whole, logical
+from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
+from gpujoin.model.types import is_bytes, is_text, is_whole, logical, plain
 
 PIECE_BYTES = 128 << 20
 """Decoded bytes of the columns read that a piece aims at."""
@@ -81,23 +82,32 @@ def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES
         yield from _read_slice(scan, part, piece_bytes, metrics)
 
 
-def obstacles(path: str, columns: pa.Schema, *, case_sensitive: bool = False) -> list[str]:
-    """Tell why columns of a file cannot be read here as Spark reads them; empty if they can.
+def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+    """Read what planning needs to know of a file.
 
     Raises
     ------
     ScanError
-        If the file's footer cannot be read.
+        If the file cannot be opened or is no Parquet file.
     """
-    file = _open(path)
-    with file:
-        found = [_legacy(path, file.metadata, columns)]
-        for field in columns:
+    found = _stat(path)
+    with _open(path) as file:
+        metadata = file.metadata
+        problems = [_legacy(path, metadata, scan.file_columns)]
+        sources = []
+        for field in scan.file_columns:
             try:
-                _source(path, file, field, case_sensitive=case_sensitive)
+                sources.append(_source(path, file, field, case_sensitive=scan.case_sensitive))
             except ScanError as problem:
-                found.append(str(problem))
-    return [why for why in found if why is not None]
+                problems.append(str(problem))
+        leaves = {source.leaf for source in sources if source.name is not None}
+        groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+        return FileFooter(
+            path, found.st_size, found.st_mtime_ns // 1_000_000,
+            tuple(group.num_rows for group in groups),
+            tuple(sum(group.column(leaf).total_compressed_size for leaf in leaves) for group in groups),
+            constants, tuple(problem for problem in problems if problem is not None),
+        )  # fmt: skip
 
 
 def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
@@ -120,13 +130,17 @@ def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: Pipeline
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def _check_unchanged(part: FileSlice) -> None:
+def _stat(path: str) -> os.stat_result:
     try:
-        found = os.stat(part.path)  # noqa: PTH116  # one call for both facts
+        return Path(path).stat()
     except OSError as problem:
         raise ScanError(
-            f"{part.path}: {problem.strerror}; it was there when the query was planned"
+            f"{path}: {problem.strerror}; was it removed since the query was planned?"
         ) from problem
+
+
+def _check_unchanged(part: FileSlice) -> None:
+    found = _stat(part.path)
     modified = found.st_mtime_ns // 1_000_000
     if found.st_size != part.size or part.modified_ms not in (None, modified):
         raise ScanError(
@@ -217,7 +231,7 @@ def _source(path: str, file: pq.ParquetFile, field: pa.Field, *, case_sensitive:
     if not found:
         return _Source(None)
     leaves = [i for i in range(len(file.schema)) if file.schema.column(i).path == names[found[0]]]
-    held = schema.field(found[0]).type
+    held = plain(schema.field(found[0]).type)
     if len(leaves) != 1:
         raise ScanError(f"{path}: column {field.name!r} is {held}, planned as {field.type}")
     leaf = file.schema.column(leaves[0])
@@ -379,6 +393,5 @@ def _carried(column: pl.Expr, source: _Source, dtype: pa.DataType) -> pl.Expr:
     if pat.is_timestamp(dtype):
         micros = column.to_physical()
         return (micros * 1000 if held.unit == "ms" else micros).cast(pl.Datetime("us"))
-    if is_whole(dtype) and held != dtype:
-        return column.cast(polars_type(dtype))
-    return column
+    # Text may be dictionary-encoded in Polars' eyes, integers narrower than planned.
+    return column.cast(polars_type(dtype)) if is_text(dtype) or is_whole(dtype) else column

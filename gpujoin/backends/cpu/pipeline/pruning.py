@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Function, Literal
-from gpujoin.model.types import is_float, logical
+from gpujoin.model.types import is_float, is_whole, logical
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,20 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
             return any(_compared(Function.EQ, arguments[0], a, statistics) for a in arguments[1:])
         case function if function in _MIRRORED:
             one, two = arguments
-            if isinstance(one, Literal):
+            if _constant(one) is not _UNKNOWN:
                 return _compared(_MIRRORED[function], two, one, statistics)
             return _compared(function, one, two, statistics)
     return True
 
 
+_UNKNOWN = object()
+
+
 def _compared(function: Function, column: Expression, literal: Expression, statistics: Lookup) -> bool:
-    if isinstance(column, Cast) or not isinstance(column, ColumnRef) or not isinstance(literal, Literal):
+    column, value = _unwrapped(column), _constant(literal)
+    if not isinstance(column, ColumnRef) or value is _UNKNOWN:
         return True
-    if literal.value is None:
+    if value is None:
         return False
     if is_float(logical(column.type)):
         return True  # NaN, the greatest value, is in no statistics
@@ -91,7 +95,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
         return False
     if found.low is None or found.high is None:
         return True
-    low, high, value = _value(found.low), _value(found.high), _value(literal.value)
+    low, high, value = _value(found.low), _value(found.high), _value(value)
     try:
         match function:
             case Function.EQ:
@@ -106,6 +110,26 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
                 return bool(high >= value)
     except TypeError:  # a statistic of another kind than the literal proves nothing
         return True
+
+
+def _unwrapped(node: Expression) -> Expression:
+    """Look through a cast to a wider integer, which changes no value."""
+    if (
+        isinstance(node, Cast)
+        and node.child.type is not None
+        and is_whole(node.child.type)
+        and is_whole(node.to)
+    ):
+        return node.child if node.child.type.bit_width <= node.to.bit_width else node
+    return node
+
+
+def _constant(node: Expression) -> Any:
+    """The value of a literal, integers also under casts that change no value."""
+    if isinstance(node, Literal):
+        return node.value
+    inner = _unwrapped(node)
+    return inner.value if isinstance(inner, Literal) else _UNKNOWN
 
 
 def _value(value: Any) -> Any:

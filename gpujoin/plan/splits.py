@@ -1,0 +1,60 @@
+"""How Parquet files are divided among tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpujoin.errors import RelationError
+from gpujoin.model.relations import FileFooter, FileSlice
+
+
+def plan_splits(
+    footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
+) -> list[tuple[FileSlice, ...]]:
+    """Divide files among tasks so that each reads about as many bytes, a row group being the smallest part.
+
+    Parameters
+    ----------
+    footers : sequence of FileFooter
+        The files.
+    target_tasks : int
+        How many tasks there should be at least, as far as there are row groups.
+    max_bytes : int
+        Most bytes that a task should read, as far as row groups allow.
+
+    Returns
+    -------
+    list of tuple of FileSlice
+        One entry for each task, none empty; neighbouring row groups of a file stay together. A task's bytes differ from
+        an even share by less than one row group.
+
+    Raises
+    ------
+    RelationError
+        If a number is not positive.
+    """
+    if target_tasks < 1 or max_bytes < 1:
+        raise RelationError(f"splits need a task and a byte: got {target_tasks} tasks, {max_bytes} bytes")
+    # Empty row groups still cost a look: nothing is lighter than a byte.
+    weights = [[max(1, size) for size in footer.group_bytes] for footer in footers]
+    total = sum(map(sum, weights))
+    if total == 0:
+        return []
+    tasks = max(target_tasks, -(-total // max_bytes))
+    shares: dict[int, dict[int, list[int]]] = {}
+    before = 0
+    for number, sizes in enumerate(weights):
+        for group, size in enumerate(sizes):
+            task = (2 * before + size) * tasks // (2 * total)  # where the middle of the row group falls
+            shares.setdefault(task, {}).setdefault(number, []).append(group)
+            before += size
+    return [
+        tuple(_slice(footers[number], groups) for number, groups in files.items())
+        for _, files in sorted(shares.items())
+    ]
+
+
+def _slice(footer: FileFooter, groups: Sequence[int]) -> FileSlice:
+    return FileSlice(
+        footer.path, footer.size, footer.modified_ms, row_groups=tuple(groups), constants=footer.constants
+    )

@@ -1,0 +1,277 @@
+"""Scans of Parquet files: types, pruning, splits, and files that are not as planned."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from gpujoin.engine.pipeline import run
+from gpujoin.engine.pipeline.footers import read_footers
+from gpujoin.errors import ScanError
+from gpujoin.model.expressions import EvalMode, Expression, left
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Feed, FileSlice, Filter, Limit, Relation, Scan
+from gpujoin.plan.resolve import resolve
+from gpujoin.plan.splits import plan_splits
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.trees import file_slice
+from tests.expressions.values import VALUES
+
+D = Decimal
+NUMBERS = pa.table({"i": pa.array(range(1000)), "s": [f"row {i:04d}" for i in range(1000)]})
+
+
+def written(folder: Path, table: pa.Table, name: str = "data.parquet", **options: Any) -> Path:
+    path = folder / name
+    pq.write_table(table, path, **options)
+    return path
+
+
+def scanned(tree: Relation, metrics: PipelineMetrics | None = None, **options: Any) -> pa.Table:
+    return pa.Table.from_batches(run(tree, metrics=metrics, **options), tree.schema)
+
+
+def scan_of(path: Path, schema: pa.Schema, where: Expression | None = None, **parts: Any) -> Scan:
+    filters = () if where is None else (resolve(where, schema, schema, mode=EvalMode.ANSI),)
+    return Scan(schema, filters=filters, slices=(file_slice(path, **parts),))
+
+
+KINDS = [kind for kind in VALUES if kind not in ("struct", "odd_str", "num_str", "word", "date_str")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"use_dictionary": False, "version": "1.0"}, {"store_decimal_as_integer": True}, {"compression": "zstd"},
+     {"data_page_version": "2.0", "write_statistics": False}, {"row_group_size": 3}],
+    ids=["default", "plain", "decimals as integers", "zstd", "no statistics", "small groups"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_of_every_type(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    dtype, values = VALUES[kind]
+    table = pa.table({"c": pa.array(values, dtype), "n": pa.array(range(len(values)), pa.int32())})
+    path = written(tmp_path, table, coerce_timestamps="us", **options)
+    assert_same_rows(scanned(scan_of(path, table.schema)), table)
+
+
+def test_int96_timestamps(tmp_path: Path) -> None:
+    stamps = [
+        None,
+        dt.datetime(1900, 1, 1, tzinfo=dt.UTC),
+        dt.datetime(2200, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+    ]
+    table = pa.table({"t": pa.array(stamps, pa.timestamp("us", "UTC")), "n": [1, 2, 3]})
+    path = written(tmp_path, table, use_deprecated_int96_timestamps=True)
+    assert pq.ParquetFile(path).schema.column(0).physical_type == "INT96"
+    wanted = pa.schema([("t", pa.timestamp("us", "Europe/Berlin")), ("n", pa.int64())])
+    found = scanned(scan_of(path, wanted))
+    assert found.schema == wanted
+    assert found["t"].cast(pa.int64()).to_pylist() == table["t"].cast(pa.int64()).to_pylist()
+
+
+def test_milliseconds_and_narrow_integers(tmp_path: Path) -> None:
+    table = pa.table({
+        "t": pa.array([1, -1, None], pa.timestamp("ms")), "i": pa.array([1, None, -(1 << 31)], pa.int32()),
+        "d": pa.array([D("1.25"), None, D("-9.99")], pa.decimal128(3, 2)),
+    })  # fmt: skip
+    wanted = pa.schema([("t", pa.timestamp("us")), ("i", pa.int64()), ("d", pa.decimal128(20, 2))])
+    found = scanned(scan_of(written(tmp_path, table), wanted))
+    assert_same_rows(found, table.cast(wanted))
+
+
+def test_views_and_dictionaries(tmp_path: Path) -> None:
+    texts = ["a", None, "long enough to be out of line", ""]
+    layouts = {"v": pa.string_view(), "d": pa.dictionary(pa.int32(), pa.string()), "l": pa.large_string()}
+    table = pa.table({name: pa.array(texts).cast(layout) for name, layout in layouts.items()})
+    wanted = pa.schema([(name, pa.string()) for name in table.column_names])
+    found = scanned(scan_of(written(tmp_path, table), wanted))
+    assert found.schema == wanted
+    assert all(found[name].to_pylist() == texts for name in found.column_names)
+
+
+def test_names_match_without_case_and_absent_columns_are_null(tmp_path: Path) -> None:
+    path = written(tmp_path, pa.table({"Key": [1, 2]}))
+    wanted = pa.schema([("KEY", pa.int64()), ("other", pa.decimal128(10, 2))])
+    assert scanned(scan_of(path, wanted)).to_pydict() == {"KEY": [1, 2], "other": [None, None]}
+    exact = Scan(wanted, slices=(file_slice(path),), case_sensitive=True)
+    assert scanned(exact).to_pydict() == {"KEY": [None, None], "other": [None, None]}
+    twice = written(tmp_path, pa.table([[1], [2]], names=["a", "A"]), "twice.parquet")
+    with pytest.raises(ScanError, match=r"twice\.parquet: columns \['a', 'A'\] all fit"):
+        scanned(scan_of(twice, pa.schema([("a", pa.int64())])))
+
+
+def test_partition_columns_are_constants_of_the_file(tmp_path: Path) -> None:
+    one, two = (written(tmp_path, NUMBERS.slice(10 * i, 10), f"{i}.parquet") for i in range(2))
+    schema = pa.schema(
+        [("i", pa.int64()), ("day", pa.date32()), ("p", pa.string()), ("d", pa.decimal128(9, 2))]
+    )
+    slices = (
+        file_slice(one, constants=(dt.date(2024, 1, 2), "x", D("1.50"))), file_slice(two, constants=(None, None, None)),
+    )  # fmt: skip
+    found = scanned(Scan(schema, partition_columns=3, slices=slices))
+    assert found.schema == schema
+    assert found.to_pylist()[0] == {"i": 0, "day": dt.date(2024, 1, 2), "p": "x", "d": D("1.50")}
+    assert found.to_pylist()[-1] == {"i": 19, "day": None, "p": None, "d": None}
+    metrics = PipelineMetrics()
+    where = resolve(left("p") == "y", schema, schema, mode=EvalMode.ANSI)
+    assert scanned(Scan(schema, partition_columns=3, slices=slices, filters=(where,)), metrics).num_rows == 0
+    assert metrics.row_groups == 0, "a file was read whose constants already exclude it"
+    only = Scan(
+        pa.schema([("p", pa.string())]), partition_columns=1, slices=(file_slice(one, constants=("x",)),)
+    )
+    assert scanned(only).to_pydict() == {"p": ["x"] * 10}
+
+
+def test_no_columns_are_rows_all_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path, NUMBERS)
+    assert sum(b.num_rows for b in run(scan_of(path, pa.schema([])))) == 1000
+    tree = Limit(scan_of(path, pa.schema([])), 7)
+    assert sum(b.num_rows for b in run(tree)) == 7
+
+
+FILTERS: list[tuple[Expression, int]] = [
+    (left("i") == 250, 1), (left("i") < 100, 1), (left("i") <= 100, 2), (left("i") > 899, 1), (left("i") >= 899, 2),
+    (left("i").is_in([5, 995]), 2), (left("s") == "row 0555", 1), (left("s") >= "row 0950", 1),
+    (left("i").is_null(), 0), (left("i").is_not_null(), 10), ((left("i") < 50) | (left("s") > "row 0949"), 2),
+    ((left("i") > 250) & (left("i") < 260), 1), (left("i") == None, 0),  # noqa: E711
+    (left("i") % 2 == 0, 10), (left("s").like("%5"), 10),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "groups"), FILTERS, ids=str)
+def test_row_groups_are_skipped_by_statistics(where: Expression, groups: int, tmp_path: Path) -> None:
+    path = written(tmp_path, NUMBERS, row_group_size=100)
+    metrics = PipelineMetrics()
+    tree = scan_of(path, NUMBERS.schema, where)
+    found = scanned(tree, metrics)
+    assert (metrics.row_groups, metrics.skipped_row_groups) == (groups, 10 - groups)
+    bare = scanned(scan_of(path, NUMBERS.schema))
+    other = scanned(Filter(Feed(0, NUMBERS.schema), tree.filters[0]), inputs={0: bare})
+    assert_same_rows(found, other, allow_empty=True)
+
+
+def test_nan_is_beyond_all_statistics(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array([1.0, float("nan"), 2.0])})
+    path = written(tmp_path, table)
+    found = scanned(scan_of(path, table.schema, left("x") > 5.0))
+    assert found.num_rows == 1
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 13, 1 << 30])
+def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> None:
+    path = written(tmp_path, NUMBERS, row_group_size=90)
+    size = path.stat().st_size
+    scan = scan_of(path, NUMBERS.schema)
+    for tasks in (1, 3, 5, 50):
+        [footer] = read_footers(scan, [str(path)])
+        assert sum(footer.rows) == 1000
+        splits = plan_splits([footer], tasks, 1 << 30)
+        parts = [scanned(scan, slices={0: split}, piece_bytes=piece_bytes) for split in splits]
+        assert_same_rows(pa.concat_tables(parts), NUMBERS)
+        cuts = [size * i // tasks for i in range(tasks + 1)]
+        ranges = [file_slice(path, byte_range=pair) for pair in itertools.pairwise(cuts)]
+        parts = [scanned(scan, slices={0: [part]}, piece_bytes=piece_bytes) for part in ranges]
+        assert_same_rows(pa.concat_tables(parts), NUMBERS)
+    some = scanned(scan_of(path, NUMBERS.schema, row_groups=(0, 2, 3)), piece_bytes=piece_bytes)
+    assert some["i"].to_pylist() == [*range(90), *range(180, 360)]
+
+
+def _truncate(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def _damage(path: Path) -> None:
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(b"\xff" * 64)
+
+
+def _no_parquet(path: Path) -> None:
+    path.write_bytes(b"not a Parquet file at all" * 10)
+
+
+@pytest.mark.parametrize("damage", [_truncate, _damage, _no_parquet], ids=["truncated", "corrupt", "other"])
+def test_damaged_files_are_named(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    good, bad = written(tmp_path, NUMBERS, "good.parquet"), written(tmp_path, NUMBERS, "bad.parquet")
+    damage(bad)
+    tree = Scan(NUMBERS.schema, slices=(file_slice(bad), file_slice(good)))
+    with pytest.raises(ScanError, match=r"bad\.parquet: "):
+        list(run(tree))
+
+
+def test_files_that_are_not_as_planned_are_named(tmp_path: Path) -> None:
+    path = written(tmp_path, NUMBERS)
+    planned = file_slice(path)
+    tree = Scan(NUMBERS.schema, slices=(planned,))
+    os.utime(path, (1, 1))
+    with pytest.raises(ScanError, match=r"data\.parquet: has changed since the query was planned"):
+        list(run(tree))
+    other = FileSlice(planned.path, planned.size + 1)
+    with pytest.raises(ScanError, match="has changed"):
+        list(run(Scan(NUMBERS.schema, slices=(other,))))
+    path.unlink()
+    with pytest.raises(ScanError, match=r"data\.parquet: No such file"):
+        list(run(tree))
+    with pytest.raises(ScanError, match=r"data\.parquet: No such file"):
+        read_footers(tree, [str(path)])
+
+
+def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, NUMBERS, row_group_size=100)
+    batches = run(scan_of(path, NUMBERS.schema), piece_bytes=1)
+    next(batches)
+    os.utime(path, (1, 1))
+    with pytest.raises(ScanError, match="has changed"):
+        list(batches)
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        (pa.int64(), pa.int32()), (pa.string(), pa.int64()), (pa.decimal128(9, 3), pa.decimal128(9, 2)),
+        (pa.decimal128(10, 2), pa.decimal128(9, 2)), (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("ns"), pa.timestamp("us")), (pa.binary(), pa.string()), (pa.uint32(), pa.int64()),
+        (pa.list_(pa.int64()), pa.int64()), (pa.float32(), pa.float64()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_types_than_planned_are_refused(held: pa.DataType, wanted: pa.DataType, tmp_path: Path) -> None:
+    path = written(tmp_path, pa.table({"c": pa.nulls(3, held)}))
+    scan = scan_of(path, pa.schema([("c", wanted)]))
+    with pytest.raises(ScanError, match=r"data\.parquet: column 'c' is .*planned as"):
+        list(run(scan))
+    [footer] = read_footers(scan, [str(path)])
+    assert len(footer.obstacles) == 1
+
+
+def test_dates_in_the_old_calendar_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"d": pa.array([dt.date(1500, 1, 1)]), "i": [1]})
+    old = table.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    path = written(tmp_path, old)
+    with pytest.raises(ScanError, match="old calendar"):
+        list(run(scan_of(path, table.schema)))
+    [footer] = read_footers(scan_of(path, table.schema), [str(path)])
+    assert "old calendar" in footer.obstacles[0]
+    assert scanned(scan_of(path, pa.schema([("i", pa.int64())]))).num_rows == 1
+
+
+def test_filters_see_special_values(tmp_path: Path, rng: np.random.Generator) -> None:
+    dtype, values = VALUES["d18_6"]
+    table = pa.table({"d": pa.array([values[i] for i in rng.integers(0, len(values), 500)], dtype)})
+    path = written(tmp_path, table, row_group_size=50)
+    found = scanned(scan_of(path, table.schema, left("d") > D("0.3")))
+    expected = table.filter(pc.greater(table["d"], pa.scalar(D("0.3"), pa.decimal128(18, 6))))
+    assert_same_rows(found, expected)
