@@ -1,0 +1,252 @@
+"""Joins in pipelines against the row-loop oracle, within the query and by the gather-map engine."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline import run, supports
+from gpujoin.errors import CorruptBlobError, RelationError
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Feed, Filter, Join, Relation
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.resolve import resolve
+from gpujoin.testing.compare import Zeros, assert_same_rows
+from gpujoin.testing.oracle import oracle_join
+from gpujoin.testing.trees import Tree, total
+from tests.expressions.values import VALUES
+
+PAYLOAD = ("d9_2", "d38_18", "str", "bin", "f64", "ts", "ntz", "date", "bool")
+
+
+def side_table(rng: np.random.Generator, kind: str, rows: int, *, unique: bool = False) -> pa.Table:
+    """A key of special values, a number, and payload of every type."""
+    dtype, values = VALUES[kind]
+    keys = values if unique else [values[i] for i in rng.integers(0, len(values), rows)]
+    columns: dict[str, Any] = {
+        "k": pa.array(keys, dtype),
+        "n": pa.array(rng.integers(0, 10, len(keys)), pa.int32()),
+    }
+    for name in PAYLOAD:
+        other, pool = VALUES[name]
+        columns[name] = pa.array([pool[i] for i in rng.integers(0, len(pool), len(keys))], other)
+    return pa.table(columns)
+
+
+def join_of(
+    how: JoinType, one: pa.Table, two: pa.Table, build: Side, *, nulls: NullEquality = NullEquality.UNEQUAL,
+    condition: Expression | None = None,
+) -> Join:  # fmt: skip
+    resolved = None if condition is None else resolve(condition, one.schema, two.schema, mode=EvalMode.ANSI)
+    spec = JoinSpec(
+        how, (KeyPair(0, 0, nulls),), condition=resolved, left_output=tuple(range(one.num_columns)),
+        right_output=() if how.left_rows_only else tuple(range(two.num_columns)),
+    )  # fmt: skip
+    return Join(Feed(0, one.schema), Feed(1, two.schema), spec, build)
+
+
+def check(node: Join, one: pa.Table, two: pa.Table, context: str, **kwargs: Any) -> PipelineMetrics:
+    assert supports(node) == ()
+    metrics = PipelineMetrics()
+    inputs = {0: one.to_batches(max_chunksize=40), 1: two.to_batches(max_chunksize=40)}
+    found = pa.Table.from_batches(run(node, inputs, metrics=metrics, piece_bytes=1, **kwargs), node.schema)
+    expected = oracle_join(one, two, node.spec)
+    assert_same_rows(found, expected.cast(node.schema), zeros=Zeros.SAME, allow_empty=True, context=context)
+    return metrics
+
+
+BUILDABLE = [
+    (how, side)
+    for how, side in itertools.product(JoinType, Side)
+    if how is not JoinType.CROSS and not (side is Side.LEFT and how is JoinType.NULL_AWARE_ANTI)
+]
+KEYS = ("i32", "i64", "str", "d9_2", "d38_0", "date", "f64", "bool", "ts", "bin")
+
+
+@pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
+@pytest.mark.parametrize(("how", "side"), BUILDABLE, ids=lambda v: v.value)
+def test_every_join(how: JoinType, side: Side, unique: bool, rng: np.random.Generator, seed: int) -> None:
+    for kind in ("i32", "str", "f64"):
+        one = side_table(rng, kind, 90, unique=unique and side is Side.LEFT)
+        two = side_table(rng, kind, 90, unique=unique and side is Side.RIGHT)
+        metrics = check(join_of(how, one, two, side), one, two, f"seed {seed}, key {kind}")
+        if kind != "f64" and unique and how is JoinType.INNER:
+            assert metrics.query_joins > 0
+            assert metrics.gather_joins == 0
+        if kind == "f64" or how is JoinType.FULL:
+            assert metrics.query_joins == 0
+            assert metrics.gather_joins > 0
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("nulls", NullEquality)
+def test_keys_of_every_type(kind: str, nulls: NullEquality, rng: np.random.Generator, seed: int) -> None:
+    for how in (JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI):
+        one, two = side_table(rng, kind, 60), side_table(rng, kind, 0, unique=True)
+        check(join_of(how, one, two, Side.RIGHT, nulls=nulls), one, two, f"seed {seed}, {how}")
+
+
+CONDITION = (left("n") < right("n")) | (left("d9_2") == right("d9_2"))
+
+
+@pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
+@pytest.mark.parametrize(
+    "how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.EXISTENCE]
+)
+def test_residual_conditions(how: JoinType, unique: bool, rng: np.random.Generator, seed: int) -> None:
+    one, two = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=unique)
+    metrics = check(join_of(how, one, two, Side.RIGHT, condition=CONDITION), one, two, f"seed {seed}")
+    assert (metrics.query_joins > 0) == (how is JoinType.INNER and unique)
+
+
+def test_a_condition_that_is_not_lowered(rng: np.random.Generator, seed: int) -> None:
+    one, two = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=True)
+    condition = (right("n") != 0) & (left("n") % right("n") == 1)
+    metrics = check(
+        join_of(JoinType.INNER, one, two, Side.RIGHT, condition=condition), one, two, f"seed {seed}"
+    )
+    assert metrics.query_joins > 0
+    assert metrics.evaluated > 0
+
+
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_ANTI])
+def test_a_build_side_over_the_budget_is_spilled(
+    how: JoinType, rng: np.random.Generator, seed: int, tmp_path: Path
+) -> None:
+    one, two = side_table(rng, "i64", 300), side_table(rng, "i64", 300)
+    joins = JoinMetrics()
+    options = Options(memory_budget=4000, spill_dir=str(tmp_path))
+    metrics = check(
+        join_of(how, one, two, Side.RIGHT), one, two, f"seed {seed}", options=options, join_metrics=joins
+    )
+    assert metrics.gather_joins > 0
+    assert joins.spills > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_decimal_keys_of_different_types(rng: np.random.Generator, seed: int) -> None:
+    one = pa.table({"k": pa.array([None, 1, 2, 3], pa.int32()).cast(pa.decimal128(12, 2)), "n": [1, 2, 3, 4]})
+    two = pa.table({"k": pa.array([None, 1, 3, 4], pa.int32()).cast(pa.decimal128(20, 4)), "n": [5, 6, 7, 8]})
+    check(join_of(JoinType.FULL, one, two, Side.RIGHT), one, two, f"seed {seed}")
+
+
+def test_empty_sides(rng: np.random.Generator) -> None:
+    rows = side_table(rng, "i32", 20)
+    none = rows.slice(0, 0)
+    for how, side in BUILDABLE:
+        check(join_of(how, rows, none, side), rows, none, "empty right")
+        check(join_of(how, none, rows, side), none, rows, "empty left")
+
+
+def test_one_relation_joined_twice(rng: np.random.Generator) -> None:
+    """Columns of the same input must not be taken for one another."""
+    table = pa.table({"a": [1, 2, 3], "b": [2, 3, 1], "v": [10, 20, 30]})
+    feed = Tree.feed(table.schema)
+    once = feed.join(Tree.feed(table.schema, 1), {"b": "a"})
+    twice = Tree(Join(
+        once.relation, Feed(2, table.schema),
+        JoinSpec(JoinType.INNER, (KeyPair(4, 0),), left_output=(0, 2, 5), right_output=(2,)),
+    ))  # fmt: skip
+    found = pa.Table.from_batches(run(twice.relation, dict.fromkeys(range(3), table)), twice.schema)
+    assert sorted(zip(*(c.to_pylist() for c in found.columns), strict=True)) == [
+        (1, 10, 20, 30), (2, 20, 30, 10), (3, 30, 10, 20),
+    ]  # fmt: skip
+
+
+def test_a_chain_of_joins_under_an_aggregation(rng: np.random.Generator) -> None:
+    facts = pa.table(
+        {"a": rng.integers(0, 50, 5000), "b": rng.integers(0, 20, 5000), "x": rng.integers(0, 9, 5000)}
+    )
+    first = pa.table({"a2": np.arange(40), "g": np.arange(40) % 3})
+    second = pa.table({"b2": np.arange(15), "y": np.arange(15)})
+    tree = (
+        Tree.feed(facts.schema)
+        .join(Tree.feed(first.schema, 1), {"a": "a2"})
+        .join(Tree.feed(second.schema, 2), {"b": "b2"}, "left")
+        .group("g", s=total(left("x") * left("y")))
+    )
+    metrics = PipelineMetrics()
+    out = run(tree.relation, {0: facts, 1: first, 2: second}, metrics=metrics)
+    found = {row["g"]: row["s.sum"] for row in pa.Table.from_batches(out, tree.schema).to_pylist()}
+    expected: dict[int, int] = {}
+    for a, b, x in zip(*(facts[c].to_pylist() for c in "abx"), strict=True):
+        if a < 40 and b < 15:
+            expected[a % 3] = expected.get(a % 3, 0) + x * b
+    assert found == expected
+    assert metrics.query_joins == 2
+
+
+def test_feeds_read_arrow_files(tmp_path: Path) -> None:
+    table = pa.table({"k": [1, 2, 3]})
+    path = tmp_path / "rows.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    feed = Feed(0, table.schema)
+    assert pa.Table.from_batches(run(feed, {0: path}), table.schema).equals(table)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(CorruptBlobError, match=r"rows\.arrow"):
+        list(run(feed, {0: path}))
+    with pytest.raises(CorruptBlobError, match="nowhere"):
+        list(run(feed, {0: tmp_path / "nowhere"}))
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    feed = Feed(3, pa.schema([("k", pa.int64())]))
+    with pytest.raises(RelationError, match=r"feed 3 has no input; inputs are \[0\]"):
+        list(run(feed, {0: pa.table({"k": [1]})}))
+    with pytest.raises(RelationError, match="feed 3 has 1 columns"):
+        list(run(feed, {3: pa.table({"k": [1], "j": [2]})}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reason"),
+    [(pa.list_(pa.int32()), "not carried"), (pa.month_day_nano_interval(), "not carried"), (pa.null(), "not carried")],
+    ids=str,
+)  # fmt: skip
+def test_columns_that_are_not_carried_are_refused(dtype: pa.DataType, reason: str) -> None:
+    [found] = supports(Feed(0, pa.schema([("c", dtype)])))
+    assert reason in str(found)
+
+
+def test_expressions_that_are_not_exact_are_refused() -> None:
+    schema = pa.schema([("s", pa.string())])
+    tree: Relation = Tree.feed(schema).where(call(Function.UPPER, left("s")) == "A").relation
+    assert isinstance(tree, Filter)
+    [found] = supports(tree)
+    assert "upper(left.s)" in str(found)
+
+
+def _rank(row: tuple[float | None, int]) -> tuple[bool, float, int]:
+    """Descending keys with nulls last and NaN the greatest, then ascending numbers."""
+    key, number = row
+    if key is None:
+        return True, 0.0, number
+    return False, -math.inf if math.isnan(key) else -min(key, 1e308 * 1.5) + 0.0, number
+
+
+def test_top_and_limit(rng: np.random.Generator, seed: int) -> None:
+    table = side_table(rng, "f64", 200)
+    for pieces in (1, 1 << 30):
+        tree = Tree.feed(table.schema).top(20, ("k", True), ("n", False)).relation
+        batches = table.to_batches(max_chunksize=30)
+        found = pa.Table.from_batches(run(tree, {0: batches}, piece_bytes=pieces), tree.schema)
+
+        ranked = sorted(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True), key=_rank)
+        mine = sorted(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True), key=_rank)
+        assert list(map(_rank, mine)) == list(map(_rank, ranked[:20]))
+        limited = Tree.feed(table.schema).limit(45).relation
+        metrics = PipelineMetrics()
+        count = sum(b.num_rows for b in run(limited, {0: iter(batches)}, metrics=metrics, piece_bytes=pieces))
+        assert count == 45
+        if pieces == 1:
+            assert metrics.fed_rows < 100, "rows were read that the limit does not need"
