@@ -22,9 +22,11 @@ def emulator_cache(pytestconfig: pytest.Config) -> Path:
     reason = why_no_compiler()
     if reason is not None:
         pytest.skip(reason)
-    if os.environ.get(CACHE_VARIABLE) or pytestconfig.cache is None:
+    cache = getattr(pytestconfig, "cache", None)
+    if os.environ.get(CACHE_VARIABLE) or cache is None:
         return cache_directory()
-    return pytestconfig.cache.mkdir("emulator")
+    path: Path = cache.mkdir("emulator")
+    return path
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpujoin.launch import direct, expand
+from gpujoin.launch import direct, expand, unique
 from gpujoin.launch.matches import Ranges
 from tests.kernels.cases import DTYPES, Side
 from tests.kernels.devices import RecordingDevice
@@ -83,3 +83,17 @@ def test_tiles_with_more_rows_than_threads(device: RecordingDevice, rng: np.rand
     places = np.arange(matches.pairs) - first[rows]
     assert (device.download(probe) == rows[5:-4]).all()
     assert (device.download(build) == places[5:-4]).all()
+
+
+def test_fifty_thousand_rows_a_side(device: RecordingDevice, rng: np.random.Generator) -> None:
+    """More tiles than a device has blocks for, and long runs of taken slots."""
+    rows = 50_000
+    build = rng.permutation(rows * 2)[:rows].astype(np.int64) * 1_000_003
+    probe = rng.integers(0, rows * 2, rows) * 1_000_003
+    table = unique.build(device, Side(build).on(device))
+    assert table is not None
+    found = table.probe(device, Side(probe).on(device))
+    order = np.argsort(build)
+    places = np.searchsorted(build[order], probe)
+    there = order[np.minimum(places, rows - 1)]
+    assert (device.download(found.row) == np.where(build[there] == probe, there, -1)).all()

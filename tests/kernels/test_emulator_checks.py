@@ -456,3 +456,67 @@ extern "C" __global__ void run(const int* in, int* out, int n) {
         assert out.get()[64] == 64
         met += int(out.get()[:64].sum())
     assert met > 0
+
+
+WIDE = """
+struct Row { unsigned long long a, b, c; };
+extern "C" __global__ void run(const Row* in, Row* out, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { const Row row = in[i]; out[i] = row; }
+}
+"""
+LOCAL = """
+__constant__ int weights[4] = {1, 10, 100, 1000};
+static __device__ __noinline__ int weigh(const int* local) {
+    int sum = 0;
+    for (int j = 0; j < 4; ++j) sum += local[j] * weights[j];
+    return sum;
+}
+extern "C" __global__ void run(const int* in, int* out, int n) {
+    const int i = blockIdx.x * 128 + threadIdx.x;
+    int local[4];
+    for (int j = 0; j < 4; ++j) local[j] = in[i] & j;
+    out[i] = weigh(local);
+}
+"""
+SHARED_LOCAL = """
+extern "C" __global__ void run(const int* in, int* out, int n) {
+    __shared__ int* volatile mine;
+    int local[2] = {in[0], in[1]};
+    if (threadIdx.x == 0) mine = local;
+    __syncthreads();
+    out[blockIdx.x * 128 + threadIdx.x] = mine[in[1]];
+}
+"""
+
+
+def test_copies_of_structs_are_seen_whole(make_device: MakeDevice) -> None:
+    rows = np.arange(3 * 100, dtype=np.uint64)
+    for text, error in (
+        (WIDE, ""),
+        (without(WIDE, "out[i] = row", "out[i + 1] = row"), "out of bounds"),
+        (without(WIDE, "row = in[i]", "row = in[i + 1]"), "out of bounds"),
+        (without(WIDE, "out[i] = row", "out[i / 2] = row"), "race"),
+    ):
+        device = make_device({"case.cu": text})
+        given, out = device.upload(rows), device.empty(3 * 100, np.uint64)
+        if error:
+            with pytest.raises(EmulationError, match=error):
+                device.launch(device.kernel(SPEC, "run"), 4, 32, [given, out, np.int32(100)])
+        else:
+            device.launch(device.kernel(SPEC, "run"), 4, 32, [given, out, np.int32(100)])
+            assert (device.download(out) == rows).all()
+            with pytest.raises(EmulationError, match="unwritten"):
+                device.launch(device.kernel(SPEC, "run"), 4, 32, [device.empty(300, np.uint64), out, np.int32(100)])
+
+
+def test_local_and_constant_memory_may_be_used_through_pointers(make_device: MakeDevice) -> None:
+    rows = np.arange(N)
+    wanted = sum((rows & j) * 10**j for j in range(4))
+    assert (run(make_device, LOCAL)[:N] == wanted).all()
+    written = "    for (int j = 0; j < 4; ++j) local[j]"
+    caught(make_device, without(LOCAL, written, "weights[in[i] % 4] = 2;\n" + written), "out of bounds")
+
+
+def test_local_memory_of_another_thread_is_out_of_reach(make_device: MakeDevice) -> None:
+    caught(make_device, SHARED_LOCAL, "foreign local")
