@@ -45,7 +45,7 @@ lint: ## Check style, types, shell scripts, Dockerfiles and generated docs
 	$(VENV)/bin/mypy $(TYPED)
 	$(VENV)/bin/shellcheck $(SHELL_SCRIPTS)
 	$(VENV)/bin/hadolint docker/Dockerfile
-	$(PYTHON_IN_VENV) scripts/check_kernels.py
+	$(PYTHON_IN_VENV) scripts/check_kernels.py --check
 	@$(JAVA) && for page in scripts/gen_*.py; do $(PYTHON_IN_VENV) $$page --check || exit 1; done
 
 format: ## Let ruff format and mend what it can
