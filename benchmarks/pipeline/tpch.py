@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Function, call, left, right, when
 from gpujoin.model.jointype import Side
+from gpujoin.model.relations import PartialAggregate
+from gpujoin.testing.aggregates import Finals, group_key
+from gpujoin.testing.cells import cells
 from gpujoin.testing.trees import Aggregate, Tree, average, count, total
 
 
@@ -278,3 +282,17 @@ QUERIES: dict[str, Query] = {
         count(*) filter (where l_tax > 0) from lineitem group by all""",
     ),
 }
+
+TABLES = ("lineitem", "orders", "customer", "supplier", "nation", "region", "part")
+
+
+def finals_of_duckdb(folder: Path, sql: str, node: PartialAggregate) -> Finals:
+    """Final values by group, as DuckDB has them."""
+    with duckdb.connect() as duck:
+        for table in TABLES:
+            duck.execute(f"create view {table} as from '{folder}/{table}.parquet'")
+        found = duck.execute(sql).to_arrow_table()
+    columns = [cells(column) for column in found.columns]
+    count = len(node.keys)
+    rows = zip(*columns, strict=True)
+    return {tuple(map(group_key, row[:count])): tuple(row[count:]) for row in rows}

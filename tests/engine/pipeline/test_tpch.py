@@ -7,19 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
-from benchmarks.pipeline.tpch import QUERIES
+from benchmarks.pipeline.tpch import QUERIES, finals_of_duckdb
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.aggregates import Finals, assert_same_groups, group_key, merged
-from gpujoin.testing.cells import cells
-
-TABLES = ("lineitem", "orders", "customer", "supplier", "nation", "region", "part")
+from gpujoin.testing.aggregates import assert_same_groups, merged
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +24,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tool = Path(sys.executable).with_name("tpchgen-cli")
     subprocess.run([tool, "parquet", "-s", "0.01", "--output-dir", into], check=True, capture_output=True)
     return into
-
-
-def finals_of_duckdb(folder: Path, sql: str, node: PartialAggregate) -> Finals:
-    with duckdb.connect() as duck:
-        for table in TABLES:
-            duck.execute(f"create view {table} as from '{folder}/{table}.parquet'")
-        found = duck.execute(sql).to_arrow_table()
-    columns = [cells(column) for column in found.columns]
-    count = len(node.keys)
-    rows = zip(*columns, strict=True)
-    return {tuple(map(group_key, row[:count])): tuple(row[count:]) for row in rows}
 
 
 def result(tree: PartialAggregate, **kwargs: Any) -> pa.Table:
