@@ -36,8 +36,9 @@ def data(rng: np.random.Generator, rows: int = 400) -> pa.Table:
     columns: dict[str, Any] = {"g": pa.array(rng.integers(0, 9, rows), pa.int32())}
     for kind in KINDS:
         dtype, values = VALUES[kind]
-        # Sums of the largest values overflow, or do not, as the order of rows will have it: in Spark too.
-        known = [v for v in values if kind not in ("f64", "d38_18") or v is None or abs(v) < 10**12]
+        # Sums of the largest values overflow or round as the order of rows will have it: in Spark too.
+        most = {"f64": 1e6, "d38_18": 1e12}.get(kind)
+        known = [v for v in values if most is None or v is None or abs(v) < most]
         columns[kind] = pa.array([known[i] for i in rng.integers(0, len(known), rows)], dtype)
     return pa.table(columns)
 
