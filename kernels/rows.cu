@@ -129,10 +129,10 @@ extern "C" __global__ void emit_matches(const i32* __restrict__ found, u64 rows,
                        out + item / fields, build_out, build_valids);
         for (u32 field = 0; field < probe_fields; ++field) {
             const u32 width = probe_widths[field];
-            for (u32 item = threadIdx.x; item < count; item += BLOCK_THREADS)
-                copy_value(probe_out[field] + (out + item) * width,
-                           probe_columns[field] + (base + kept_rows[item]) * width, width);
+            if (threadIdx.x < count)
+                copy_value(probe_out[field] + (out + threadIdx.x) * width,
+                           probe_columns[field] + (base + kept_rows[threadIdx.x]) * width, width);
         }
-        __syncthreads();
+        // The barrier in `block_rank` comes before the next tile writes what is read here.
     }
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpujoin.launch import direct, expand, unique
-from gpujoin.launch.matches import Ranges
+from gpujoin.launch import direct, expand, rows, unique
+from gpujoin.launch.matches import Found, Ranges
 from tests.kernels.cases import DTYPES, Side
 from tests.kernels.devices import RecordingDevice
 
@@ -78,22 +78,74 @@ def test_tiles_with_more_rows_than_threads(device: RecordingDevice, rng: np.rand
     )
     running = expand.running_counts(device, matches)
     probe, build = expand.pairs(device, matches, running, None, 5, matches.pairs - 9)
-    rows = np.repeat(np.arange(len(counts)), counts)
+    row = np.repeat(np.arange(len(counts)), counts)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    places = np.arange(matches.pairs) - first[rows]
-    assert (device.download(probe) == rows[5:-4]).all()
+    places = np.arange(matches.pairs) - first[row]
+    assert (device.download(probe) == row[5:-4]).all()
     assert (device.download(build) == places[5:-4]).all()
 
 
 def test_fifty_thousand_rows_a_side(device: RecordingDevice, rng: np.random.Generator) -> None:
     """More tiles than a device has blocks for, and long runs of taken slots."""
-    rows = 50_000
-    build = rng.permutation(rows * 2)[:rows].astype(np.int64) * 1_000_003
-    probe = rng.integers(0, rows * 2, rows) * 1_000_003
+    many = 50_000
+    build = rng.permutation(many * 2)[:many].astype(np.int64) * 1_000_003
+    probe = rng.integers(0, many * 2, many) * 1_000_003
     table = unique.build(device, Side(build).on(device))
     assert table is not None
     found = table.probe(device, Side(probe).on(device))
     order = np.argsort(build)
     places = np.searchsorted(build[order], probe)
-    there = order[np.minimum(places, rows - 1)]
+    there = order[np.minimum(places, many - 1)]
     assert (device.download(found.row) == np.where(build[there] == probe, there, -1)).all()
+
+
+def columns_of(device: RecordingDevice, count: int) -> list[rows.FieldColumn]:
+    """A column of each width, row numbers from one being its values, every third row null."""
+    valid = device.upload(np.arange(count) % 3 != 0)
+    number = np.arange(1, count + 1)
+    narrow = [number.astype(np.dtype(f"uint{8 * width}")) for width in (1, 2, 4, 8)]
+    wide = np.stack([number, -number], axis=1).astype(np.int64)
+    return [rows.FieldColumn(device.upload(values), valid) for values in (*narrow, wide)]
+
+
+def test_more_rows_than_threads_are_packed_and_gathered(
+    device: RecordingDevice, rng: np.random.Generator
+) -> None:
+    """Rows that are missing are null and hold zeros, so that no old memory gets out."""
+    count = 2100
+    columns = columns_of(device, count)
+    packed = rows.pack(device, columns)
+    wanted = rng.integers(-1, count, 2500).astype(np.int32)
+    wanted[[0, -1]] = -1
+    for column, out in zip(
+        columns, rows.gather(device, packed, device.upload(wanted), may_miss=True), strict=True
+    ):
+        assert out.valid is not None
+        values, valid = device.download(out.values), device.download(out.valid)
+        there = wanted >= 0
+        assert (valid == (there & (wanted % 3 != 0))).all()
+        assert (values[there] == device.download(column.values)[wanted[there]]).all()
+        assert (values[~there] == 0).all()
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_matches_of_many_tiles_are_emitted(
+    device: RecordingDevice, rng: np.random.Generator, matched: bool
+) -> None:
+    """Blocks take several tiles, of which some keep every row and some none."""
+    count = 2100
+    hit = rng.integers(0, 300, count).astype(np.int32)
+    hit[rng.random(count) < 0.4] = -1
+    hit[256:512], hit[1024:1280] = -1, 5
+    build, probe = columns_of(device, 300), columns_of(device, count)
+    found = Found(device.upload(hit), int((hit >= 0).sum()))
+    packed = rows.pack(device, build) if matched else None
+    probe_out, build_out = rows.emit(device, found, probe, packed, matched=matched)
+    kept = np.flatnonzero((hit >= 0) == matched)
+    for column, out in zip(probe, probe_out, strict=True):
+        assert (device.download(out.values) == device.download(column.values)[kept]).all()
+    assert len(build_out) == (len(build) if matched else 0)
+    for column, out in zip(build, build_out, strict=False):
+        assert (device.download(out.values) == device.download(column.values)[hit[kept]]).all()
+        assert out.valid is not None
+        assert (device.download(out.valid) == (hit[kept] % 3 != 0)).all()

@@ -507,7 +507,9 @@ def test_copies_of_structs_are_seen_whole(make_device: MakeDevice) -> None:
             device.launch(device.kernel(SPEC, "run"), 4, 32, [given, out, np.int32(100)])
             assert (device.download(out) == rows).all()
             with pytest.raises(EmulationError, match="unwritten"):
-                device.launch(device.kernel(SPEC, "run"), 4, 32, [device.empty(300, np.uint64), out, np.int32(100)])
+                device.launch(
+                    device.kernel(SPEC, "run"), 4, 32, [device.empty(300, np.uint64), out, np.int32(100)]
+                )
 
 
 def test_local_and_constant_memory_may_be_used_through_pointers(make_device: MakeDevice) -> None:
