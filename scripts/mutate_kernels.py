@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,33 +35,44 @@ from tests.kernels.mutation.survivors import Explanation, explanations  # noqa: 
 Judged = list[tuple[Mutant, Outcome]]
 
 
-def table(judged: Judged, explained: list[Explanation]) -> list[str]:
-    """Counts of each source, as a Markdown table."""
-    lines = ["| source | mutants | caught | explained | survived |", "|---|---|---|---|---|"]
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for mutant, outcome in judged:
-        if outcome.verdict == "invalid":
-            continue
-        known = any(e.covers(mutant) for e in explained)
-        verdict = "caught" if outcome.verdict == "caught" else "explained" if known else "survived"
-        counts[mutant.file][verdict] += 1
-    total: Counter[str] = Counter()
-    for file in sorted(counts):
-        total += counts[file]
-        lines.append(_row(f"`{file}`", counts[file]))
-    lines.append(_row("all", total))
-    return lines
+@dataclass(frozen=True)
+class Row:
+    """What became of the mutants of one source."""
+
+    file: str
+    mutants: int
+    caught: int
+    explained: int
+    survived: int
+    ways: str
+
+    def __str__(self) -> str:
+        cells = [f"`{self.file}`", self.mutants, self.caught, self.explained, self.survived, self.ways]
+        return f"| {' | '.join(map(str, cells))} |"
 
 
-def _row(name: str, counts: Counter[str]) -> str:
-    numbers = [counts.total(), counts["caught"], counts["explained"], counts["survived"]]
-    return f"| {name} | {' | '.join(map(str, numbers))} |"
+def rows_of(judged: Judged, explained: list[Explanation]) -> dict[str, Row]:
+    """A row for each source; edits that do not compile are left out."""
+    found: dict[str, Row] = {}
+    for file in sorted({mutant.file for mutant, _ in judged}):
+        own = [(m, o) for m, o in judged if m.file == file and o.verdict != "invalid"]
+        caught = Counter(o.how for _, o in own if o.verdict == "caught")
+        known = sum(o.verdict != "caught" and any(e.covers(m) for e in explained) for m, o in own)
+        ways = ", ".join(f"{how} {count}" for how, count in caught.most_common())
+        left = len(own) - caught.total() - known
+        found[file] = Row(file, len(own), caught.total(), known, left, ways)
+    return found
 
 
-def ways(judged: Judged) -> str:
-    """By what mutants were caught."""
-    found = Counter(outcome.how for _, outcome in judged if outcome.verdict == "caught")
-    return ", ".join(f"{how} {count}" for how, count in found.most_common())
+def table(rows: dict[str, Row]) -> list[str]:
+    """Rows and their sum, as a Markdown table."""
+    lines = ["| source | mutants | caught | explained | survived | caught by |", "|---|---|---|---|---|---|"]
+    lines += [str(rows[file]) for file in sorted(rows)]
+    sums = [
+        sum(getattr(row, name) for row in rows.values())
+        for name in ("mutants", "caught", "explained", "survived")
+    ]
+    return [*lines, f"| all | {' | '.join(map(str, sums))} | |"]
 
 
 def told(mutant: Mutant, outcome: Outcome) -> str:
@@ -68,21 +81,28 @@ def told(mutant: Mutant, outcome: Outcome) -> str:
     return f"{outcome.verdict}: {where}: {mutant.operator}: {mutant.before} -> {mutant.after}"
 
 
-def page(judged: Judged, explained: list[Explanation], seconds: float) -> str:
+def page(rows: dict[str, Row]) -> str:
     """The report as a page of the documentation."""
-    kinds = len({mutant.operator for mutant, _ in judged})
     lines = [
         "# Mutation check of the kernels",
         "",
-        f"Written by `make mutation` in {seconds:.0f} s. Each source is broken in {kinds} kinds of ways, one edit at a",
-        "time; the emulated tests that run the broken function are to fail. What survives is explained in",
-        "`tests/kernels/mutation/survivors.toml`: edits that change nothing a kernel promises.",
+        "Written by `make mutation`. Each function of each source is broken in a dozen ways or more, one edit at a time; the",
+        "emulated tests that run it are to fail. What survives is explained in `tests/kernels/mutation/survivors.toml`:",
+        "edits that change nothing a kernel promises. Edits that do not compile are not counted.",
         "",
-        *table(judged, explained),
-        "",
-        f"Caught by: {ways(judged)}.",
+        *table(rows),
     ]
     return "\n".join(lines) + "\n"
+
+
+def rows_on(path: Path) -> dict[str, Row]:
+    """The rows of a page that was written before, of sources that are still there."""
+    if not path.is_file():
+        return {}
+    pattern = r"^\| `([^`]+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (.*) \|$"
+    found = re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = (Row(file, *map(int, numbers), ways=ways) for file, *numbers, ways in found)
+    return {row.file: row for row in rows if (ROOT / "kernels" / row.file).is_file()}
 
 
 def judge(files: Sequence[str], most: int | None, workers: int, limit: float) -> Judged:
@@ -117,7 +137,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every edit of every function")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=40, help="most time for one mutant (default 40)")
-    parser.add_argument("--report", type=Path, help="write a page of Markdown here")
+    parser.add_argument("--report", type=Path, help="write a page here; rows of other sources stay")
     arguments = parser.parse_args()
     reason = why_no_compiler()
     if reason is not None:
@@ -127,11 +147,12 @@ def main() -> int:
     most = None if arguments.all else arguments.per_function
     judged = judge(arguments.file, most, arguments.workers, arguments.seconds)
     explained = explanations()
-    print("\n".join(["", *table(judged, explained), "", f"caught by: {ways(judged)}"]))
+    rows = rows_of(judged, explained)
+    print("\n".join(["", *table(rows), ""]))
     invalid = sum(outcome.verdict == "invalid" for _, outcome in judged)
     print(f"{invalid} edits did not compile and count for nothing; {time.monotonic() - started:.0f} s")
     if arguments.report:
-        arguments.report.write_text(page(judged, explained, time.monotonic() - started), encoding="utf-8")
+        arguments.report.write_text(page({**rows_on(arguments.report), **rows}), encoding="utf-8")
     survivors = [(m, o) for m, o in judged if o.verdict in ("survived", "untested")]
     open_ones = [pair for pair in survivors if not any(e.covers(pair[0]) for e in explained)]
     stale = [
