@@ -86,9 +86,10 @@ def page(rows: dict[str, Row]) -> str:
     lines = [
         "# Mutation check of the kernels",
         "",
-        "Written by `make mutation`. Each function of each source is broken in a dozen ways or more, one edit at a time; the",
-        "emulated tests that run it are to fail. What survives is explained in `tests/kernels/mutation/survivors.toml`:",
-        "edits that change nothing a kernel promises. Edits that do not compile are not counted.",
+        "Written by `make mutation`. Each function of each source is broken in a dozen ways or more, one edit at a",
+        "time; the emulated tests that run it are to fail. What survives is explained in",
+        "`tests/kernels/mutation/survivors.toml`: edits that change nothing a kernel promises. Edits that do not compile",
+        "are not counted.",
         "",
         *table(rows),
     ]
@@ -101,7 +102,10 @@ def rows_on(path: Path) -> dict[str, Row]:
         return {}
     pattern = r"^\| `([^`]+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (.*) \|$"
     found = re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
-    rows = (Row(file, *map(int, numbers), ways=ways) for file, *numbers, ways in found)
+    rows = (
+        Row(file, int(all_), int(caught), int(known), int(left), ways)
+        for file, all_, caught, known, left, ways in found
+    )
     return {row.file: row for row in rows if (ROOT / "kernels" / row.file).is_file()}
 
 
