@@ -11,6 +11,8 @@ LAUNCHERS: tuple[str, ...] = (
     "gpujoin.launch.direct",
     "gpujoin.launch.expand",
     "gpujoin.launch.facts",
+    "gpujoin.launch.normalise",
+    "gpujoin.launch.partition",
     "gpujoin.launch.rows",
     "gpujoin.launch.unique",
 )

@@ -21,6 +21,7 @@ from gpujoin.testing.generate import KeyShape
 from gpujoin.testing.oracle import oracle_join
 from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
 from tests.backends.cudf.test_engine import CASES, run, sides, spec_of
+from tests.kernels.cases import colliding
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 
@@ -116,6 +117,18 @@ def test_cudf_can_be_forced(emulated: EmulatedDevice, seed: int) -> None:
     assert launched <= {"key_range", "sample_keys"}
 
 
+def test_hash_functions_that_collide_are_given_up(make_device: MakeDevice) -> None:
+    """With two hashes in all, no hash function tells three long texts apart, so cuDF's hashes do it."""
+    device = make_device(colliding(1, "normalise.cu", "facts.cu", "csr.cu", "unique.cu"))
+    keys = [bytes([c]) * 20 for c in b"abcabc"]
+    found = index(device, keys, AlgorithmChoice.AUTO)
+    assert found.algorithm == "cudf sorted fingerprint"
+    two = index(device, keys[:1] * 2, AlgorithmChoice.AUTO)
+    assert two.algorithm == "csr fingerprint"
+    probe = HostKeys(pa.table({"k": pa.array(keys, pa.large_binary())}), ops=two.ops)
+    assert IndexProbe(two, probe).matched().tolist() == [True, False, False] * 2
+
+
 @pytest.mark.parametrize("every", [2, 7])
 def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int, seed: int) -> None:
     """The pairs of every algorithm come in the order of the CPU backend's, so nothing is lost or repeated."""
@@ -132,7 +145,8 @@ def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int
 def index(
     device: EmulatedDevice, keys: list[Any], forced: AlgorithmChoice, wanted: Wanted = Wanted.PAIRS
 ) -> Index:
-    table = pa.table({"k": pa.array(keys)})
+    kind = pa.large_binary() if isinstance(keys[0], bytes) else pa.int64()
+    table = pa.table({"k": pa.array(keys, kind)})
     ops = emulated_ops(device)
     return Index(ops, HostKeys(table, ops=ops), entered, choose=chooser(forced), wanted=wanted)
 
@@ -146,8 +160,12 @@ def test_what_is_chosen_is_told(emulated: EmulatedDevice) -> None:
         ([*wide, 0], AlgorithmChoice.UNIQUE, "csr", False),
         (unique, AlgorithmChoice.CSR, "csr", True),
         (unique, AlgorithmChoice.CUDF, "cudf direct", True),
-        ([b"a", b"b"], AlgorithmChoice.AUTO, "unique fingerprint", True),
-        ([b"a", b"b", b"a"], AlgorithmChoice.AUTO, "csr fingerprint", False),
+        ([b"a", b"b"], AlgorithmChoice.AUTO, "direct", True),
+        ([b"a", b"bcdefgh"], AlgorithmChoice.AUTO, "unique", True),
+        ([b"a", b"x" * 16], AlgorithmChoice.PARTITIONED, "partitioned", True),
+        ([b"a", b"x" * 17], AlgorithmChoice.AUTO, "unique fingerprint", True),
+        ([b"a", b"x" * 17, b"a"], AlgorithmChoice.AUTO, "csr fingerprint", False),
+        ([b"a", b"x" * 16], AlgorithmChoice.CUDF, "cudf sorted fingerprint", True),
         ([None, None], AlgorithmChoice.AUTO, "empty", True),
     ]
     for keys, forced, algorithm, is_unique in cases:

@@ -142,6 +142,18 @@ def as_array(column: plc.Column) -> Array:
     return _view(column, _NUMPY[column.type().id()], column.size(), column.offset())
 
 
+def text_parts(column: plc.Column) -> tuple[Array, Array]:
+    """Offsets of the rows of a text column, one more than there are rows, and the bytes that they point into."""
+    data = column.data()
+    if column.size() == 0 or column.num_children() == 0:
+        return cupy.zeros(column.size() + 1, dtype=cupy.int32), cupy.zeros(1, dtype=cupy.uint8)
+    start = column.offset()
+    offsets = as_array(column.child(0))[start : start + column.size() + 1]
+    if data is None or data.size == 0:
+        return offsets, cupy.zeros(1, dtype=cupy.uint8)
+    return offsets, _view(column, np.dtype("uint8"), data.size, 0)
+
+
 def decimal_words(column: plc.Column) -> tuple[Array, Array]:
     """Low (unsigned) and high (signed) 64 bits of a DECIMAL128 column, as strided CuPy arrays over the same memory."""
     words = _view(column, np.dtype("int64"), 2 * column.size(), 2 * column.offset())

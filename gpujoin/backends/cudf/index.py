@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
 from gpujoin.backends.cudf.grouping import match_by_arrays
-from gpujoin.backends.cudf.kernels import match_by_kernels
+from gpujoin.backends.cudf.kernels import kernel_codings, match_by_kernels
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.normalise import KeyColumn
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span
@@ -27,6 +29,10 @@ from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span
 
 class Keys(Protocol):
     """A key frame as an index sees it."""
+
+    def __len__(self) -> int:
+        """Row count."""
+        ...
 
     @property
     def nbytes(self) -> int:
@@ -36,6 +42,10 @@ class Keys(Protocol):
     @property
     def exact(self) -> bool:
         """Whether equal codes mean equal keys; otherwise matches are verified."""
+        ...
+
+    def columns(self) -> tuple[KeyColumn, ...]:
+        """The columns as kernels take them, which then code and compare them in place of the two methods below."""
         ...
 
     def coded(self, seed: int) -> KeyCodes:
@@ -75,6 +85,39 @@ class Matcher(Protocol):
     def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """int32 probe and build rows of pairs ``begin … end - 1``, given the running count of the matches."""
         ...
+
+
+class Coding(Protocol):
+    """A way to turn keys into codes."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether equal codes mean equal keys; otherwise matches are verified."""
+        ...
+
+    def codes(self, keys: Keys) -> KeyCodes:
+        """Codes of some keys of either side."""
+        ...
+
+    def same(self, one: Keys, one_rows: Array, two: Keys, two_rows: Array) -> Array:
+        """Whether the keys of pairs of rows are equal."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArrayCoding:
+    """Codes made by array operations."""
+
+    seed: int
+    exact: bool
+
+    def codes(self, keys: Keys) -> KeyCodes:
+        """See :class:`Coding`."""
+        return keys.coded(self.seed)
+
+    def same(self, one: Keys, one_rows: Array, two: Keys, two_rows: Array) -> Array:
+        """See :class:`Coding`."""
+        return one.same(one_rows, two, two_rows)
 
 
 class Entered(Protocol):
@@ -120,33 +163,46 @@ class Index:
     ) -> None:
         self.ops = ops
         self.entered = entered
-        self._keys = None if keys.exact else keys
-        if not keys.exact:
-            wanted = Wanted.PAIRS  # which row a hash was found for must be known, to compare its key
-        for seed in range(seeds):
-            built = keys.coded(seed)
-            self.seed, self.rows = seed, built.rows
-            self.matcher: Matcher = self._matcher(built, choose, wanted, exact=keys.exact)
-            if keys.exact or not self._collision(keys):
+        for coding in self._codings(keys, seeds, kernels=choose is not None):
+            matcher, self.rows = self._matcher(keys, coding, choose, wanted)
+            if matcher is not None and (coding.exact or not self._collision(keys, coding, matcher.places)):
+                self.matcher: Matcher = matcher
+                self.coding: Coding = coding
+                self._keys = None if coding.exact else keys
                 return
         raise GpuJoinError(
             f"{seeds} hash functions each gave two of {keys.nbytes} bytes of build keys one code; "
             "join on other columns, or with backend='cpu'"
         )
 
-    def _matcher(self, built: KeyCodes, choose: Choose | None, wanted: Wanted, *, exact: bool) -> Matcher:
-        if choose is not None and self.ops.kernels is not None:
-            found = match_by_kernels(self.ops.kernels, built, choose, wanted, exact=exact)
-            if found is not None:
-                return found
-        return match_by_arrays(self.ops, built, exact=exact)
+    def _codings(self, keys: Keys, seeds: int, *, kernels: bool) -> Iterator[Coding]:
+        """Ways to code the keys, the best first; hash functions one after the other."""
+        if kernels and self.ops.kernels is not None:
+            yield from kernel_codings(self.ops.kernels, keys.columns(), seeds)
+        for seed in range(1 if keys.exact else seeds):
+            yield ArrayCoding(seed, keys.exact)
 
-    def _collision(self, keys: Keys) -> bool:
-        places = self.matcher.places
+    def _matcher(
+        self, keys: Keys, coding: Coding, choose: Choose | None, wanted: Wanted
+    ) -> tuple[Matcher | None, int]:
+        """A matcher for keys under a coding, if there is one, and the number of rows."""
+        if isinstance(coding, ArrayCoding):
+            built = coding.codes(keys)
+            return match_by_arrays(self.ops, built, exact=coding.exact), built.rows
+        assert choose is not None
+        assert self.ops.kernels is not None
+        # Which row a hash was found for must be known, to compare its key.
+        wanted = wanted if coding.exact else Wanted.PAIRS
+        return match_by_kernels(
+            self.ops.kernels, lambda: coding.codes(keys), choose, wanted, exact=coding.exact
+        ), len(keys)
+
+    def _collision(self, keys: Keys, coding: Coding, places: Places | None) -> bool:
+        """Whether two rows of one code have different keys."""
         if places is None:
             return False
         others = places.rows[places.first[_group_of_place(self.ops, places)]]
-        return not bool(keys.same(places.rows, keys, others).all())
+        return not bool(coding.same(keys, places.rows, keys, others).all())
 
     @property
     def unique(self) -> bool:
@@ -172,7 +228,7 @@ class Index:
 
     def match(self, keys: Keys) -> tuple[int, Found | Ranges]:
         """Row count of a probe's keys, and their matches, verified where codes are not exact."""
-        probe = keys.coded(self.seed)
+        probe = self.coding.codes(keys)
         if probe.rows > MAX_ROWS:
             raise GpuJoinError(f"a probe of {probe.rows} rows is over the {MAX_ROWS} rows of a device column")
         found = self.matcher.match(probe)
@@ -182,13 +238,13 @@ class Index:
         """The matches whose keys are equal; all build rows of one code have one key."""
         if isinstance(found, Found):
             maybe = positions(self.ops, found.row >= 0)
-            wrong = maybe[~keys.same(maybe, build, found.row[maybe])]
+            wrong = maybe[~self.coding.same(keys, maybe, build, found.row[maybe])]
             found.row[wrong] = -1
             return Found(found.row, found.pairs - int(wrong.shape[0]))
         places = self.matcher.places
         assert places is not None
         maybe = positions(self.ops, found.count > 0)
-        wrong = maybe[~keys.same(maybe, build, places.rows[found.start[maybe]])]
+        wrong = maybe[~self.coding.same(keys, maybe, build, places.rows[found.start[maybe]])]
         lost = int(found.count[wrong].sum(dtype=self.ops.xp.int64))
         found.count[wrong] = 0
         return Ranges(found.start, found.count, found.pairs - lost)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gpujoin.errors import KernelCompileError
-from gpujoin.launch import csr, direct, expand, facts, unique
+from gpujoin.launch import csr, direct, expand, facts, normalise, partition, unique
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.normalise import KeyColumn, KeyLayout
 from gpujoin.model.keyfacts import Algorithm, Choose, KeyFacts, Wanted
 
 _logger = logging.getLogger("gpujoin")
+_INSTEAD = "a kernel does not compile, so cuDF joins instead: %s"
 
 
 class UniqueTable(Protocol):
@@ -124,8 +127,66 @@ class MarksMatcher:
 KernelMatcher = UniqueMatcher | ManyMatcher | MarksMatcher
 
 
+class _Keys(Protocol):
+    """A key frame as its columns."""
+
+    def columns(self) -> tuple[KeyColumn, ...]:
+        """The columns as kernels take them."""
+        ...
+
+
+@dataclass(frozen=True)
+class PackedCoding:
+    """Keys packed exactly into a code; see :class:`gpujoin.backends.cudf.index.Coding`."""
+
+    device: Device
+    layout: KeyLayout
+    exact: bool = True
+
+    def codes(self, keys: _Keys) -> KeyCodes:
+        """See :class:`gpujoin.backends.cudf.index.Coding`."""
+        return normalise.packed(self.device, self.layout, keys.columns())
+
+    def same(self, one: _Keys, one_rows: Array, two: _Keys, two_rows: Array) -> Array:
+        """See :class:`gpujoin.backends.cudf.index.Coding`."""
+        return normalise.verified(self.device, one.columns(), one_rows, two.columns(), two_rows)
+
+
+@dataclass(frozen=True)
+class HashedCoding:
+    """64-bit hashes of keys; see :class:`gpujoin.backends.cudf.index.Coding`."""
+
+    device: Device
+    seed: int
+    exact: bool = False
+
+    def codes(self, keys: _Keys) -> KeyCodes:
+        """See :class:`gpujoin.backends.cudf.index.Coding`."""
+        return normalise.fingerprints(self.device, keys.columns(), self.seed)
+
+    def same(self, one: _Keys, one_rows: Array, two: _Keys, two_rows: Array) -> Array:
+        """See :class:`gpujoin.backends.cudf.index.Coding`."""
+        return normalise.verified(self.device, one.columns(), one_rows, two.columns(), two_rows)
+
+
+def kernel_codings(
+    device: Device, columns: Sequence[KeyColumn], seeds: int
+) -> Iterator[PackedCoding | HashedCoding]:
+    """Ways to code key columns with kernels: packed where they fit, else by one hash function after the other."""
+    try:
+        layout = normalise.layout_of(device, columns)
+    except KernelCompileError as problem:
+        _logger.warning(_INSTEAD, problem)
+        return
+    if layout is not None:
+        yield PackedCoding(device, layout)
+        return
+    for seed in range(seeds):
+        yield HashedCoding(device, seed)
+
+
 def match_by_kernels(
-    device: Device, built: KeyCodes, choose: Choose, wanted: Wanted, *, exact: bool
+    device: Device, codes: Callable[[], KeyCodes], choose: Choose, wanted: Wanted, *, exact: bool
 ) -> KernelMatcher | None:
     """Make key codes searchable by the algorithm chosen for them.
 
@@ -133,8 +194,8 @@ def match_by_kernels(
     ----------
     device : Device
         Where.
-    built : KeyCodes
-        Codes of the build rows.
+    codes : callable
+        Gives the codes of the build rows.
     choose : callable
         The planner's choice.
     wanted : Wanted
@@ -148,6 +209,7 @@ def match_by_kernels(
         ``None``: the choice is to use no kernels, or one does not compile, which is logged.
     """
     try:
+        built = codes()
         found = key_facts(device, built, exact=exact)
         choice = choose(found)
         _logger.debug("join by %s: %s", choice.algorithm.value, choice.reason)
@@ -155,7 +217,7 @@ def match_by_kernels(
             return None
         return _matcher(device, built, choice.algorithm, found, wanted)
     except KernelCompileError as problem:
-        _logger.warning("a kernel does not compile, so cuDF joins instead: %s", problem)
+        _logger.warning(_INSTEAD, problem)
         return None
 
 
@@ -182,10 +244,13 @@ def _matcher(
         assert found.low is not None
         assert found.slots is not None
         return _by_address(device, built, direct.Range(found.low, found.slots), wanted)
-    if algorithm in (Algorithm.UNIQUE, Algorithm.PARTITIONED):
+    table: UniqueTable | None = None
+    if algorithm is Algorithm.PARTITIONED:
+        table = partition.build(device, built, duplicates=wanted is Wanted.MARKS)
+    elif algorithm is Algorithm.UNIQUE:
         table = unique.build(device, built, duplicates=wanted is Wanted.MARKS)
-        if table is not None:
-            return UniqueMatcher(device, table, Algorithm.UNIQUE.value)
+    if table is not None:
+        return UniqueMatcher(device, table, algorithm.value)
     return _distinguished(device, csr.build(device, built), Algorithm.CSR)
 
 

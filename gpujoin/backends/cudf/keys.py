@@ -10,8 +10,9 @@ import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps, pack
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, validity
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, text_parts, validity
 from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.normalise import KeyColumn, Kind
 
 _T = plc.types.TypeId
 _SEED_STEP = 0x9E3779B9
@@ -51,6 +52,17 @@ class FrameKeys:
             valid = valid & mask
         return valid
 
+    def __len__(self) -> int:
+        return self.frame.rows
+
+    def columns(self) -> tuple[KeyColumn, ...]:
+        """See :class:`gpujoin.backends.cudf.index.Keys`."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> tuple[KeyColumn, ...]:
+        return tuple(map(_key_column, self.frame.table.columns()))
+
     def coded(self, seed: int) -> KeyCodes:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
         columns = self.frame.table.columns()
@@ -71,6 +83,14 @@ class FrameKeys:
             else:
                 same &= as_array(mine)[rows] == as_array(theirs)[other_rows]
         return same
+
+
+def _key_column(column: plc.Column) -> KeyColumn:
+    """A column of a key frame, sharing its memory."""
+    if column.type().id() != _T.STRING:
+        return KeyColumn(Kind.INTEGER, as_array(column), validity(column))
+    offsets, data = text_parts(column)
+    return KeyColumn(Kind.TEXT, data, validity(column), offsets)
 
 
 def _same_text(mine: plc.Column, rows: Array, theirs: plc.Column, other_rows: Array) -> Array:

@@ -23,6 +23,7 @@ from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.values import Value, in_words
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
@@ -93,9 +94,27 @@ class HostKeys:
     colliding_seeds: int = 0
     ops: ArrayOps = HOST
 
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
     @property
     def nbytes(self) -> int:
         return int(self.table.nbytes)
+
+    def columns(self) -> tuple[KeyColumn, ...]:
+        return tuple(map(self._key_column, self.table.columns))
+
+    def _key_column(self, column: pa.ChunkedArray) -> KeyColumn:
+        asarray = self.ops.xp.asarray
+        values = column.to_pylist()
+        valid = None if column.null_count == 0 else asarray(np.array([v is not None for v in values]))
+        if pat.is_large_binary(column.type):
+            texts = [v or b"" for v in values]
+            offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+            data = np.frombuffer(b"".join(texts) or b"\0", np.uint8).copy()
+            return KeyColumn(Kind.TEXT, asarray(data), valid, asarray(offsets))
+        numbers = np.array([v if v is not None else 0 for v in values], f"int{column.type.bit_width}")
+        return KeyColumn(Kind.INTEGER, asarray(numbers), valid)
 
     @cached_property
     def exact(self) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpujoin.backends.cudf import grouping as module
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import exclusive_offsets, owners
-from gpujoin.backends.cudf.index import Index, IndexProbe
+from gpujoin.backends.cudf.index import ArrayCoding, Index, IndexProbe
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.maps import OutOfBounds, Span
 from tests.backends.cudf.host import HOST, HostKeys, device_arrays, entered
@@ -186,7 +186,7 @@ def test_other_keys_are_verified(
 def test_a_colliding_hash_function_is_replaced() -> None:
     keys = HostKeys(table(([b"a", b"b", b"a", None], TEXT)), colliding_seeds=3)
     found = Index(HOST, keys, entered)
-    assert found.seed == 3
+    assert found.coding == ArrayCoding(3, exact=False)
     probe = IndexProbe(found, HostKeys(table(([b"b", b"c", b"a"], TEXT)), colliding_seeds=3))
     assert probe.pairs == 3
     assert probe.matched().tolist() == [True, False, True]

@@ -1,0 +1,358 @@
+"""Launches ``normalise.cu``: key columns packed exactly into 64 or 128 bits, else hashed to 64 bits and verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.facts import column_facts
+from gpujoin.launch.keys import (
+    BLOCK_THREADS,
+    KeyCodes,
+    check_column,
+    check_contiguous,
+    check_rows,
+    grid_of,
+)
+
+_NONE = -1
+_WORD = 64
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_LONGEST_TEXT = 16
+_MOST_WORDS = 2
+
+
+class Kind(Enum):
+    """What the values of a key column are."""
+
+    INTEGER = "integer"
+    """Signed integers of 1, 2, 4 or 8 bytes; so are booleans, dates, times, timestamps and short decimals."""
+    FLOAT = "float"
+    """IEEE numbers of 4 or 8 bytes; −0.0 equals 0.0, and NaN equals NaN."""
+    DECIMAL = "decimal"
+    """Unscaled integers of 16 bytes, as two 64-bit words, the low one first."""
+    TEXT = "text"
+    """Bytes of any length."""
+
+
+def _module(value_bytes: int = 8, floating: int = 0, offset_bytes: int = 4) -> ModuleSpec:
+    defines = (("VALUE_BYTES", value_bytes), ("FLOATING", floating), ("OFFSET_BYTES", offset_bytes))
+    return ModuleSpec("normalise.cu", defines)
+
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (
+    *(_module(width) for width in (1, 2, 4, 8, 16)), _module(4, 1), _module(8, 1), _module(offset_bytes=8),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """One key of a side.
+
+    Attributes
+    ----------
+    kind : Kind
+        What its values are.
+    values : array
+        Of shape ``(rows,)``; decimals as uint64 of shape ``(rows, 2)``; of texts, all their bytes as uint8.
+    valid : bool array or None
+        False where null; ``None``: nowhere.
+    offsets : int32 or int64 array of shape ``(rows + 1,)``, or None
+        Of texts: where each begins, and the last one ends.
+    null_safe : bool
+        Whether null equals null; otherwise a row with a null matches nothing.
+    digits : int or None
+        Of decimals: the precision; up to 18 digits fill one word.
+    """
+
+    kind: Kind
+    values: Array
+    valid: Array | None = None
+    offsets: Array | None = None
+    null_safe: bool = False
+    digits: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Row count."""
+        return int(self.values.shape[0] if self.offsets is None else self.offsets.shape[0] - 1)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a fixed-width value."""
+        return int(self.values.dtype.itemsize) * (2 if self.kind is Kind.DECIMAL else 1)
+
+    @property
+    def module(self) -> ModuleSpec:
+        """What its kernels are compiled as."""
+        if self.offsets is not None:
+            return _module(offset_bytes=int(self.offsets.dtype.itemsize))
+        return _module(self.value_bytes, int(self.kind is Kind.FLOAT))
+
+    @property
+    def data(self) -> list[Array]:
+        """The arrays its kernels take first."""
+        if self.offsets is not None:
+            return [self.offsets, self.values, self.valid]
+        bits = self.values.view(f"int{8 * self.value_bytes}") if self.kind is Kind.FLOAT else self.values
+        return [bits, self.valid]
+
+
+_DTYPES: dict[Kind, tuple[str, ...]] = {
+    Kind.INTEGER: ("int8", "int16", "int32", "int64"),
+    Kind.FLOAT: ("float32", "float64"),
+    Kind.DECIMAL: ("uint64",),
+    Kind.TEXT: ("uint8",),
+}
+
+
+def checked_columns(columns: Sequence[KeyColumn]) -> int:
+    """Common row count of key columns.
+
+    Raises
+    ------
+    KernelArgumentError
+        If there are none, or they differ in length, or an array is not as :class:`KeyColumn` describes it.
+    """
+    lengths = {column.rows for column in columns}
+    if len(lengths) != 1:
+        raise KernelArgumentError(
+            f"key columns have {sorted(lengths)} rows; pass one or more of equal length"
+        )
+    rows = lengths.pop()
+    check_rows(rows)
+    for number, column in enumerate(columns):
+        name = f"key column {number}"
+        values, offsets = column.values, column.offsets
+        if values.dtype.name not in _DTYPES[column.kind]:
+            wanted = " or ".join(_DTYPES[column.kind])
+            raise KernelArgumentError(f"{name} of kind {column.kind.value} is {values.dtype}; pass {wanted}")
+        if tuple(values.shape[1:]) != ((2,) if column.kind is Kind.DECIMAL else ()):
+            raise KernelArgumentError(f"{name} of kind {column.kind.value} has shape {values.shape}")
+        check_contiguous(name, values)
+        if (offsets is None) == (column.kind is Kind.TEXT):
+            raise KernelArgumentError(f"{name} of kind {column.kind.value}: texts have offsets, others none")
+        if offsets is not None:
+            check_column(f"offsets of {name}", offsets, np.int64 if offsets.dtype == np.int64 else np.int32)
+        if column.valid is not None:
+            check_column(f"the validity of {name}", column.valid, np.bool_, rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class KeyField:
+    """Where a column lies in a code, and what of it.
+
+    Attributes
+    ----------
+    shift, width : int
+        First bit and number of bits.
+    low, span : int or None
+        Of integers: the smallest build value, and its distance from the largest; ``None``: values are put as they are.
+    longest : int
+        Of texts: bytes of the longest build value.
+    length_shift : int
+        Of texts: first bit of the length, −1 where none is needed.
+    null_bit : int
+        The bit that says null, −1 where null matches nothing.
+    """
+
+    shift: int
+    width: int
+    low: int | None = None
+    span: int | None = None
+    longest: int = 0
+    length_shift: int = _NONE
+    null_bit: int = _NONE
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """How key columns are packed; made from the build side, used for both.
+
+    Attributes
+    ----------
+    fields : tuple of KeyField
+        One a column; none where the codes are the one column itself.
+    words : int
+        64-bit words of a code: 1 or 2.
+    """
+
+    fields: tuple[KeyField, ...]
+    words: int
+
+
+def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
+    """How the build side's key columns can be packed exactly; ``None``: they take more than 128 bits.
+
+    Raises
+    ------
+    KernelArgumentError
+        If a column is not as described.
+    """
+    checked_columns(columns)
+    if len(columns) == 1 and _is_code(columns[0]):
+        return KeyLayout((), 1)
+    fields: list[KeyField] = []
+    used = 0
+    for column in columns:
+        field = _field(device, column, used)
+        if field is None:
+            return None
+        used = field.shift + field.width
+        if field.length_shift != _NONE:
+            used += field.longest.bit_length()
+        if column.null_safe:
+            field = KeyField(
+                field.shift, field.width, field.low, field.span, field.longest, field.length_shift, used
+            )
+            used += 1
+        fields.append(field)
+    if used > _MOST_WORDS * _WORD:
+        return None
+    return KeyLayout(tuple(fields), 1 if used <= _WORD else _MOST_WORDS)
+
+
+def _is_code(column: KeyColumn) -> bool:
+    """Whether a column is its own code."""
+    wide = column.values.dtype.name in ("int32", "int64")
+    return column.kind is Kind.INTEGER and wide and not column.null_safe
+
+
+def _field(device: Device, column: KeyColumn, shift: int) -> KeyField | None:
+    if column.kind is Kind.TEXT:
+        longest, zero_ended = _text_facts(device, column)
+        if longest > _LONGEST_TEXT:
+            return None
+        width = max(1, 8 * longest)
+        return KeyField(shift, width, longest=longest, length_shift=shift + width if zero_ended else _NONE)
+    if column.kind is Kind.INTEGER and column.values.dtype.name in ("int32", "int64"):
+        facts = column_facts(device, KeyCodes(column.values, column.valid))
+        if facts.low is None or facts.high is None:
+            return KeyField(shift, 1, 0, 0)
+        span = facts.high - facts.low
+        return KeyField(shift, max(1, span.bit_length()), facts.low, span)
+    one_word = 18
+    if column.kind is Kind.DECIMAL and column.digits is not None and column.digits <= one_word:
+        return KeyField(shift, _WORD)
+    return KeyField(shift, 8 * column.value_bytes)
+
+
+def _text_facts(device: Device, column: KeyColumn) -> tuple[int, bool]:
+    """Bytes of the longest text, and whether any ends in a zero byte."""
+    facts = device.zeros(2, np.uint64)
+    if column.rows:
+        arguments = [*column.data, np.uint64(column.rows), facts]
+        _launch(device, column, "text_facts", column.rows, arguments)
+    longest, zero_ended = device.download(facts).tolist()
+    return int(longest), bool(zero_ended)
+
+
+def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> KeyCodes:
+    """The codes of a side.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    layout : KeyLayout
+        Of the build side.
+    columns : sequence of KeyColumn
+        Of the same kinds.
+
+    Raises
+    ------
+    KernelArgumentError
+        If a column is not as described.
+    DeviceMemoryError
+        If the codes do not fit.
+    """
+    rows = checked_columns(columns)
+    if not layout.fields:
+        return KeyCodes(columns[0].values, columns[0].valid)
+    words = layout.words
+    codes, coded = device.zeros(rows * words, np.uint64), device.full(rows, True, np.bool_)
+    for column, field in zip(columns, layout.fields, strict=True):
+        given: list[Any] = [*column.data, np.uint64(rows), np.uint32(words), np.uint32(field.shift)]
+        if column.kind is Kind.TEXT:
+            name = "pack_texts"
+            given += [np.uint32(field.longest), np.int32(field.length_shift)]
+        else:
+            name = "pack_values"
+            ranged = np.uint32(field.low is not None)
+            given += [np.uint32(field.width), ranged, np.int64(field.low or 0), np.uint64(field.span or 0)]
+        if rows:
+            _launch(device, column, name, rows, [*given, np.int32(field.null_bit), codes, coded])
+    shaped = codes.view(np.int64) if words == 1 else codes.reshape(rows, words)
+    return KeyCodes(shaped, coded)
+
+
+def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> KeyCodes:
+    """64-bit hashes of the rows: equal keys have equal hashes, and what has equal hashes must be verified.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    columns : sequence of KeyColumn
+        Keys of any width.
+    seed : int
+        Chooses among hash functions; the same for both sides.
+
+    Raises
+    ------
+    KernelArgumentError
+        If a column is not as described.
+    DeviceMemoryError
+        If the hashes do not fit.
+    """
+    rows = checked_columns(columns)
+    codes = device.full(rows, np.uint64((seed + 1) * _GOLDEN & _MASK), np.uint64)
+    coded = device.full(rows, True, np.bool_)
+    for column in columns:
+        name = "hash_texts" if column.kind is Kind.TEXT else "hash_values"
+        if rows:
+            arguments = [*column.data, np.uint64(rows), np.uint32(column.null_safe), codes, coded]
+            _launch(device, column, name, rows, arguments)
+    return KeyCodes(codes.view(np.int64), coded)
+
+
+def verified(
+    device: Device, left: Sequence[KeyColumn], left_row: Array, right: Sequence[KeyColumn], right_row: Array
+) -> Array:
+    """For each i, whether row ``left_row[i]`` of one side and ``right_row[i]`` of the other have equal keys.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    """
+    checked_columns(left)
+    checked_columns(right)
+    pairs = int(left_row.shape[0])
+    check_column("left rows", left_row, np.int32)
+    check_column("right rows", right_row, np.int32, pairs)
+    equal = device.full(pairs, True, np.bool_)
+    for one, two in zip(left, right, strict=True):
+        if one.module != two.module:
+            raise KernelArgumentError(
+                f"a key is {one.values.dtype} on one side and {two.values.dtype} on the other"
+            )
+        name = "verify_texts" if one.kind is Kind.TEXT else "verify_values"
+        if pairs:
+            arguments = [
+                *one.data, left_row, *two.data, right_row, np.uint64(pairs), np.uint32(one.null_safe), equal,
+            ]  # fmt: skip
+            _launch(device, one, name, pairs, arguments)
+    return equal
+
+
+def _launch(device: Device, column: KeyColumn, name: str, items: int, arguments: list[Any]) -> None:
+    device.launch(device.kernel(column.module, name), grid_of(device, items), BLOCK_THREADS, arguments)

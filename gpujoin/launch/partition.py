@@ -1,0 +1,174 @@
+"""Launches ``partition.cu``: rows in order of the high bits of their keys' hashes, and joins of sides in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.launch import unique
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec
+from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, checked_keys, grid_of
+from gpujoin.launch.matches import Found
+from gpujoin.launch.rows import FieldColumn, check_columns
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
+    ModuleSpec("partition.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
+)
+
+PARTITION_BITS = 8
+"""As in ``partition.cu``: 256 partitions, and one for rows that match nothing."""
+
+TILE_ROWS = BLOCK_THREADS * 16
+"""Rows a block moves at a time, as in ``partition.cu``."""
+
+FEWEST_ROWS = 1 << 20
+"""Fewer probe rows than this are probed as they come: ordering them would not make their accesses local."""
+
+_BLOCKS_PER_MULTIPROCESSOR = 8
+_BUCKETS = (1 << PARTITION_BITS) + 1
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """Rows of one side, in order of the high bits of their keys' hashes.
+
+    Attributes
+    ----------
+    keys : KeyCodes
+        Codes of the rows that may match, all valid.
+    row : int32 array
+        Which row each was, those that match nothing at the end.
+    columns : tuple of FieldColumn
+        Columns that were moved along, those rows included.
+    """
+
+    keys: KeyCodes
+    row: Array
+    columns: tuple[FieldColumn, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        moved = sum(
+            int(c.values.nbytes) + (0 if c.valid is None else int(c.valid.nbytes)) for c in self.columns
+        )
+        return self.keys.nbytes + int(self.row.nbytes) + moved
+
+
+def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = ()) -> Partitioned:
+    """Order rows by hash, in one pass after a counting one.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    keys : KeyCodes
+        Codes of the rows.
+    columns : sequence of FieldColumn
+        What to move with them.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    DeviceMemoryError
+        If the moved rows do not fit.
+    """
+    checked_keys(keys)
+    rows = keys.rows
+    if columns and check_columns(columns) != rows:
+        check_column("a column to move", columns[0].values, columns[0].values.dtype.type, rows)
+    flat: list[Array] = []
+    for column in columns:
+        flat.append(column)
+        if column.valid is not None:
+            flat.append(FieldColumn(column.valid))
+    codes = device.empty(tuple(keys.codes.shape), keys.codes.dtype)
+    row = device.empty(rows, np.int32)
+    moved = [FieldColumn(device.empty(tuple(c.values.shape), c.values.dtype)) for c in flat]
+    matchable = 0
+    if rows:
+        blocks = min(-(-rows // TILE_ROWS), _BLOCKS_PER_MULTIPROCESSOR * device.properties.multiprocessors)
+        counts = device.empty(_BUCKETS * blocks, np.int64)
+        given = [keys.codes, keys.valid, np.uint64(rows)]
+        device.launch(_kernel(device, keys, "partition_count"), blocks, BLOCK_THREADS, [*given, counts])
+        offsets = device.xp.cumsum(counts, dtype=np.int64) - counts
+        arguments = [
+            *given, offsets, codes, row, device.pointers([c.bytes for c in flat]),
+            device.pointers([c.bytes for c in moved]), device.upload(np.array([c.width for c in flat], np.uint32)),
+            np.uint32(len(flat)),
+        ]  # fmt: skip
+        device.launch(_kernel(device, keys, "partition_rows"), blocks, BLOCK_THREADS, arguments)
+        matchable = int(offsets[(_BUCKETS - 1) * blocks])
+    out: list[FieldColumn] = []
+    results = iter(moved)
+    for column in columns:
+        values = next(results).values
+        out.append(FieldColumn(values, None if column.valid is None else next(results).values))
+    return Partitioned(KeyCodes(codes[:matchable], None), row, tuple(out))
+
+
+@dataclass(frozen=True)
+class PartitionedTable:
+    """A hash table of one row a key, made and met in order of its slots.
+
+    Attributes
+    ----------
+    table : HashTable
+        Over the partitioned rows.
+    row : int32 array
+        Which row each of them was.
+    """
+
+    table: unique.HashTable
+    row: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.table.nbytes + int(self.row.nbytes)
+
+    def probe(self, device: Device, probe: KeyCodes) -> Found:
+        """The build row of each probe row, in the order of the probe rows.
+
+        Raises
+        ------
+        KernelArgumentError
+            For codes of a wrong type, or too many rows.
+        """
+        checked_keys(probe)
+        if probe.rows < FEWEST_ROWS:
+            found = self.table.probe(device, probe)
+            xp, hit = device.xp, found.row >= 0
+            if not int(self.row.shape[0]):
+                return found
+            return Found(xp.where(hit, self.row[xp.maximum(found.row, 0)], xp.int32(-1)), found.pairs)
+        ordered = partition(device, probe)
+        found = self.table.probe(device, ordered.keys)
+        rows = device.full(probe.rows, -1, np.int32)
+        if ordered.keys.rows:
+            arguments = [found.row, np.uint64(ordered.keys.rows), ordered.row, self.row, rows]
+            kernel = _kernel(device, probe, "restore_order")
+            device.launch(kernel, grid_of(device, ordered.keys.rows), BLOCK_THREADS, arguments)
+        return Found(rows, found.pairs)
+
+
+def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> PartitionedTable | None:
+    """Order the build rows and enter them; ``None`` where a key occurs twice, unless ``duplicates`` may.
+
+    Raises
+    ------
+    KernelArgumentError
+        For codes of a wrong type, or too many rows.
+    DeviceMemoryError
+        If it does not fit.
+    """
+    ordered = partition(device, keys)
+    table = unique.build(device, ordered.keys, duplicates=duplicates)
+    return None if table is None else PartitionedTable(table, ordered.row[: ordered.keys.rows])
+
+
+def _kernel(device: Device, keys: KeyCodes, name: str) -> Kernel:
+    return device.kernel(ModuleSpec("partition.cu", (("KEY_BYTES", keys.key_bytes),)), name)

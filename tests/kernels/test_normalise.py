@@ -1,0 +1,254 @@
+"""Key normalisation on the device (``normalise.cu``) against Python's idea of equal keys."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import normalise
+from gpujoin.launch.normalise import KeyColumn, Kind, fingerprints, layout_of, packed, verified
+from tests.kernels.cases import SIZES, Side, colliding
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+
+Values = list[Any]
+NAN = float("nan")
+OTHER_NAN = struct.unpack("<d", (0xFFF8_0000_0000_00FF).to_bytes(8, "little"))[0]
+
+
+def column(
+    device: EmulatedDevice, kind: str, values: Values, *, null_safe: bool = False, wide_offsets: bool = True
+) -> KeyColumn:
+    """A key column of Python values, ``None`` being null."""
+    missing = np.array([v is not None for v in values], bool)
+    valid = None if missing.all() else device.upload(missing)
+    if kind == "text":
+        texts = [v or b"" for v in values]
+        ends = np.cumsum([0, *map(len, texts)])
+        offsets = device.upload(ends.astype(np.int64 if wide_offsets else np.int32))
+        data = device.upload(np.frombuffer(b"".join(texts) or b"\0", np.uint8).copy())
+        return KeyColumn(Kind.TEXT, data, valid, offsets, null_safe)
+    if kind == "decimal":
+        mask = (1 << 64) - 1
+        words = np.array([[(v or 0) & mask, (v or 0) >> 64 & mask] for v in values], np.uint64).reshape(-1, 2)
+        return KeyColumn(Kind.DECIMAL, device.upload(words), valid, None, null_safe)
+    data = device.upload(np.array([0 if v is None else v for v in values], kind))
+    return KeyColumn(Kind.FLOAT if kind.startswith("float") else Kind.INTEGER, data, valid, None, null_safe)
+
+
+def label(value: Any) -> Any:
+    """Equal for values that are equal keys."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    return value
+
+
+def labels(columns: list[Values], null_safe: list[bool]) -> list[Any]:
+    """A hashable key of each row; ``None`` where it matches nothing."""
+    rows = []
+    for row in zip(*columns, strict=True):
+        lost = any(v is None and not safe for v, safe in zip(row, null_safe, strict=True))
+        rows.append(None if lost else tuple(map(label, row)))
+    return rows
+
+
+def random_values(rng: np.random.Generator, kind: str, rows: int) -> Values:
+    """Few distinct values, the ends of the type among them, and nulls."""
+    pools: dict[str, Values] = {
+        "text": [b"", b"a", b"ab", b"\x00", b"a\x00", b"0123456", b"zz"],
+        "float64": [0.0, -0.0, NAN, OTHER_NAN, 1.5, -1.5, math.inf, 5e-324, -5e-324],
+        "float32": [0.0, -0.0, NAN, 1.5, -1.5, math.inf, 1e-45],
+        "decimal": [0, 1, -1, (1 << 127) - 1, -(1 << 127), 1 << 64],
+        "int8": [-128, 127, 0, -1], "int16": [-(1 << 15), (1 << 15) - 1, 0, -1],
+        "int32": [-(1 << 31), (1 << 31) - 1, 0, -1], "int64": [-(1 << 63), (1 << 63) - 1, 0, -1],
+        "small64": [5, 6, 7, 900],
+    }  # fmt: skip
+    pool = [*pools[kind], None]
+    return [pool[i] for i in rng.integers(0, len(pool), rows)]
+
+
+def agree(codes: Side, expected: list[Any], other: Side, other_expected: list[Any]) -> None:
+    """Codes of two sides are equal exactly where the keys are; rows that match nothing have none."""
+    found = codes.labels()
+    theirs = other.labels()
+    shared = set(other_expected) - {None}
+    for code, key in zip(found, expected, strict=True):
+        if key is None or key not in shared:
+            assert code is None or code not in theirs
+    mapping: dict[Any, Any] = {}
+    pairs = [*zip(found, expected, strict=True), *zip(theirs, other_expected, strict=True)]
+    for code, key in pairs:
+        if code is not None:
+            assert key is not None
+            assert mapping.setdefault(key, code) == code
+    assert len(set(mapping.values())) == len(mapping)
+
+
+def on_host(device: EmulatedDevice, codes: Any) -> Side:
+    valid = None if codes.valid is None else device.download(codes.valid)
+    return Side(device.download(codes.codes), valid)
+
+
+COMBINATIONS: dict[str, tuple[tuple[str, ...], int | None]] = {
+    "int8": (("int8",), 1),
+    "int16 int32": (("int16", "int32"), 1),
+    "int32 int32": (("int32", "int32"), 1),
+    "int64 int64": (("int64", "int64"), 2),
+    "small int64 twice": (("small64", "small64"), 1),
+    "float64": (("float64",), 1),
+    "float32 int64": (("float32", "int64"), 2),
+    "decimal": (("decimal",), 2),
+    "text": (("text",), 1),
+    "text text": (("text", "text"), 2),
+    "int64 text": (("int64", "text"), 2),
+    "text int8 float32": (("text", "int8", "float32"), 2),
+    "decimal int8": (("decimal", "int8"), None),
+}
+
+
+@pytest.mark.parametrize("safe", [False, True], ids=["null is unequal", "null is null"])
+@pytest.mark.parametrize("kinds", COMBINATIONS)
+def test_codes_are_equal_exactly_where_keys_are(
+    emulated: EmulatedDevice, rng: np.random.Generator, kinds: str, safe: bool
+) -> None:
+    types, words = COMBINATIONS[kinds]
+    null_safe = [safe and i % 2 == 0 for i in range(len(types))]
+    build, probe = ([random_values(rng, kind, 60) for kind in types] for _ in range(2))
+    for kind, values in zip(types, build, strict=True):
+        if kind == "text":
+            values[:2] = [b"0123456", b"a\x00"]
+        elif kind.startswith("int"):
+            info = np.iinfo(kind)
+            values[:2] = [int(info.min), int(info.max)]
+        elif kind == "small64":
+            values[:2] = [5, 900]
+
+    def columns(side: list[Values]) -> list[KeyColumn]:
+        return [
+            column(emulated, kind.replace("small64", "int64"), values, null_safe=flag)
+            for kind, values, flag in zip(types, side, null_safe, strict=True)
+        ]
+
+    layout = layout_of(emulated, columns(build))
+    given = labels(build, null_safe), labels(probe, null_safe)
+    if layout is None:
+        assert words is None or safe
+        codes = [fingerprints(emulated, columns(side), 3) for side in (build, probe)]
+    else:
+        assert words is not None
+        assert layout.words == words or safe
+        codes = [packed(emulated, layout, columns(side)) for side in (build, probe)]
+    agree(on_host(emulated, codes[0]), given[0], on_host(emulated, codes[1]), given[1])
+    hashed = [fingerprints(emulated, columns(side), 0) for side in (build, probe)]
+    agree(on_host(emulated, hashed[0]), given[0], on_host(emulated, hashed[1]), given[1])
+    left, right = (rng.integers(0, 60, 200).astype(np.int32) for _ in range(2))
+    equal = verified(emulated, columns(build), emulated.upload(left), columns(probe), emulated.upload(right))
+    expected = [
+        given[0][i] is not None and given[0][i] == given[1][j] for i, j in zip(left, right, strict=True)
+    ]
+    assert emulated.download(equal).tolist() == expected
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["32-bit offsets", "64-bit offsets"])
+@pytest.mark.parametrize("longest", [0, 1, 7, 8, 9, 15, 16])
+def test_texts_of_up_to_sixteen_bytes(
+    emulated: EmulatedDevice, rng: np.random.Generator, longest: int, wide: bool
+) -> None:
+    """Without a build text that ends in a zero byte no length is stored, and 16 bytes fit."""
+    pool = [bytes(rng.integers(1, 256, n, np.uint8).tolist()) for n in range(longest + 1)]
+    build = [*pool, pool[longest // 2]]
+    probe = [*pool, pool[-1] + b"\x00", b"\x00", bytes(longest), b"x" * (longest + 1), bytes(17)]
+    made = column(emulated, "text", build, wide_offsets=wide)
+    layout = layout_of(emulated, [made])
+    assert layout is not None
+    assert layout.words == (1 if longest <= 8 else 2)
+    assert layout.fields[0].length_shift == -1
+    sides = [
+        on_host(emulated, packed(emulated, layout, [column(emulated, "text", v, wide_offsets=wide)]))
+        for v in (build, probe)
+    ]
+    agree(sides[0], labels([build], [False]), sides[1], labels([probe], [False]))
+
+
+def test_longer_texts_have_no_layout(emulated: EmulatedDevice) -> None:
+    assert layout_of(emulated, [column(emulated, "text", [b"x" * 17])]) is None
+    sixteen_with_lengths = column(emulated, "text", [b"x" * 15 + b"\x00"])
+    assert layout_of(emulated, [sixteen_with_lengths]) is None
+    assert layout_of(emulated, [column(emulated, "text", [b"x" * 14 + b"\x00"])]) is not None
+
+
+def test_one_integer_column_is_its_own_code(emulated: EmulatedDevice) -> None:
+    given = column(emulated, "int64", [3, None, -4])
+    layout = layout_of(emulated, [given])
+    assert layout is not None
+    assert packed(emulated, layout, [given]).codes is given.values
+    assert emulated.launches == []
+
+
+def test_probe_values_outside_the_build_range_have_no_code(emulated: EmulatedDevice) -> None:
+    build = [column(emulated, "int32", [10, 12]), column(emulated, "int32", [0, 0])]
+    layout = layout_of(emulated, build)
+    assert layout is not None
+    probe = [
+        column(emulated, "int32", [9, 10, 13, 12, -(1 << 31)]),
+        column(emulated, "int32", [0, 0, 0, 1, 0]),
+    ]
+    assert on_host(emulated, packed(emulated, layout, probe)).labels() == [None, 0, None, None, None]
+
+
+@pytest.mark.parametrize("rows", SIZES)
+def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, rows: int) -> None:
+    values = [random_values(rng, "small64", rows), random_values(rng, "text", rows)]
+    made = [column(emulated, "int64", values[0]), column(emulated, "text", values[1])]
+    layout = layout_of(emulated, made)
+    assert layout is not None
+    given = labels(values, [False, False])
+    for codes in (packed(emulated, layout, made), fingerprints(emulated, made, 1)):
+        found = on_host(emulated, codes)
+        assert found.rows == rows
+        agree(found, given, found, given)
+
+
+def test_forced_collisions_are_verified(make_device: MakeDevice, rng: np.random.Generator) -> None:
+    device = make_device(colliding(1, "normalise.cu"))
+    values = [str(i).encode() for i in range(50)]
+    made = column(device, "text", values)
+    codes = on_host(device, fingerprints(device, [made], 0)).labels()
+    assert len(set(codes)) <= 2
+    rows = np.arange(50, dtype=np.int32)
+    shuffled = rng.permutation(rows)
+    equal = verified(device, [made], device.upload(rows), [made], device.upload(shuffled))
+    assert device.download(equal).tolist() == (rows == shuffled).tolist()
+
+
+def test_bad_columns_are_refused_before_a_launch(emulated: EmulatedDevice) -> None:
+    numbers, words = emulated.zeros(8, np.int64), emulated.zeros((8, 2), np.uint64)
+    offsets = emulated.zeros(9, np.int32)
+    bad: list[list[KeyColumn]] = [
+        [],
+        [KeyColumn(Kind.INTEGER, emulated.zeros(8, np.float64))],
+        [KeyColumn(Kind.FLOAT, numbers)],
+        [KeyColumn(Kind.INTEGER, numbers[::2])],
+        [KeyColumn(Kind.DECIMAL, numbers)],
+        [KeyColumn(Kind.DECIMAL, words.reshape(4, 4))],
+        [KeyColumn(Kind.TEXT, emulated.zeros(8, np.uint8))],
+        [KeyColumn(Kind.INTEGER, numbers, offsets=offsets)],
+        [KeyColumn(Kind.TEXT, emulated.zeros(8, np.uint8), offsets=emulated.zeros(9, np.int16))],
+        [KeyColumn(Kind.INTEGER, numbers, emulated.zeros(8, np.int8))],
+        [KeyColumn(Kind.INTEGER, numbers), KeyColumn(Kind.INTEGER, emulated.zeros(9, np.int64))],
+    ]
+    for columns in bad:
+        for attempt in (layout_of, lambda d, c: fingerprints(d, c, 0)):
+            with pytest.raises(KernelArgumentError):
+                attempt(emulated, columns)
+    narrow = [KeyColumn(Kind.INTEGER, emulated.zeros(8, np.int32))]
+    rows = emulated.zeros(3, np.int32)
+    with pytest.raises(KernelArgumentError, match="one side"):
+        verified(emulated, narrow, rows, [KeyColumn(Kind.INTEGER, numbers)], rows)
+    assert emulated.launches == []
+    assert normalise.SPECIALISATIONS

@@ -1,0 +1,138 @@
+"""Partitioning by hash and joins of partitioned sides (``partition.cu``)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import partition
+from gpujoin.launch.device import DeviceProperties
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.rows import FieldColumn
+from tests.kernels.cases import Side, colliding, matches, one_of, side
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+
+TILE = partition.TILE_ROWS
+SMALL = DeviceProperties(multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=1 << 20)
+MASK = (1 << 64) - 1
+
+
+def mix(bits: int) -> int:
+    bits = (bits + 0x9E3779B97F4A7C15) & MASK
+    bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & MASK
+    return bits ^ bits >> 31
+
+
+def bucket(key: object, key_bytes: int) -> int:
+    """The partition of a key, as ``key.cuh`` hashes it."""
+    if isinstance(key, tuple):
+        low, high = key
+        return mix(mix(low) ^ high) >> 56
+    assert isinstance(key, int)
+    return mix(key % (1 << 8 * key_bytes)) >> 56
+
+
+def check(device: EmulatedDevice, given: Side, key_bytes: int, rng: np.random.Generator) -> None:
+    """Every row is there once, with its key and its columns, and the partitions ascend."""
+    rows = given.rows
+    wide = rng.integers(0, 1 << 60, (rows, 2), np.uint64)
+    narrow, valid = rng.integers(0, 200, rows, np.uint8), rng.random(rows) < 0.5
+    columns = [
+        FieldColumn(device.upload(wide)),
+        FieldColumn(device.upload(narrow), device.upload(valid)),
+    ]
+    found = partition.partition(device, given.on(device), columns)
+    row = device.download(found.row)
+    assert sorted(row.tolist()) == list(range(rows))
+    labels = given.labels()
+    ordered = [labels[r] for r in row.tolist()]
+    matchable = found.keys.rows
+    assert matchable == sum(key is not None for key in labels)
+    assert ordered[matchable:] == [None] * (rows - matchable)
+    assert Side(device.download(found.keys.codes)).labels() == ordered[:matchable]
+    buckets = [bucket(key, key_bytes) for key in ordered[:matchable]]
+    assert buckets == sorted(buckets)
+    assert (device.download(found.columns[0].values) == wide[row]).all()
+    assert (device.download(found.columns[1].values) == narrow[row]).all()
+    assert found.columns[1].valid is not None
+    assert (device.download(found.columns[1].valid) == valid[row]).all()
+    assert found.nbytes == matchable * key_bytes + rows * (4 + 16 + 1 + 1)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 33, 257, TILE - 1, TILE, TILE + 1])
+def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, rows: int) -> None:
+    key_bytes = (4, 8, 16)[rows % 3]
+    check(emulated, side(rng, "some", rows, key_bytes, nulls=0.1), key_bytes, rng)
+
+
+@pytest.mark.parametrize("key_bytes", [4, 8, 16])
+@pytest.mark.parametrize("shape", ["one", "zipf", "extremes"])
+def test_over_full_partitions(
+    emulated: EmulatedDevice, rng: np.random.Generator, shape: str, key_bytes: int
+) -> None:
+    """A hot key fills one partition with all the rows."""
+    check(emulated, side(rng, shape, 1500, key_bytes), key_bytes, rng)
+
+
+def test_blocks_that_take_several_tiles(make_device: MakeDevice, rng: np.random.Generator) -> None:
+    """Nine tiles for eight blocks: some take two, and some none."""
+    device = make_device(properties=SMALL)
+    check(device, side(rng, "some", 8 * TILE + 5, 4, nulls=0.1), 4, rng)
+
+
+def test_no_row_matches(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    some = side(rng, "some", 300, 8)
+    check(emulated, Side(some.codes, np.zeros(300, bool)), 8, rng)
+
+
+def probe_check(device: EmulatedDevice, build: Side, probe: Side) -> None:
+    expected = matches(build, probe)
+    table = partition.build(device, build.on(device))
+    assert table is not None
+    found = table.probe(device, probe.on(device))
+    assert device.download(found.row).tolist() == one_of(expected)
+    assert found.pairs == sum(map(len, expected))
+
+
+@pytest.mark.parametrize("fewest", [0, 1 << 20], ids=["partitioned", "as it comes"])
+@pytest.mark.parametrize("key_bytes", [4, 8, 16])
+def test_joins(
+    emulated: EmulatedDevice,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    key_bytes: int,
+    fewest: int,
+) -> None:
+    monkeypatch.setattr(partition, "FEWEST_ROWS", fewest)
+    build = side(rng, "unique", 700, key_bytes, nulls=0.2)
+    for shape, rows in (("some", 900), ("zipf", 300), ("extremes", 40), ("one", 33), ("some", 0)):
+        probe_check(emulated, build, side(rng, shape, rows, key_bytes, nulls=0.2))
+    assert ("restore_order" in emulated.launches) == (fewest == 0)
+    nothing = Side(build.codes, np.zeros(700, bool))
+    probe_check(emulated, nothing, build)
+    probe_check(emulated, build, nothing)
+    assert partition.build(emulated, side(rng, "some", 100, key_bytes).on(emulated)) is None
+
+
+def test_forced_collisions(
+    make_device: MakeDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All keys in two partitions, their slots running into each other's."""
+    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
+    device = make_device(colliding(1, "partition.cu", "unique.cu"))
+    probe_check(device, side(rng, "unique", 120, 8), side(rng, "some", 300, 8))
+
+
+def test_bad_arguments_are_refused_before_a_launch(emulated: EmulatedDevice) -> None:
+    keys = KeyCodes(emulated.zeros(8, np.int64), None)
+    short = FieldColumn(emulated.zeros(7, np.int64))
+    with pytest.raises(KernelArgumentError, match="7"):
+        partition.partition(emulated, keys, [short])
+    with pytest.raises(KernelArgumentError, match="int16"):
+        partition.partition(emulated, KeyCodes(emulated.zeros(8, np.int16), None))
+    with pytest.raises(KernelArgumentError):
+        partition.partition(emulated, keys, [FieldColumn(emulated.zeros((8, 3), np.uint8))])
+    assert emulated.launches == []
