@@ -88,8 +88,8 @@ def page(rows: dict[str, Row]) -> str:
         "",
         "Written by `make mutation`. Each function of each source is broken in a dozen ways or more, one edit at a",
         "time; the emulated tests that run it are to fail. What survives is explained in",
-        "`tests/kernels/mutation/survivors.toml`: edits that change nothing a kernel promises. Edits that do not compile",
-        "are not counted.",
+        "`tests/kernels/mutation/survivors.toml`: edits that change nothing a kernel promises. Edits that do not",
+        "compile are not counted.",
         "",
         *table(rows),
     ]
