@@ -202,3 +202,13 @@ def test_many_groups_go_out_early_when_memory_is_short(rng: np.random.Generator,
     metrics = check(tree, table, f"seed {seed}", pieces=10)
     assert metrics.early_groups == 0
     assert metrics.groups <= 5_000
+
+
+def test_a_filter_guards_the_argument() -> None:
+    """Rows that the filter leaves out do not raise."""
+    table = pa.table({"a": [6, 7, 8], "b": [2, 0, None]})
+    guarded = Tree.feed(table.schema).group(s=total(left("a") / left("b"), left("b") != 0))
+    check(guarded, table, "guarded")
+    bare = Tree.feed(table.schema).group(s=total(left("a") / left("b")))
+    with pytest.raises(ExpressionEvaluationError, match="division by zero"):
+        list(run(bare.relation, {0: table}))

@@ -21,6 +21,7 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, coal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Feed, Filter, Output, Project
 from gpujoin.plan.resolve import resolve_value
+from gpujoin.testing.trees import Tree
 from tests.expressions.values import VALUES
 
 SEED = int(os.environ.get("GPUJOIN_TEST_SEED", "0"))
@@ -301,3 +302,21 @@ def test_conjuncts_guard_one_another_in_order() -> None:
     assert rows(safe & risky) == 1
     with pytest.raises(ExpressionEvaluationError, match="division by zero"):
         rows(risky & safe)
+
+
+def test_computed_columns_stay_with_their_rows() -> None:
+    """A filter above a column that was computed outside the query."""
+    batch = pa.RecordBatch.from_pydict({"a": list(range(100)), "b": [i % 7 + 1 for i in range(100)]})
+    tree = Tree.feed(batch.schema).select("a", r=left("a") % left("b"))
+    outer = tree.where(left("a") > 50).select("a", "r").where(left("r") > 2)
+    rows = pa.Table.from_batches(run(outer.relation, {0: [batch]}), outer.schema).to_pylist()
+    assert rows == [{"a": a, "r": a % (a % 7 + 1)} for a in range(51, 100) if a % (a % 7 + 1) > 2]
+
+
+def test_exact_decimal_literals() -> None:
+    batch = pa.RecordBatch.from_pydict({"d": pa.array([D(10**37 + 1), D(10**37)], pa.decimal128(38, 0))})
+    tree = Tree.feed(batch.schema).where(left("d") > lit(D(10**37), pa.decimal128(38, 0)))
+    metrics = PipelineMetrics()
+    found = pa.Table.from_batches(run(tree.relation, {0: [batch]}, metrics=metrics), tree.schema)
+    assert found["d"].to_pylist() == [D(10**37 + 1)]
+    assert metrics.evaluated == 0

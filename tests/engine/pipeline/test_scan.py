@@ -275,3 +275,13 @@ def test_filters_see_special_values(tmp_path: Path, rng: np.random.Generator) ->
     found = scanned(scan_of(path, table.schema, left("d") > D("0.3")))
     expected = table.filter(pc.greater(table["d"], pa.scalar(D("0.3"), pa.decimal128(18, 6))))
     assert_same_rows(found, expected)
+
+
+def test_dates_that_python_cannot_say(tmp_path: Path) -> None:
+    """Statistics of the year 10000 and beyond must not stop the scan."""
+    days = pa.array([3_000_000, 0, -800_000], pa.int32()).cast(pa.date32())
+    table = pa.table({"d": days})
+    path = written(tmp_path, table)
+    assert scanned(scan_of(path, table.schema))["d"].cast(pa.int32()).to_pylist() == [3_000_000, 0, -800_000]
+    found = scanned(scan_of(path, table.schema, left("d") > dt.date(9999, 1, 1)))
+    assert found["d"].cast(pa.int32()).to_pylist() == [3_000_000]

@@ -18,7 +18,7 @@ from gpujoin.backends.cpu.pipeline.columns import INT64, Column, magnitude, pola
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
-from gpujoin.model.expressions import EvalMode
+from gpujoin.model.expressions import Case, EvalMode, Expression, Literal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float, logical
@@ -87,7 +87,9 @@ class PartialAggregation:
         return pl.select([expr for state in self._states for expr in state.nothing()])
 
     def _reduce(self, piece: Piece) -> pl.DataFrame:
-        expressions = list(self._node.expressions())
+        expressions = [key.expression for key in self._node.keys]
+        for call in self._node.aggregates:
+            expressions += _guarded(call)
         taken = piece.compute(expressions)
         columns = iter(taken.columns)
         keys = [_key(next(columns)).alias(name) for name in self._keys]
@@ -97,9 +99,7 @@ class PartialAggregation:
             arguments = [next(columns) for _ in state.call.arguments]
             mask = None if state.call.filter is None else pl.col(next(columns).name).fill_null(value=False)
             for i, argument in enumerate(arguments):
-                name = f"{state.prefix}_x{i}"
-                value = pl.col(argument.name)
-                prepared.append((value if mask is None else pl.when(mask).then(value)).alias(name))
+                prepared.append(pl.col(argument.name).alias(f"{state.prefix}_x{i}"))
             if mask is not None:
                 prepared.append(mask.alias(f"{state.prefix}_m"))
             added += state.reduce(arguments, taken.rows)
@@ -132,6 +132,20 @@ class PartialAggregation:
         self._metrics.groups += state.height
         frame = pl.DataFrame([series.alias(fresh()) for series in out])
         return Piece.of_frame(frame, [logical(f.type) for f in self._node.schema], self._metrics)
+
+
+def _guarded(call: AggregateCall) -> list[Expression]:
+    """Arguments, then the filter: where that is not true, an argument is not evaluated, and so does not raise."""
+    if call.filter is None:
+        return list(call.arguments)
+    guarded: list[Expression] = [
+        Case(
+            conditions=(call.filter,), values=(argument,), otherwise=Literal(value=None, type=argument.type),
+            type=argument.type,
+        )
+        for argument in call.arguments
+    ]  # fmt: skip
+    return [*guarded, call.filter]
 
 
 def _key(column: Column) -> pl.Expr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Context, Decimal
 
 import numpy as np
 import polars as pl
@@ -44,6 +45,16 @@ def type_bounds(dtype: pa.DataType) -> Bounds | None:
     if pat.is_date32(dtype):
         return -(1 << 31), (1 << 31) - 1
     return None
+
+
+_EXACT = Context(prec=100)
+
+
+def unscaled(value: Decimal, scale: int) -> int | None:
+    """The integer that carries a decimal, or ``None`` if the decimal has more digits after the point."""
+    shifted = value.scaleb(scale, _EXACT)
+    whole = int(shifted)
+    return whole if whole == shifted else None
 
 
 class LazyBounds:

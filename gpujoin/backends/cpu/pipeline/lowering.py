@@ -28,6 +28,7 @@ from gpujoin.backends.cpu.pipeline.columns import (
     magnitude,
     polars_type,
     type_bounds,
+    unscaled,
     within,
 )
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
@@ -129,10 +130,10 @@ def _literal(node: Literal) -> Lowered:
     if value is None:
         return Lowered(pl.lit(None, polars_type(dtype)), dtype, (0, 0) if type_bounds(dtype) else None)
     if pat.is_decimal(dtype):
-        unscaled = int(Decimal(value).scaleb(dtype.scale))
-        if Decimal(unscaled).scaleb(-dtype.scale) != Decimal(value):
+        whole = unscaled(Decimal(value), dtype.scale)
+        if whole is None:
             raise NotLowered(f"{value} has more digits than {dtype}")
-        return _integer_literal(unscaled, dtype)
+        return _integer_literal(whole, dtype)
     if pat.is_timestamp(dtype):
         micros = pa.scalar(value, node.type).value
         return Lowered(pl.lit(micros, pl.Int64).cast(pl.Datetime("us")), dtype)
@@ -146,12 +147,12 @@ def _literal(node: Literal) -> Lowered:
     return Lowered(pl.lit(value, polars_type(dtype)), dtype)
 
 
-def _integer_literal(unscaled: int, dtype: pa.DataType) -> Lowered:
-    bounds = (unscaled, unscaled)
+def _integer_literal(number: int, dtype: pa.DataType) -> Lowered:
+    bounds = (number, number)
     wide = not within(bounds, INT64)
     if not wide:
-        return Lowered(pl.lit(unscaled, pl.Int64), dtype, bounds)
-    high, low = divmod(unscaled, 10**18)
+        return Lowered(pl.lit(number, pl.Int64), dtype, bounds)
+    high, low = divmod(number, 10**18)
     if not within((high, high), INT64):
         high_high, high_low = divmod(high, 10**18)
         upper = pl.lit(high_high, pl.Int64).cast(pl.Int128) * 10**18 + pl.lit(high_low, pl.Int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, polars_type
+from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, polars_type, unscaled
 from gpujoin.backends.cpu.pipeline.lowering import Lowered, lower
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.cpu.pipeline.pruning import Statistics, may_match
@@ -288,9 +289,11 @@ def _statistics(source: _Source, group: Any) -> Statistics | None:
     if found is None:
         return None
     nulls = found.null_count if found.has_null_count else None
-    if not found.has_min_max:
-        return Statistics(None, None, nulls=nulls, rows=group.num_rows)
-    return Statistics(found.min, found.max, nulls=nulls, rows=group.num_rows)
+    low = high = None
+    if found.has_min_max:
+        with suppress(ValueError, OverflowError, pa.ArrowException):  # Python's dates end with the year 9999
+            low, high = found.min, found.max
+    return Statistics(low, high, nulls=nulls, rows=group.num_rows)
 
 
 def _bounds(
@@ -319,7 +322,7 @@ def _bounds(
 def _number(value: Any, dtype: pa.DataType) -> int | None:
     """A statistic as the integer that carries it."""
     if pat.is_decimal(dtype):
-        return int(value.scaleb(dtype.scale)) if isinstance(value, Decimal) else None
+        return unscaled(value, dtype.scale) if isinstance(value, Decimal) else None
     if pat.is_date32(dtype):
         return int(pa.scalar(value, pa.date32()).cast(pa.int32()).as_py())
     return int(value) if isinstance(value, int) else None

@@ -187,7 +187,9 @@ class Piece:
                     Column(name, found.dtype, LazyBounds(found.dtype, _constant(found.bounds)), found.wide)
                 )
         frame = piece.frame.with_columns(added) if added else piece.frame
-        return dataclasses.replace(piece, frame=frame, columns=tuple(columns))
+        result = dataclasses.replace(piece, frame=frame, columns=tuple(columns))
+        # A column that was computed outside the query must not be moved past a filter within it.
+        return result if all(lowered) else result.collect()
 
     def evaluated(self, expression: Expression) -> tuple[pl.Series, Column]:
         """Compute a column by the expression evaluator; the piece must have been collected."""
