@@ -109,11 +109,11 @@ def rows_on(path: Path) -> dict[str, Row]:
     return {row.file: row for row in rows if (ROOT / "kernels" / row.file).is_file()}
 
 
-def judge(files: Sequence[str], most: int | None, workers: int, limit: float) -> Judged:
+def judge(files: Sequence[str], most: int | None, workers: int, patience: float) -> Judged:
     """Break the sources, and run their tests."""
     judged: Judged = []
     with tempfile.TemporaryDirectory(prefix="gpujoin-mutation-") as scratch:
-        runner = Runner(Path(scratch), limit)
+        runner = Runner(Path(scratch), patience)
         names = files or sorted(
             path.name for path in runner.kernels.iterdir() if path.suffix in (".cu", ".cuh")
         )
@@ -140,7 +140,12 @@ def main() -> int:
     parser.add_argument("--per-function", type=int, default=12, help="edits of each function (default 12)")
     parser.add_argument("--all", action="store_true", help="every edit of every function")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=40, help="most time for one mutant (default 40)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=5,
+        help="times as long as right kernels a broken one may take (default 5)",
+    )
     parser.add_argument("--report", type=Path, help="write a page here; rows of other sources stay")
     arguments = parser.parse_args()
     reason = why_no_compiler()
@@ -149,7 +154,7 @@ def main() -> int:
         return 2
     started = time.monotonic()
     most = None if arguments.all else arguments.per_function
-    judged = judge(arguments.file, most, arguments.workers, arguments.seconds)
+    judged = judge(arguments.file, most, arguments.workers, arguments.patience)
     explained = explanations()
     rows = rows_of(judged, explained)
     print("\n".join(["", *table(rows), ""]))

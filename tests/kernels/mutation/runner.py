@@ -38,6 +38,7 @@ _PYTEST = (
     "-m",
     "not slow and not gpu",
 )
+_LEAST_SECONDS = 30.0
 _SEED = "20261121"
 _STEPS = "20000000"
 """More than the right kernels take in any test, and soon reached by an endless loop."""
@@ -171,13 +172,15 @@ class Runner:
     ----------
     scratch : Path
         An empty folder.
-    seconds : float
-        Most time for the tests of one mutant; a mutant that takes longer counts as caught.
+    patience : float
+        How many times as long as over the right sources the tests of a mutant may take, beyond half a minute; a mutant
+        that takes longer counts as caught.
     """
 
-    def __init__(self, scratch: Path, seconds: float) -> None:
+    def __init__(self, scratch: Path, patience: float) -> None:
         self._scratch = scratch
-        self._seconds = seconds
+        self._patience = patience
+        self._seconds: dict[str, float] = {}
         self._cache = scratch / "cache"
         self._cache.mkdir()
         self._count = 0
@@ -230,7 +233,8 @@ class Runner:
         shutil.copytree(self.kernels, home / "kernels")
         (home / "kernels" / mutant.file).write_text(f'{PRELUDE}#line 1 "{mutant.file}"\n{mutant.text}')
         shutil.copytree(self._cache, home / "cache", copy_function=os.link)
-        return self._fork(lambda: _judge(tests), home / "kernels", home / "cache", limit=self._seconds)
+        limit = _LEAST_SECONDS + self._patience * sum(self._seconds[test] for test in tests)
+        return self._fork(lambda: _judge(tests), home / "kernels", home / "cache", limit=limit)
 
     def _fork(self, work: Any, kernels: Path, cache: Path, *, limit: float) -> _Child:
         home = cache.parent
