@@ -79,7 +79,7 @@ def _head(node: Relation, island: Island) -> str:
             paths = source.files.paths
             what = paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0] if paths else 'none'} …"
             where = f" where {' and '.join(source.filters)}" if source.filters else ""
-            size = show_bytes(source.files.nbytes)
+            size = show_bytes(source.nbytes)
             return f"scan {what} ({size}), columns {', '.join(source.columns)}{where}"
         case Join():
             side = node.build_side.value

@@ -13,7 +13,17 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, Union
+from gpujoin.model.relations import (
+    FileFooter,
+    Filter,
+    Join,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    Union,
+)
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.joins import join_type_of
@@ -21,6 +31,7 @@ from gpujoin.spark.catalyst.nodes import Node, read_expression
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
 from gpujoin.spark.query.estimates import group_rows, join_rows, selectivity
+from gpujoin.spark.query.footers import footers_of
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 
@@ -72,8 +83,14 @@ class ScanSource:
     """What a scan of a tree reads, by its index."""
 
     files: ParquetFiles
+    footers: tuple[FileFooter, ...]
     columns: tuple[str, ...]
     filters: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Compressed bytes of the columns read."""
+        return sum(sum(footer.group_bytes) for footer in self.footers)
 
 
 class ColumnReader(ExpressionReader):
@@ -169,10 +186,13 @@ class TreeBuilder:
                 _check_column(attribute)
         index = len(self.sources)
         bare = Scan(pa.schema([files.columns[i] for i in chosen]), index=index)
-        rows = files.nbytes / 24
+        footers = footers_of(bare, files.files)
+        rows = float(sum(sum(footer.rows) for footer in footers))
         fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)}, rows)
         filters = tuple(self.reader(fragment)(condition) for condition in conditions)
-        self.sources[index] = ScanSource(files, tuple(bare.columns.names), tuple(str(f) for f in filters))
+        self.sources[index] = ScanSource(
+            files, footers, tuple(bare.columns.names), tuple(str(f) for f in filters)
+        )
         for condition in filters:
             rows *= selectivity(condition)
         found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions, max(rows, 1.0))

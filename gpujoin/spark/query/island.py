@@ -70,8 +70,8 @@ class Island:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the files, each scan counted."""
-        return sum(source.files.nbytes for source in self.sources.values())
+        """Compressed bytes of the columns read."""
+        return sum(source.nbytes for source in self.sources.values())
 
     @property
     def joins(self) -> tuple[Join, ...]:

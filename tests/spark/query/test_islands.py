@@ -41,7 +41,8 @@ WHOLE = {
     "not in null": "select count(*) from sales where k not in (select k from items)",
     "in or": "select id from sales where k in (select k from items) or price > 5",
     "aggregate below": """select id from sales a join
-        (select k, avg(cast(cost as decimal(20, 3))) c, count(*) n from items group by k) b on a.k = b.k where a.price > b.c""",
+        (select k, avg(cast(cost as decimal(20, 3))) c, count(*) n from items group by k) b
+        on a.k = b.k where a.price > b.c""",
     "correlated": "select id from sales a where price > (select 0.5 * sum(cost) from items b where b.k = a.k)",
     "aggregate twice": """select n, count(*) from
         (select k, count(item) n from sales left join items using (k) group by k) group by n""",
