@@ -11,7 +11,7 @@ from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import direct
 from gpujoin.launch.keys import KeyCodes
 from tests.kernels.cases import DTYPES, SIZES, Side, extremes, matches, one_of, side
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 WIDTHS = (4, 8)
 
@@ -21,7 +21,7 @@ def whole_range(build: Side) -> direct.Range:
     return direct.Range(min(keys), max(keys) - min(keys) + 1) if keys else direct.Range(0, 1)
 
 
-def check(device: EmulatedDevice, build: Side, probe: Side, keys: direct.Range | None = None) -> None:
+def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range | None = None) -> None:
     """All tables over one build side, probed."""
     keys = keys or whole_range(build)
     expected = matches(build, probe)
@@ -48,42 +48,42 @@ def check(device: EmulatedDevice, build: Side, probe: Side, keys: direct.Range |
 
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("shape", ["unique", "some"])
-def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
+def test_sizes(device: RecordingDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
     key_bytes = WIDTHS[rows % 2]
     build = side(rng, shape, rows, key_bytes, nulls=0.1 * (rows % 3))
     probe = side(rng, "some", rows + 1, key_bytes, nulls=0.1)
-    check(emulated, build, Side(probe.codes - 2, probe.valid))
+    check(device, build, Side(probe.codes - 2, probe.valid))
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 @pytest.mark.parametrize("shape", ["one", "zipf"])
-def test_hot_keys(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, key_bytes: int) -> None:
-    check(emulated, side(rng, shape, 700, key_bytes), side(rng, shape, 90, key_bytes, nulls=0.2))
+def test_hot_keys(device: RecordingDevice, rng: np.random.Generator, shape: str, key_bytes: int) -> None:
+    check(device, side(rng, shape, 700, key_bytes), side(rng, shape, 90, key_bytes, nulls=0.2))
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_no_build_row_matches(emulated: EmulatedDevice, rng: np.random.Generator, key_bytes: int) -> None:
+def test_no_build_row_matches(device: RecordingDevice, rng: np.random.Generator, key_bytes: int) -> None:
     build = side(rng, "some", 40, key_bytes)
-    check(emulated, Side(build.codes, np.zeros(40, bool)), build)
+    check(device, Side(build.codes, np.zeros(40, bool)), build)
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 @pytest.mark.parametrize("end", ["low", "high"])
-def test_ranges_at_the_ends_of_the_type(emulated: EmulatedDevice, end: str, key_bytes: int) -> None:
+def test_ranges_at_the_ends_of_the_type(device: RecordingDevice, end: str, key_bytes: int) -> None:
     """Distances of keys at the other end of the type wrap around, and must not be taken for slots."""
     info = np.iinfo(DTYPES[key_bytes])
     keys = [info.min, info.min + 2, info.min + 5] if end == "low" else [info.max, info.max - 3, info.max - 4]
     probe = np.concatenate([extremes(key_bytes), np.array(keys, DTYPES[key_bytes])])
-    check(emulated, Side(np.array(keys, DTYPES[key_bytes])), Side(probe))
-    check(emulated, Side(np.array([*keys, keys[1]], DTYPES[key_bytes])), Side(probe))
+    check(device, Side(np.array(keys, DTYPES[key_bytes])), Side(probe))
+    check(device, Side(np.array([*keys, keys[1]], DTYPES[key_bytes])), Side(probe))
 
 
-def test_build_keys_outside_the_range_are_left_out(emulated: EmulatedDevice) -> None:
+def test_build_keys_outside_the_range_are_left_out(device: RecordingDevice) -> None:
     build = Side(np.arange(-10, 30, dtype=np.int64))
-    table = direct.build_unique(emulated, build.on(emulated), direct.Range(0, 10))
+    table = direct.build_unique(device, build.on(device), direct.Range(0, 10))
     assert table is not None
-    found = table.probe(emulated, build.on(emulated))
-    assert emulated.download(found.row).tolist() == [-1] * 10 + list(range(10, 20)) + [-1] * 20
+    found = table.probe(device, build.on(device))
+    assert device.download(found.row).tolist() == [-1] * 10 + list(range(10, 20)) + [-1] * 20
 
 
 @pytest.mark.parametrize(("low", "slots"), [(0, 0), (0, 1 << 31), ((1 << 63) - 1, 2), (-(1 << 63) - 1, 5)])
@@ -92,7 +92,7 @@ def test_impossible_ranges_are_refused(low: int, slots: int) -> None:
         direct.Range(low, slots)
 
 
-BAD: dict[str, Callable[[EmulatedDevice], KeyCodes]] = {
+BAD: dict[str, Callable[[RecordingDevice], KeyCodes]] = {
     "dtype": lambda d: KeyCodes(d.zeros(8, np.int16), None),
     "float": lambda d: KeyCodes(d.zeros(8, np.float64), None),
     "wide": lambda d: KeyCodes(d.zeros((8, 2), np.uint64), None),
@@ -104,18 +104,18 @@ BAD: dict[str, Callable[[EmulatedDevice], KeyCodes]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_codes_are_refused_before_a_launch(emulated: EmulatedDevice, case: str) -> None:
-    bad = BAD[case](emulated)
+def test_bad_codes_are_refused_before_a_launch(device: RecordingDevice, case: str) -> None:
+    bad = BAD[case](device)
     keys = direct.Range(0, 10)
     for build in (direct.build_unique, direct.build_many, direct.build_set):
         with pytest.raises(KernelArgumentError):
-            build(emulated, bad, keys)
-    assert emulated.launches == []
+            build(device, bad, keys)
+    assert device.launches == []
 
 
-def test_more_rows_than_row_numbers_are_refused(emulated: EmulatedDevice) -> None:
+def test_more_rows_than_row_numbers_are_refused(device: RecordingDevice) -> None:
     """The array has no memory of its own; nothing may touch it."""
     many = np.broadcast_to(np.zeros(1, np.int64), (1 << 31,))
     with pytest.raises(KernelArgumentError, match="2147483648 rows"):
-        direct.build_unique(emulated, KeyCodes(many, None), direct.Range(0, 10))
-    assert emulated.launches == []
+        direct.build_unique(device, KeyCodes(many, None), direct.Range(0, 10))
+    assert device.launches == []

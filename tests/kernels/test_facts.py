@@ -8,7 +8,7 @@ import pytest
 from gpujoin.launch import facts
 from gpujoin.launch.facts import ColumnFacts
 from tests.kernels.cases import DTYPES, SIZES, Side, extremes, side
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 WIDTHS = (4, 8, 16)
 
@@ -16,53 +16,53 @@ WIDTHS = (4, 8, 16)
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 def test_range_and_number(
-    emulated: EmulatedDevice, rng: np.random.Generator, rows: int, key_bytes: int
+    device: RecordingDevice, rng: np.random.Generator, rows: int, key_bytes: int
 ) -> None:
     for shape, nulls in (("some", 0.3), ("extremes", 0.0)):
         column = side(rng, shape, rows, key_bytes, nulls=nulls)
         keys = [key for key in column.labels() if key is not None]
         ranged = bool(keys) and key_bytes != 16
         expected = ColumnFacts(rows, len(keys), min(keys) if ranged else None, max(keys) if ranged else None)
-        assert facts.column_facts(emulated, column.on(emulated)) == expected
+        assert facts.column_facts(device, column.on(device)) == expected
 
 
 @pytest.mark.parametrize("key_bytes", [4, 8])
-def test_a_single_key_at_each_end(emulated: EmulatedDevice, key_bytes: int) -> None:
+def test_a_single_key_at_each_end(device: RecordingDevice, key_bytes: int) -> None:
     for key in extremes(key_bytes).tolist():
-        found = facts.column_facts(emulated, Side(np.array([key] * 3, DTYPES[key_bytes])).on(emulated))
+        found = facts.column_facts(device, Side(np.array([key] * 3, DTYPES[key_bytes])).on(device))
         assert found == ColumnFacts(3, 3, key, key)
     none = Side(np.zeros(40, DTYPES[key_bytes]), np.zeros(40, bool))
-    assert facts.column_facts(emulated, none.on(emulated)) == ColumnFacts(40, 0, None, None)
+    assert facts.column_facts(device, none.on(device)) == ColumnFacts(40, 0, None, None)
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 def test_samples_are_rows_from_all_over(
-    emulated: EmulatedDevice, rng: np.random.Generator, key_bytes: int
+    device: RecordingDevice, rng: np.random.Generator, key_bytes: int
 ) -> None:
     column = side(rng, "unique", 1000, key_bytes, nulls=0.2)
     assert column.valid is not None
     place = {key: row for row, key in enumerate(Side(column.codes).labels())}
     for samples, seed in ((1, 0), (7, 1), (999, 2), (1000, 3), (5000, 4)):
-        found = facts.sampled(emulated, column.on(emulated), samples, seed)
+        found = facts.sampled(device, column.on(device), samples, seed)
         assert found.rows == min(samples, 1000)
         assert found.valid is not None
-        rows = [place[key] for key in Side(emulated.download(found.codes)).labels()]
-        assert emulated.download(found.valid).tolist() == [column.valid[row] for row in rows]
+        rows = [place[key] for key in Side(device.download(found.codes)).labels()]
+        assert device.download(found.valid).tolist() == [column.valid[row] for row in rows]
         if samples >= 1000:
             assert rows == list(range(1000))
         elif samples == 999:
             assert len(set(rows)) > 500
             assert {row // 100 for row in rows} == set(range(10))
-    assert facts.sampled(emulated, side(rng, "unique", 0, key_bytes).on(emulated)).rows == 0
+    assert facts.sampled(device, side(rng, "unique", 0, key_bytes).on(device)).rows == 0
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 def test_what_a_sample_of_all_rows_tells_is_exact(
-    emulated: EmulatedDevice, rng: np.random.Generator, key_bytes: int
+    device: RecordingDevice, rng: np.random.Generator, key_bytes: int
 ) -> None:
     def told(column: Side) -> facts.Sample:
-        keys = column.on(emulated)
-        return facts.sample_facts(emulated, keys, facts.sampled(emulated, keys))
+        keys = column.on(device)
+        return facts.sample_facts(device, keys, facts.sampled(device, keys))
 
     assert told(side(rng, "unique", 300, key_bytes)) == facts.Sample(300, 1.0, 1 / 300)
     assert told(side(rng, "one", 300, key_bytes)) == facts.Sample(300, 300.0, 1.0)
@@ -74,15 +74,15 @@ def test_what_a_sample_of_all_rows_tells_is_exact(
     assert told(side(rng, "unique", 0, key_bytes)) == facts.Sample(0, 1.0, 0.0)
 
 
-def test_a_small_sample_estimates_duplicates_and_the_heaviest_key(emulated: EmulatedDevice) -> None:
+def test_a_small_sample_estimates_duplicates_and_the_heaviest_key(device: RecordingDevice) -> None:
     """Of 20,000 rows 2,000 are sampled; the estimate must come within a factor, whatever the seed of the sample."""
     fours = Side(np.arange(20_000, dtype=np.int64) // 4 * 977)
     hot = Side(np.where(np.arange(20_000) % 5 == 0, 7, np.arange(20_000)).astype(np.int64))
     for seed in range(3):
-        keys = fours.on(emulated)
-        told = facts.sample_facts(emulated, keys, facts.sampled(emulated, keys, 2000, seed))
+        keys = fours.on(device)
+        told = facts.sample_facts(device, keys, facts.sampled(device, keys, 2000, seed))
         assert 2.0 < told.rows_per_key < 8.0
         assert told.heaviest < 0.01
-        keys = hot.on(emulated)
-        told = facts.sample_facts(emulated, keys, facts.sampled(emulated, keys, 2000, seed))
+        keys = hot.on(device)
+        told = facts.sample_facts(device, keys, facts.sampled(device, keys, 2000, seed))
         assert 0.1 < told.heaviest < 0.35

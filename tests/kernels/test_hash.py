@@ -11,13 +11,13 @@ from gpujoin.launch.device import Array
 from gpujoin.launch.keys import KeyCodes
 from tests.kernels.cases import SIZES, Side, colliding, extremes, matches, one_of, side
 from tests.kernels.conftest import MakeDevice
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 WIDTHS = (4, 8, 16)
 SPREAD = 97_003
 
 
-def check(device: EmulatedDevice, build: Side, probe: Side, *, ordered: bool = True) -> None:
+def check(device: RecordingDevice, build: Side, probe: Side, *, ordered: bool = True) -> None:
     """Both tables over one build side, probed."""
     expected = matches(build, probe)
     counts = [len(rows) for rows in expected]
@@ -41,30 +41,30 @@ def check(device: EmulatedDevice, build: Side, probe: Side, *, ordered: bool = T
 
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("shape", ["unique", "some"])
-def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
+def test_sizes(device: RecordingDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
     key_bytes = WIDTHS[SIZES.index(rows) % 3]
     build = side(rng, shape, rows, key_bytes, spread=SPREAD, nulls=0.1 * (rows % 3))
-    check(emulated, build, side(rng, "some", rows + 1, key_bytes, spread=SPREAD, nulls=0.1))
+    check(device, build, side(rng, "some", rows + 1, key_bytes, spread=SPREAD, nulls=0.1))
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 @pytest.mark.parametrize("shape", ["one", "zipf", "extremes"])
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
 def test_duplicates(
-    emulated: EmulatedDevice, rng: np.random.Generator, shape: str, key_bytes: int, ordered: bool
+    device: RecordingDevice, rng: np.random.Generator, shape: str, key_bytes: int, ordered: bool
 ) -> None:
     probe = side(rng, shape, 90, key_bytes, nulls=0.2)
-    check(emulated, side(rng, shape, 700, key_bytes), probe, ordered=ordered)
-    check(emulated, side(rng, shape, 70, key_bytes, nulls=0.5), probe, ordered=ordered)
+    check(device, side(rng, shape, 700, key_bytes), probe, ordered=ordered)
+    check(device, side(rng, shape, 70, key_bytes, nulls=0.5), probe, ordered=ordered)
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_no_key_value_is_special(emulated: EmulatedDevice, key_bytes: int) -> None:
+def test_no_key_value_is_special(device: RecordingDevice, key_bytes: int) -> None:
     """Each extreme key once in the build side, and once missing from it: no value may read as an empty slot."""
     ends = extremes(key_bytes)
-    check(emulated, Side(ends), Side(ends))
+    check(device, Side(ends), Side(ends))
     for missing in range(len(ends)):
-        check(emulated, Side(np.delete(ends, missing, axis=0)), Side(ends))
+        check(device, Side(np.delete(ends, missing, axis=0)), Side(ends))
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
@@ -91,11 +91,11 @@ def test_a_full_table_ends_every_search(
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_nothing_matches_nothing(emulated: EmulatedDevice, rng: np.random.Generator, key_bytes: int) -> None:
+def test_nothing_matches_nothing(device: RecordingDevice, rng: np.random.Generator, key_bytes: int) -> None:
     some = side(rng, "some", 40, key_bytes)
     none = Side(some.codes, np.zeros(40, bool))
-    check(emulated, none, some)
-    check(emulated, some, none)
+    check(device, none, some)
+    check(device, some, none)
 
 
 def test_slots_hold_all_rows_in_32_bit_numbers() -> None:
@@ -105,14 +105,14 @@ def test_slots_hold_all_rows_in_32_bit_numbers() -> None:
 
 
 @pytest.mark.parametrize("build", [unique.build, csr.build], ids=["unique", "csr"])
-def test_bad_codes_are_refused_before_a_launch(emulated: EmulatedDevice, build: object) -> None:
+def test_bad_codes_are_refused_before_a_launch(device: RecordingDevice, build: object) -> None:
     def refused(codes: Array) -> None:
         with pytest.raises(KernelArgumentError):
-            build(emulated, KeyCodes(codes, None))  # type: ignore[operator]
+            build(device, KeyCodes(codes, None))  # type: ignore[operator]
 
-    refused(emulated.zeros((8, 3), np.uint64))
-    refused(emulated.zeros((8, 2), np.int64))
-    refused(emulated.zeros((8, 4), np.uint64)[:, ::2])
-    refused(emulated.zeros(8, np.float32))
+    refused(device.zeros((8, 3), np.uint64))
+    refused(device.zeros((8, 2), np.int64))
+    refused(device.zeros((8, 4), np.uint64)[:, ::2])
+    refused(device.zeros(8, np.float32))
     refused(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)))
-    assert emulated.launches == []
+    assert device.launches == []

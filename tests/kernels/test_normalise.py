@@ -14,7 +14,7 @@ from gpujoin.launch import normalise
 from gpujoin.launch.normalise import KeyColumn, Kind, fingerprints, layout_of, packed, verified
 from tests.kernels.cases import SIZES, Side, colliding
 from tests.kernels.conftest import MakeDevice
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 Values = list[Any]
 NAN = float("nan")
@@ -22,7 +22,7 @@ OTHER_NAN = struct.unpack("<d", (0xFFF8_0000_0000_00FF).to_bytes(8, "little"))[0
 
 
 def column(
-    device: EmulatedDevice, kind: str, values: Values, *, null_safe: bool = False, wide_offsets: bool = True
+    device: RecordingDevice, kind: str, values: Values, *, null_safe: bool = False, wide_offsets: bool = True
 ) -> KeyColumn:
     """A key column of Python values, ``None`` being null."""
     missing = np.array([v is not None for v in values], bool)
@@ -89,7 +89,7 @@ def agree(codes: Side, expected: list[Any], other: Side, other_expected: list[An
     assert len(set(mapping.values())) == len(mapping)
 
 
-def on_host(device: EmulatedDevice, codes: Any) -> Side:
+def on_host(device: RecordingDevice, codes: Any) -> Side:
     valid = None if codes.valid is None else device.download(codes.valid)
     return Side(device.download(codes.codes), valid)
 
@@ -114,7 +114,7 @@ COMBINATIONS: dict[str, tuple[tuple[str, ...], int | None]] = {
 @pytest.mark.parametrize("safe", [False, True], ids=["null is unequal", "null is null"])
 @pytest.mark.parametrize("kinds", COMBINATIONS)
 def test_codes_are_equal_exactly_where_keys_are(
-    emulated: EmulatedDevice, rng: np.random.Generator, kinds: str, safe: bool
+    device: RecordingDevice, rng: np.random.Generator, kinds: str, safe: bool
 ) -> None:
     types, words = COMBINATIONS[kinds]
     null_safe = [safe and i % 2 == 0 for i in range(len(types))]
@@ -130,86 +130,86 @@ def test_codes_are_equal_exactly_where_keys_are(
 
     def columns(side: list[Values]) -> list[KeyColumn]:
         return [
-            column(emulated, kind.replace("small64", "int64"), values, null_safe=flag)
+            column(device, kind.replace("small64", "int64"), values, null_safe=flag)
             for kind, values, flag in zip(types, side, null_safe, strict=True)
         ]
 
-    layout = layout_of(emulated, columns(build))
+    layout = layout_of(device, columns(build))
     given = labels(build, null_safe), labels(probe, null_safe)
     if layout is None:
         assert words is None or safe
-        codes = [fingerprints(emulated, columns(side), 3) for side in (build, probe)]
+        codes = [fingerprints(device, columns(side), 3) for side in (build, probe)]
     else:
         assert words is not None
         assert layout.words == words or safe
-        codes = [packed(emulated, layout, columns(side)) for side in (build, probe)]
-    agree(on_host(emulated, codes[0]), given[0], on_host(emulated, codes[1]), given[1])
-    hashed = [fingerprints(emulated, columns(side), 0) for side in (build, probe)]
-    agree(on_host(emulated, hashed[0]), given[0], on_host(emulated, hashed[1]), given[1])
+        codes = [packed(device, layout, columns(side)) for side in (build, probe)]
+    agree(on_host(device, codes[0]), given[0], on_host(device, codes[1]), given[1])
+    hashed = [fingerprints(device, columns(side), 0) for side in (build, probe)]
+    agree(on_host(device, hashed[0]), given[0], on_host(device, hashed[1]), given[1])
     left, right = (rng.integers(0, 60, 200).astype(np.int32) for _ in range(2))
-    equal = verified(emulated, columns(build), emulated.upload(left), columns(probe), emulated.upload(right))
+    equal = verified(device, columns(build), device.upload(left), columns(probe), device.upload(right))
     expected = [
         given[0][i] is not None and given[0][i] == given[1][j] for i, j in zip(left, right, strict=True)
     ]
-    assert emulated.download(equal).tolist() == expected
+    assert device.download(equal).tolist() == expected
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["32-bit offsets", "64-bit offsets"])
 @pytest.mark.parametrize("longest", [0, 1, 7, 8, 9, 15, 16])
 def test_texts_of_up_to_sixteen_bytes(
-    emulated: EmulatedDevice, rng: np.random.Generator, longest: int, wide: bool
+    device: RecordingDevice, rng: np.random.Generator, longest: int, wide: bool
 ) -> None:
     """Without a build text that ends in a zero byte no length is stored, and 16 bytes fit."""
     pool = [bytes(rng.integers(1, 256, n, np.uint8).tolist()) for n in range(longest + 1)]
     build = [*pool, pool[longest // 2]]
     probe = [*pool, pool[-1] + b"\x00", b"\x00", bytes(longest), b"x" * (longest + 1), bytes(17)]
-    made = column(emulated, "text", build, wide_offsets=wide)
-    layout = layout_of(emulated, [made])
+    made = column(device, "text", build, wide_offsets=wide)
+    layout = layout_of(device, [made])
     assert layout is not None
     assert layout.words == (1 if longest <= 8 else 2)
     assert layout.fields[0].length_shift == -1
     sides = [
-        on_host(emulated, packed(emulated, layout, [column(emulated, "text", v, wide_offsets=wide)]))
+        on_host(device, packed(device, layout, [column(device, "text", v, wide_offsets=wide)]))
         for v in (build, probe)
     ]
     agree(sides[0], labels([build], [False]), sides[1], labels([probe], [False]))
 
 
-def test_longer_texts_have_no_layout(emulated: EmulatedDevice) -> None:
-    assert layout_of(emulated, [column(emulated, "text", [b"x" * 17])]) is None
-    sixteen_with_lengths = column(emulated, "text", [b"x" * 15 + b"\x00"])
-    assert layout_of(emulated, [sixteen_with_lengths]) is None
-    assert layout_of(emulated, [column(emulated, "text", [b"x" * 14 + b"\x00"])]) is not None
+def test_longer_texts_have_no_layout(device: RecordingDevice) -> None:
+    assert layout_of(device, [column(device, "text", [b"x" * 17])]) is None
+    sixteen_with_lengths = column(device, "text", [b"x" * 15 + b"\x00"])
+    assert layout_of(device, [sixteen_with_lengths]) is None
+    assert layout_of(device, [column(device, "text", [b"x" * 14 + b"\x00"])]) is not None
 
 
-def test_one_integer_column_is_its_own_code(emulated: EmulatedDevice) -> None:
-    given = column(emulated, "int64", [3, None, -4])
-    layout = layout_of(emulated, [given])
+def test_one_integer_column_is_its_own_code(device: RecordingDevice) -> None:
+    given = column(device, "int64", [3, None, -4])
+    layout = layout_of(device, [given])
     assert layout is not None
-    assert packed(emulated, layout, [given]).codes is given.values
-    assert emulated.launches == []
+    assert packed(device, layout, [given]).codes is given.values
+    assert device.launches == []
 
 
-def test_probe_values_outside_the_build_range_have_no_code(emulated: EmulatedDevice) -> None:
-    build = [column(emulated, "int32", [10, 12]), column(emulated, "int32", [0, 0])]
-    layout = layout_of(emulated, build)
+def test_probe_values_outside_the_build_range_have_no_code(device: RecordingDevice) -> None:
+    build = [column(device, "int32", [10, 12]), column(device, "int32", [0, 0])]
+    layout = layout_of(device, build)
     assert layout is not None
     probe = [
-        column(emulated, "int32", [9, 10, 13, 12, -(1 << 31)]),
-        column(emulated, "int32", [0, 0, 0, 1, 0]),
+        column(device, "int32", [9, 10, 13, 12, -(1 << 31)]),
+        column(device, "int32", [0, 0, 0, 1, 0]),
     ]
-    assert on_host(emulated, packed(emulated, layout, probe)).labels() == [None, 0, None, None, None]
+    assert on_host(device, packed(device, layout, probe)).labels() == [None, 0, None, None, None]
 
 
 @pytest.mark.parametrize("rows", SIZES)
-def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, rows: int) -> None:
+def test_sizes(device: RecordingDevice, rng: np.random.Generator, rows: int) -> None:
     values = [random_values(rng, "small64", rows), random_values(rng, "text", rows)]
-    made = [column(emulated, "int64", values[0]), column(emulated, "text", values[1])]
-    layout = layout_of(emulated, made)
+    made = [column(device, "int64", values[0]), column(device, "text", values[1])]
+    layout = layout_of(device, made)
     assert layout is not None
     given = labels(values, [False, False])
-    for codes in (packed(emulated, layout, made), fingerprints(emulated, made, 1)):
-        found = on_host(emulated, codes)
+    for codes in (packed(device, layout, made), fingerprints(device, made, 1)):
+        found = on_host(device, codes)
         assert found.rows == rows
         agree(found, given, found, given)
 
@@ -226,29 +226,29 @@ def test_forced_collisions_are_verified(make_device: MakeDevice, rng: np.random.
     assert device.download(equal).tolist() == (rows == shuffled).tolist()
 
 
-def test_bad_columns_are_refused_before_a_launch(emulated: EmulatedDevice) -> None:
-    numbers, words = emulated.zeros(8, np.int64), emulated.zeros((8, 2), np.uint64)
-    offsets = emulated.zeros(9, np.int32)
+def test_bad_columns_are_refused_before_a_launch(device: RecordingDevice) -> None:
+    numbers, words = device.zeros(8, np.int64), device.zeros((8, 2), np.uint64)
+    offsets = device.zeros(9, np.int32)
     bad: list[list[KeyColumn]] = [
         [],
-        [KeyColumn(Kind.INTEGER, emulated.zeros(8, np.float64))],
+        [KeyColumn(Kind.INTEGER, device.zeros(8, np.float64))],
         [KeyColumn(Kind.FLOAT, numbers)],
         [KeyColumn(Kind.INTEGER, numbers[::2])],
         [KeyColumn(Kind.DECIMAL, numbers)],
         [KeyColumn(Kind.DECIMAL, words.reshape(4, 4))],
-        [KeyColumn(Kind.TEXT, emulated.zeros(8, np.uint8))],
+        [KeyColumn(Kind.TEXT, device.zeros(8, np.uint8))],
         [KeyColumn(Kind.INTEGER, numbers, offsets=offsets)],
-        [KeyColumn(Kind.TEXT, emulated.zeros(8, np.uint8), offsets=emulated.zeros(9, np.int16))],
-        [KeyColumn(Kind.INTEGER, numbers, emulated.zeros(8, np.int8))],
-        [KeyColumn(Kind.INTEGER, numbers), KeyColumn(Kind.INTEGER, emulated.zeros(9, np.int64))],
+        [KeyColumn(Kind.TEXT, device.zeros(8, np.uint8), offsets=device.zeros(9, np.int16))],
+        [KeyColumn(Kind.INTEGER, numbers, device.zeros(8, np.int8))],
+        [KeyColumn(Kind.INTEGER, numbers), KeyColumn(Kind.INTEGER, device.zeros(9, np.int64))],
     ]
     for columns in bad:
         for attempt in (layout_of, lambda d, c: fingerprints(d, c, 0)):
             with pytest.raises(KernelArgumentError):
-                attempt(emulated, columns)
-    narrow = [KeyColumn(Kind.INTEGER, emulated.zeros(8, np.int32))]
-    rows = emulated.zeros(3, np.int32)
+                attempt(device, columns)
+    narrow = [KeyColumn(Kind.INTEGER, device.zeros(8, np.int32))]
+    rows = device.zeros(3, np.int32)
     with pytest.raises(KernelArgumentError, match="one side"):
-        verified(emulated, narrow, rows, [KeyColumn(Kind.INTEGER, numbers)], rows)
-    assert emulated.launches == []
+        verified(device, narrow, rows, [KeyColumn(Kind.INTEGER, numbers)], rows)
+    assert device.launches == []
     assert normalise.SPECIALISATIONS

@@ -12,7 +12,7 @@ from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.cases import Side, colliding, matches, one_of, side
 from tests.kernels.conftest import MakeDevice
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 TILE = partition.TILE_ROWS
 SMALL = DeviceProperties(multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=1 << 20)
@@ -35,7 +35,7 @@ def bucket(key: object, key_bytes: int) -> int:
     return mix(key % (1 << 8 * key_bytes)) >> 56
 
 
-def check(device: EmulatedDevice, given: Side, key_bytes: int, rng: np.random.Generator) -> None:
+def check(device: RecordingDevice, given: Side, key_bytes: int, rng: np.random.Generator) -> None:
     """Every row is there once, with its key and its columns, and the partitions ascend."""
     rows = given.rows
     wide = rng.integers(0, 1 << 60, (rows, 2), np.uint64)
@@ -63,18 +63,18 @@ def check(device: EmulatedDevice, given: Side, key_bytes: int, rng: np.random.Ge
 
 
 @pytest.mark.parametrize("rows", [0, 1, 33, 257, TILE - 1, TILE, TILE + 1])
-def test_sizes(emulated: EmulatedDevice, rng: np.random.Generator, rows: int) -> None:
+def test_sizes(device: RecordingDevice, rng: np.random.Generator, rows: int) -> None:
     key_bytes = (4, 8, 16)[rows % 3]
-    check(emulated, side(rng, "some", rows, key_bytes, nulls=0.1), key_bytes, rng)
+    check(device, side(rng, "some", rows, key_bytes, nulls=0.1), key_bytes, rng)
 
 
 @pytest.mark.parametrize("key_bytes", [4, 8, 16])
 @pytest.mark.parametrize("shape", ["one", "zipf", "extremes"])
 def test_over_full_partitions(
-    emulated: EmulatedDevice, rng: np.random.Generator, shape: str, key_bytes: int
+    device: RecordingDevice, rng: np.random.Generator, shape: str, key_bytes: int
 ) -> None:
     """A hot key fills one partition with all the rows."""
-    check(emulated, side(rng, shape, 1500, key_bytes), key_bytes, rng)
+    check(device, side(rng, shape, 1500, key_bytes), key_bytes, rng)
 
 
 def test_blocks_that_take_several_tiles(make_device: MakeDevice, rng: np.random.Generator) -> None:
@@ -83,12 +83,12 @@ def test_blocks_that_take_several_tiles(make_device: MakeDevice, rng: np.random.
     check(device, side(rng, "some", 8 * TILE + 5, 4, nulls=0.1), 4, rng)
 
 
-def test_no_row_matches(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+def test_no_row_matches(device: RecordingDevice, rng: np.random.Generator) -> None:
     some = side(rng, "some", 300, 8)
-    check(emulated, Side(some.codes, np.zeros(300, bool)), 8, rng)
+    check(device, Side(some.codes, np.zeros(300, bool)), 8, rng)
 
 
-def probe_check(device: EmulatedDevice, build: Side, probe: Side) -> None:
+def probe_check(device: RecordingDevice, build: Side, probe: Side) -> None:
     expected = matches(build, probe)
     table = partition.build(device, build.on(device))
     assert table is not None
@@ -100,7 +100,7 @@ def probe_check(device: EmulatedDevice, build: Side, probe: Side) -> None:
 @pytest.mark.parametrize("fewest", [0, 1 << 20], ids=["partitioned", "as it comes"])
 @pytest.mark.parametrize("key_bytes", [4, 8, 16])
 def test_joins(
-    emulated: EmulatedDevice,
+    device: RecordingDevice,
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
     key_bytes: int,
@@ -109,12 +109,12 @@ def test_joins(
     monkeypatch.setattr(partition, "FEWEST_ROWS", fewest)
     build = side(rng, "unique", 700, key_bytes, nulls=0.2)
     for shape, rows in (("some", 900), ("zipf", 300), ("extremes", 40), ("one", 33), ("some", 0)):
-        probe_check(emulated, build, side(rng, shape, rows, key_bytes, nulls=0.2))
-    assert ("restore_order" in emulated.launches) == (fewest == 0)
+        probe_check(device, build, side(rng, shape, rows, key_bytes, nulls=0.2))
+    assert ("restore_order" in device.launches) == (fewest == 0)
     nothing = Side(build.codes, np.zeros(700, bool))
-    probe_check(emulated, nothing, build)
-    probe_check(emulated, build, nothing)
-    assert partition.build(emulated, side(rng, "some", 100, key_bytes).on(emulated)) is None
+    probe_check(device, nothing, build)
+    probe_check(device, build, nothing)
+    assert partition.build(device, side(rng, "some", 100, key_bytes).on(device)) is None
 
 
 def test_forced_collisions(
@@ -126,13 +126,13 @@ def test_forced_collisions(
     probe_check(device, side(rng, "unique", 120, 8), side(rng, "some", 300, 8))
 
 
-def test_bad_arguments_are_refused_before_a_launch(emulated: EmulatedDevice) -> None:
-    keys = KeyCodes(emulated.zeros(8, np.int64), None)
-    short = FieldColumn(emulated.zeros(7, np.int64))
+def test_bad_arguments_are_refused_before_a_launch(device: RecordingDevice) -> None:
+    keys = KeyCodes(device.zeros(8, np.int64), None)
+    short = FieldColumn(device.zeros(7, np.int64))
     with pytest.raises(KernelArgumentError, match="7"):
-        partition.partition(emulated, keys, [short])
+        partition.partition(device, keys, [short])
     with pytest.raises(KernelArgumentError, match="int16"):
-        partition.partition(emulated, KeyCodes(emulated.zeros(8, np.int16), None))
+        partition.partition(device, KeyCodes(device.zeros(8, np.int16), None))
     with pytest.raises(KernelArgumentError):
-        partition.partition(emulated, keys, [FieldColumn(emulated.zeros((8, 3), np.uint8))])
-    assert emulated.launches == []
+        partition.partition(device, keys, [FieldColumn(device.zeros((8, 3), np.uint8))])
+    assert device.launches == []

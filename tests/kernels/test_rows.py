@@ -12,7 +12,7 @@ from gpujoin.launch import rows as rows_module
 from gpujoin.launch.matches import Found
 from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, pack
 from tests.kernels.cases import SIZES
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 WIDTHS: dict[str, tuple[int, ...]] = {
     "one": (8,),
@@ -36,7 +36,7 @@ def table(
     return [host_column(rng, w, rows, nulls=nulls and i % 2 == 0) for i, w in enumerate(widths)]
 
 
-def upload(device: EmulatedDevice, columns: list[tuple[Any, Any]]) -> list[FieldColumn]:
+def upload(device: RecordingDevice, columns: list[tuple[Any, Any]]) -> list[FieldColumn]:
     return [
         FieldColumn(device.upload(values), None if valid is None else device.upload(valid))
         for values, valid in columns
@@ -50,7 +50,7 @@ def cells(values: Any, valid: Any) -> list[Any]:
     ]
 
 
-def check(device: EmulatedDevice, found: list[FieldColumn], host: list[tuple[Any, Any]], rows: Any) -> None:
+def check(device: RecordingDevice, found: list[FieldColumn], host: list[tuple[Any, Any]], rows: Any) -> None:
     """Output columns against rows of host columns, −1 being a null row."""
     assert len(found) == len(host)
     for column, (values, valid) in zip(found, host, strict=True):
@@ -63,52 +63,50 @@ def check(device: EmulatedDevice, found: list[FieldColumn], host: list[tuple[Any
 
 @pytest.mark.parametrize("widths", WIDTHS)
 @pytest.mark.parametrize("nulls", [False, True], ids=["no nulls", "nulls"])
-def test_gather(emulated: EmulatedDevice, rng: np.random.Generator, widths: str, nulls: bool) -> None:
+def test_gather(device: RecordingDevice, rng: np.random.Generator, widths: str, nulls: bool) -> None:
     host = table(rng, WIDTHS[widths], 50, nulls=nulls)
-    packed = pack(emulated, upload(emulated, host))
+    packed = pack(device, upload(device, host))
     for may_miss in (False, True):
         for length in (0, 1, 31, 33, 257):
             rows = rng.integers(-1 if may_miss else 0, 50, length).astype(np.int32)
-            out = gather(emulated, packed, emulated.upload(rows), may_miss=may_miss)
-            check(emulated, out, host, rows.tolist())
+            out = gather(device, packed, device.upload(rows), may_miss=may_miss)
+            check(device, out, host, rows.tolist())
 
 
-def test_packing_in_another_order(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+def test_packing_in_another_order(device: RecordingDevice, rng: np.random.Generator) -> None:
     host = table(rng, (8, 4), 300, nulls=True)
     order = rng.permutation(300).astype(np.int32)[:290]
-    packed = pack(emulated, upload(emulated, host), emulated.upload(order))
+    packed = pack(device, upload(device, host), device.upload(order))
     assert packed.rows == 290
     every = np.arange(290, dtype=np.int32)
-    check(emulated, gather(emulated, packed, emulated.upload(every), may_miss=False), host, order.tolist())
+    check(device, gather(device, packed, device.upload(every), may_miss=False), host, order.tolist())
 
 
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("matched", [True, False], ids=["matched", "unmatched"])
-def test_emission(emulated: EmulatedDevice, rng: np.random.Generator, rows: int, matched: bool) -> None:
+def test_emission(device: RecordingDevice, rng: np.random.Generator, rows: int, matched: bool) -> None:
     probe = table(rng, (8, 1, 16), rows, nulls=True)
     build = table(rng, (4, 8, 8), 40, nulls=bool(rows % 2))
     row = np.where(rng.random(rows) < 0.6, rng.integers(0, 40, rows), -1).astype(np.int32)
-    found = Found(emulated.upload(row), int((row >= 0).sum()))
-    packed = pack(emulated, upload(emulated, build)) if matched else None
-    of_probe, of_build = emit(emulated, found, upload(emulated, probe), packed, matched=matched)
+    found = Found(device.upload(row), int((row >= 0).sum()))
+    packed = pack(device, upload(device, build)) if matched else None
+    of_probe, of_build = emit(device, found, upload(device, probe), packed, matched=matched)
     kept = np.flatnonzero((row >= 0) == matched)
-    check(emulated, of_probe, probe, kept.tolist())
-    check(emulated, of_build, build if matched else [], row[kept].tolist())
+    check(device, of_probe, probe, kept.tolist())
+    check(device, of_build, build if matched else [], row[kept].tolist())
 
 
 @pytest.mark.parametrize("hits", ["all", "none"])
-def test_emission_of_all_or_nothing(emulated: EmulatedDevice, rng: np.random.Generator, hits: str) -> None:
+def test_emission_of_all_or_nothing(device: RecordingDevice, rng: np.random.Generator, hits: str) -> None:
     probe, build = (table(rng, (8,), 300, nulls=False) for _ in range(2))
     row = np.arange(300, dtype=np.int32) if hits == "all" else np.full(300, -1, np.int32)
-    found = Found(emulated.upload(row), 300 if hits == "all" else 0)
+    found = Found(device.upload(row), 300 if hits == "all" else 0)
     kept = list(range(300)) if hits == "all" else []
-    of_probe, of_build = emit(
-        emulated, found, upload(emulated, probe), pack(emulated, upload(emulated, build))
-    )
-    check(emulated, of_probe, probe, kept)
-    check(emulated, of_build, build, kept)
-    _, alone = emit(emulated, found, [], pack(emulated, upload(emulated, build)))
-    check(emulated, alone, build, kept)
+    of_probe, of_build = emit(device, found, upload(device, probe), pack(device, upload(device, build)))
+    check(device, of_probe, probe, kept)
+    check(device, of_build, build, kept)
+    _, alone = emit(device, found, [], pack(device, upload(device, build)))
+    check(device, alone, build, kept)
 
 
 def test_layouts() -> None:
@@ -131,27 +129,27 @@ def test_layouts() -> None:
             assert layout.row_bytes in (8, 16, 32) or layout.row_bytes % 16 == 0
 
 
-def test_bad_columns_are_refused_before_a_launch(emulated: EmulatedDevice) -> None:
-    good = FieldColumn(emulated.zeros(8, np.int64))
+def test_bad_columns_are_refused_before_a_launch(device: RecordingDevice) -> None:
+    good = FieldColumn(device.zeros(8, np.int64))
     bad = [
         [],
-        [good, FieldColumn(emulated.zeros(7, np.int64))],
-        [FieldColumn(emulated.zeros(16, np.int64)[::2])],
-        [FieldColumn(emulated.zeros((8, 3), np.int8))],
-        [FieldColumn(emulated.zeros(8, np.int64), emulated.zeros(8, np.int8))],
+        [good, FieldColumn(device.zeros(7, np.int64))],
+        [FieldColumn(device.zeros(16, np.int64)[::2])],
+        [FieldColumn(device.zeros((8, 3), np.int8))],
+        [FieldColumn(device.zeros(8, np.int64), device.zeros(8, np.int8))],
         [good] * 33,
-        [FieldColumn(emulated.zeros((8, 2), np.int64))] * 17,
+        [FieldColumn(device.zeros((8, 2), np.int64))] * 17,
         [FieldColumn(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)))],
     ]
     for columns in bad:
         with pytest.raises(KernelArgumentError):
-            pack(emulated, columns)
+            pack(device, columns)
     packed = rows_module.PackedRows(8, RowLayout.of([8], nullable=False), None, None, ((np.int64, ()),))
-    found = Found(emulated.zeros(8, np.int32), 8)
+    found = Found(device.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="int32"):
-        gather(emulated, packed, emulated.zeros(4, np.int64), may_miss=False)
+        gather(device, packed, device.zeros(4, np.int64), may_miss=False)
     with pytest.raises(KernelArgumentError, match="probe rows"):
-        emit(emulated, found, [FieldColumn(emulated.zeros(9, np.int64))], None)
+        emit(device, found, [FieldColumn(device.zeros(9, np.int64))], None)
     with pytest.raises(KernelArgumentError, match="packed=None"):
-        emit(emulated, found, [good], packed, matched=False)
-    assert emulated.launches == []
+        emit(device, found, [good], packed, matched=False)
+    assert device.launches == []
