@@ -11,6 +11,9 @@
 #define RESIDUAL literal<bool>(true)
 #endif
 
+using i8 = signed char;
+using i16 = short;
+
 struct Pair {
     const u8* const* columns;
     const u8* const* valids;
@@ -137,6 +140,11 @@ struct Row {
     {
         const bool known = pair.valids[number] == nullptr || pair.valids[number][row] != 0;
         return Cell<T>{known ? ((const T*)pair.columns[number])[row] : T(), known};
+    }
+    // Whether a column of any type is null.
+    __device__ Truth missing(u32 number) const
+    {
+        return Truth{pair.valids[number] != nullptr && pair.valids[number][row] == 0, true};
     }
     __device__ Truth truth(u32 number) const
     {

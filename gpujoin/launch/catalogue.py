@@ -13,6 +13,7 @@ LAUNCHERS: tuple[str, ...] = (
     "gpujoin.launch.facts",
     "gpujoin.launch.normalise",
     "gpujoin.launch.partition",
+    "gpujoin.launch.residual",
     "gpujoin.launch.rows",
     "gpujoin.launch.unique",
 )

@@ -153,7 +153,7 @@ class CudfBackend:
     @_on_device
     def evaluate(self, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
         """See :func:`gpujoin.backends.cudf.text.evaluate`."""
-        return evaluate(condition, left, right, length)
+        return evaluate(self._ops, condition, left, right, length)
 
     @_on_device
     def filter_map(self, rows: RowMap, mask: Array) -> RowMap:

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 import pylibcudf as plc
 
-from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.evaluate import Evaluator, Text
+from gpujoin.backends.cudf.evaluate import Text
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, upload, validity
+from gpujoin.backends.cudf.residual import evaluated
 from gpujoin.backends.cudf.values import Value, in_words
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
@@ -36,7 +37,7 @@ _SEARCHES = {
 }
 
 
-def evaluate(condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
+def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
     """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`gpujoin.backends.cudf.offers`.
 
     Raises
@@ -44,7 +45,7 @@ def evaluate(condition: Expression, left: CudfFrame, right: CudfFrame, length: i
     ExpressionEvaluationError
         If it fails on a value in ANSI mode.
     """
-    return Evaluator(cupy, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length)).mask(condition, length)
+    return evaluated(ops, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length), condition, length)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf import rowmaps
+from gpujoin.backends.cudf import residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
 from gpujoin.backends.cudf.index import Index, IndexProbe
@@ -337,9 +337,12 @@ class HostBackend:
 
     def evaluate(self, condition: Expression, left: pa.Table, right: pa.Table, length: int) -> Any:
         self.evaluated.append(str(condition))
-        return self.ops.xp.asarray(
-            Evaluator(np, HostSource({Side.LEFT: left, Side.RIGHT: right})).mask(condition, length)
-        )
+        source = HostSource({Side.LEFT: left, Side.RIGHT: right})
+        if self.ops.kernels is not None and length >= residual.FEWEST_PAIRS:
+            mask = residual.compiled_mask(self.ops.kernels, source, condition, length)
+            if mask is not None:
+                return mask
+        return self.ops.xp.asarray(Evaluator(np, source).mask(condition, length))
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
         return rowmaps.filtered(self.ops, rows, mask)

@@ -1,0 +1,273 @@
+"""Conditions as C++, to be compiled into a kernel: one pass over the pairs, where arrays would take one a node.
+
+Written for fixed-width values: logic, comparisons, null tests, casts that widen, sums and differences of integers,
+sums, differences and products of doubles. Every other condition, and every one that fails on some pair, is evaluated
+by :class:`~gpujoin.backends.cudf.evaluate.Evaluator`, which knows for which rows Spark would have evaluated what.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array, ArrayOps
+from gpujoin.backends.cudf.evaluate import Evaluator, Source
+from gpujoin.backends.cudf.values import Value, constant, is_wide
+from gpujoin.errors import GpuJoinError, KernelCompileError
+from gpujoin.launch.device import Device
+from gpujoin.launch.residual import ConditionColumn, mask
+from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.jointype import Side
+
+_logger = logging.getLogger("gpujoin")
+
+FEWEST_PAIRS = 1 << 16
+"""For fewer pairs the passes saved are not worth the half second that compiling a new condition may take."""
+
+_MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
+_WORD_BITS = 64
+
+
+class _NotWritten(GpuJoinError):
+    """A condition has a part that is not written as C++."""
+
+
+def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int) -> Array:
+    """Mask of pairs for which a condition is true: by a kernel where that pays and can be, else by array operations.
+
+    Raises
+    ------
+    ExpressionEvaluationError
+        If it fails on a value in ANSI mode.
+    """
+    if ops.kernels is not None and length >= FEWEST_PAIRS:
+        found = compiled_mask(ops.kernels, source, condition, length)
+        if found is not None:
+            return found
+    return Evaluator(ops.xp, source).mask(condition, length)
+
+
+def compiled_mask(device: Device, source: Source, condition: Expression, length: int) -> Array | None:
+    """Mask of pairs for which a condition is true, by a kernel; ``None`` if it takes another way to say.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    source : Source
+        Columns, one row a pair.
+    condition : Expression
+        Resolved.
+    length : int
+        Number of pairs.
+    """
+    written = write(condition)
+    if written is None:
+        return None
+    columns = [_column(device, source, node, only_nulls=only) for node, only in written.columns]
+    try:
+        found, failed = mask(device, written.text, columns, length)
+    except KernelCompileError as problem:
+        _logger.warning("a condition does not compile, so it is evaluated by array operations: %s", problem)
+        return None
+    return None if failed else found
+
+
+def _column(device: Device, source: Source, node: ColumnRef, *, only_nulls: bool) -> ConditionColumn:
+    asarray = device.xp.asarray
+    if only_nulls:
+        valid = source.column_valid(node)
+        return ConditionColumn(None, None if valid is None else asarray(valid))
+    value = source.column(node)
+    assert isinstance(value, Value)
+    data = device.xp.ascontiguousarray(asarray(value.data))
+    return ConditionColumn(data, None if value.valid is None else asarray(value.valid))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A condition as C++.
+
+    Attributes
+    ----------
+    text : str
+        An expression over the helpers of ``residual.cu``.
+    columns : tuple of (ColumnRef, bool)
+        What it reads, by number, and whether it asks for nothing but nulls.
+    """
+
+    text: str
+    columns: tuple[tuple[ColumnRef, bool], ...]
+
+
+def write(condition: Expression) -> Written | None:
+    """A resolved condition as C++; ``None`` if it has a part that is not written so."""
+    writer = _Writer()
+    try:
+        text = writer.node(condition)
+    except _NotWritten:
+        return None
+    return Written(text, tuple((node, only) for node, only in writer.columns.values()))
+
+
+@dataclass
+class _Writer:
+    columns: dict[tuple[Side, int, bool], tuple[ColumnRef, bool]] = field(default_factory=dict)
+
+    def node(self, node: Expression) -> str:
+        if isinstance(node, ColumnRef):
+            return self._column(node)
+        if isinstance(node, Literal):
+            return _literal(node)
+        if isinstance(node, Cast):
+            return self._cast(node)
+        if isinstance(node, Call) and node.function in _CALLS:
+            return _CALLS[node.function](self, node)
+        raise _NotWritten(str(node))
+
+    def number(self, node: ColumnRef, *, only_nulls: bool) -> int:
+        key = (node.side, node.index, only_nulls)
+        self.columns.setdefault(key, (node, only_nulls))
+        return list(self.columns).index(key)
+
+    def _column(self, node: ColumnRef) -> str:
+        kind = _c_type(node.type)
+        number = self.number(node, only_nulls=False)
+        return f"{_row(node)}.truth({number})" if kind == "bool" else f"{_row(node)}.column<{kind}>({number})"
+
+    def _cast(self, node: Cast) -> str:
+        source, target = node.child.type, node.type
+        child = self.node(node.child)
+        if source == target or _same_unscaled(source, target):
+            return child
+        plain = (pat.is_signed_integer(source) or pat.is_floating(source)) and (
+            pat.is_signed_integer(target) or pat.is_floating(target)
+        )
+        if not plain:
+            raise _NotWritten(str(node))
+        return f"{child}.as<{_c_type(target)}>()"
+
+
+def _same_unscaled(source: pa.DataType | None, target: pa.DataType | None) -> bool:
+    """Whether a decimal keeps its unscaled integer in a wider one, both of one word."""
+    if source is None or target is None or not (pat.is_decimal128(source) and pat.is_decimal128(target)):
+        return False
+    return bool(source.scale == target.scale and source.precision <= target.precision and not is_wide(target))
+
+
+def _row(node: ColumnRef) -> str:
+    return "from_left(pair)" if node.side is Side.LEFT else "from_right(pair)"
+
+
+def _c_type(dtype: pa.DataType | None) -> str:
+    if dtype is None:
+        raise _NotWritten("no type")
+    if pat.is_boolean(dtype):
+        return "bool"
+    if pat.is_signed_integer(dtype):
+        return f"i{dtype.bit_width}"
+    if pat.is_float32(dtype):
+        return "float"
+    if pat.is_float64(dtype):
+        return "double"
+    if pat.is_date32(dtype):
+        return "i32"
+    if pat.is_timestamp(dtype) or (pat.is_decimal128(dtype) and not is_wide(dtype)):
+        return "i64"
+    raise _NotWritten(str(dtype))
+
+
+def _literal(node: Literal) -> str:
+    kind = _c_type(node.type)
+    if node.value is None:
+        return f"unknown<{kind}>()"
+    value = constant(np, node.value, node.type).data[0]
+    if kind == "bool":
+        return f"literal<bool>({'true' if value else 'false'})"
+    if kind in ("float", "double"):
+        number = float(value)
+        if not math.isfinite(number):
+            raise _NotWritten(str(node))
+        return f"literal<{kind}>({number.hex()}{'f' if kind == 'float' else ''})"
+    # The smallest number cannot be written as one, for the minus sign is an operator.
+    number = int(value)
+    smallest = -(1 << (_WORD_BITS - 1))
+    text = f"{number + 1}ll-1" if number == smallest else f"{number}ll"
+    return f"literal<{kind}>(({kind})({text}))"
+
+
+def _chain(method: str) -> Callable[[_Writer, Call], str]:
+    def write_chain(run: _Writer, node: Call) -> str:
+        first, *others = map(run.node, node.arguments)
+        return first + "".join(f".{method}({other})" for other in others)
+
+    return write_chain
+
+
+def _swapped(method: str) -> Callable[[_Writer, Call], str]:
+    def write_swapped(run: _Writer, node: Call) -> str:
+        left, right = map(run.node, node.arguments)
+        return f"{right}.{method}({left})"
+
+    return write_swapped
+
+
+def _suffix(text: str) -> Callable[[_Writer, Call], str]:
+    return lambda run, node: f"{run.node(node.arguments[0])}.{text}"
+
+
+def _null_test(run: _Writer, node: Call) -> str:
+    argument = node.arguments[0]
+    if isinstance(argument, ColumnRef):
+        found = f"{_row(argument)}.missing({run.number(argument, only_nulls=True)})"
+    else:
+        found = f"{run.node(argument)}.is_null()"
+    return found if node.function is Function.IS_NULL else f"{found}.negated()"
+
+
+def _in(run: _Writer, node: Call) -> str:
+    if len(node.arguments) == 1:
+        return "literal<bool>(false)"
+    value, *others = map(run.node, node.arguments)
+    first, *rest = (f"{value}.eq({other})" for other in others)
+    return first + "".join(f".either({test})" for test in rest)
+
+
+def _arithmetic(integers: str | None, doubles: str) -> Callable[[_Writer, Call], str]:
+    def write_arithmetic(run: _Writer, node: Call) -> str:
+        left, right = map(run.node, node.arguments)
+        kind = _c_type(node.type)
+        if kind == "double":
+            return f"{left}.{doubles}({right})"
+        if integers is None or kind not in ("i32", "i64"):
+            raise _NotWritten(str(node))
+        return f"{left}.{integers}({right}).checked<{_MODES[node.mode]}>(pair)"
+
+    return write_arithmetic
+
+
+_CALLS: dict[Function, Callable[[_Writer, Call], str]] = {
+    Function.AND: _chain("both"),
+    Function.OR: _chain("either"),
+    Function.NOT: _suffix("negated()"),
+    Function.EQ: _chain("eq"),
+    Function.NE: _chain("ne"),
+    Function.LT: _chain("lt"),
+    Function.LE: _chain("le"),
+    Function.GT: _swapped("lt"),
+    Function.GE: _swapped("le"),
+    Function.EQ_NULL_SAFE: _chain("same"),
+    Function.IS_NULL: _null_test,
+    Function.IS_NOT_NULL: _null_test,
+    Function.IS_NAN: _suffix("is_nan()"),
+    Function.IN: _in,
+    Function.ADD: _arithmetic("add", "plus"),
+    Function.SUBTRACT: _arithmetic("subtract", "minus"),
+    Function.MULTIPLY: _arithmetic(None, "times"),
+}

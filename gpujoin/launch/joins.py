@@ -1,0 +1,208 @@
+"""Whole joins of device columns: keys and payload in, output columns out, payload moved as little as may be.
+
+The engine asks for pairs and gathers payload by maps, for all join types and in the order of the CPU backend. Where
+neither matters, as for a join of tables that are on the device already, what is found can be emitted at once: probe and
+build columns in one pass over the matches, the build side's from packed rows, and for large sides from partitions that
+lie together (GPU join papers call it early materialisation, or gathering from transformed relations). Output rows are
+then in no particular order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import csr, direct, expand, facts, partition, rows, unique
+from gpujoin.launch.device import Device
+from gpujoin.launch.keys import KeyCodes, checked_keys
+from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.rows import FieldColumn, check_columns
+
+BATCH_ROWS = 1 << 27
+"""Most output rows of a many-to-many join at a time."""
+
+
+class Kernel(Enum):
+    """Which kernels join."""
+
+    DIRECT = "direct"
+    UNIQUE = "unique"
+    PARTITIONED = "partitioned"
+    CSR = "csr"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a join, on the device.
+
+    Attributes
+    ----------
+    keys : KeyCodes
+        Codes of its keys.
+    payload : tuple of FieldColumn
+        The columns it gives to the output.
+    """
+
+    keys: KeyCodes
+    payload: tuple[FieldColumn, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Some rows of the output.
+
+    Attributes
+    ----------
+    length : int
+        How many.
+    probe, build : tuple of FieldColumn
+        A column for each payload column of the side.
+    """
+
+    length: int
+    probe: tuple[FieldColumn, ...]
+    build: tuple[FieldColumn, ...]
+
+
+def inner_join(
+    device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int = BATCH_ROWS
+) -> Iterator[Output]:
+    """Inner join.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    build, probe : Side
+        The build side is searched. Duplicate keys are found where ``DIRECT``, ``UNIQUE`` or ``PARTITIONED`` was asked
+        for, and joined by the kernels for them.
+    kernel : Kernel
+        Which kernels.
+    batch_rows : int
+        Most output rows at a time, where keys have duplicates.
+
+    Yields
+    ------
+    Output
+        All output rows, in no particular order.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described, or direct address is asked for over too wide a range.
+    DeviceMemoryError
+        If something does not fit.
+    """
+    _check(build)
+    _check(probe)
+    if kernel is Kernel.PARTITIONED:
+        ordered = partition.partition(device, build.keys, build.payload)
+        table = unique.build(device, ordered.keys)
+        if table is not None:
+            payload = _packed(device, tuple(_first(c, ordered.keys.rows) for c in ordered.columns))
+            del ordered
+            moved = partition.partition(device, probe.keys, probe.payload)
+            found = table.probe(device, moved.keys)
+            del table
+            yield _emitted(device, found, tuple(_first(c, moved.keys.rows) for c in moved.columns), payload)
+            return
+    else:
+        found_rows = _unique_rows(device, build.keys, probe.keys, kernel)
+        if found_rows is not None:
+            yield _emitted(device, found_rows, probe.payload, _packed(device, build.payload))
+            return
+    yield from _many_to_many(device, build, probe, kernel, batch_rows)
+
+
+def semi_join(
+    device: Device, build: KeyCodes, probe: Side, kernel: Kernel, *, matched: bool = True
+) -> Output:
+    """Semi join, or anti join with ``matched`` false; see :func:`inner_join`. Duplicates need no care here."""
+    checked_keys(build)
+    _check(probe)
+    if kernel is Kernel.DIRECT:
+        marks, number = direct.build_set(device, build, _range(device, build)).test(device, probe.keys)
+        found = Found(marks.astype(np.int32) - device.xp.int32(1), number)
+    elif kernel is Kernel.PARTITIONED:
+        table = partition.build(device, build, duplicates=True)
+        assert table is not None
+        found = table.probe(device, probe.keys)
+    else:
+        plain = unique.build(device, build, duplicates=True)
+        assert plain is not None
+        found = plain.probe(device, probe.keys)
+    kept, _ = rows.emit(device, found, probe.payload, None, matched=matched)
+    return Output(found.pairs if matched else probe.keys.rows - found.pairs, tuple(kept), ())
+
+
+def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> Found | None:
+    """The build row of each probe row; ``None`` where a build key occurs twice."""
+    if kernel is Kernel.DIRECT:
+        addressed = direct.build_unique(device, build, _range(device, build))
+        return None if addressed is None else addressed.probe(device, probe)
+    if kernel is Kernel.UNIQUE:
+        hashed = unique.build(device, build)
+        return None if hashed is None else hashed.probe(device, probe)
+    return None
+
+
+def _many_to_many(
+    device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int
+) -> Iterator[Output]:
+    """By rows that lie side by side: the build payload is packed in their order, so a key's rows are read in a run."""
+    ranges, places = _ranges(device, build.keys, probe.keys, kernel)
+    packed = None
+    if build.payload:
+        packed = rows.pack(device, build.payload, order=places.rows)
+    of_probe = None if not probe.payload else rows.pack(device, probe.payload)
+    running = expand.running_counts(device, ranges)
+    for begin in range(0, ranges.pairs, batch_rows):
+        length = min(batch_rows, ranges.pairs - begin)
+        probe_row, place = expand.pairs(device, ranges, running, None, begin, length)
+        sides = [
+            () if p is None else tuple(rows.gather(device, p, at, may_miss=False))
+            for p, at in ((of_probe, probe_row), (packed, place))
+        ]
+        yield Output(length, sides[0], sides[1])
+
+
+def _ranges(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> tuple[Ranges, Places]:
+    if kernel is Kernel.DIRECT:
+        addressed = direct.build_many(device, build, _range(device, build), ordered=False)
+        return addressed.probe(device, probe), addressed.places
+    table = csr.build(device, build, ordered=False)
+    return table.probe(device, probe), table.places
+
+
+def _range(device: Device, keys: KeyCodes) -> direct.Range:
+    found = facts.column_facts(device, keys)
+    if found.low is None or found.high is None:
+        return direct.Range(0, 1)
+    return direct.Range(found.low, found.high - found.low + 1)
+
+
+def _packed(device: Device, payload: Sequence[FieldColumn]) -> rows.PackedRows | None:
+    return rows.pack(device, payload) if payload else None
+
+
+def _emitted(
+    device: Device, found: Found, probe: Sequence[FieldColumn], build: rows.PackedRows | None
+) -> Output:
+    of_probe, of_build = rows.emit(device, found, probe, build)
+    return Output(found.pairs, tuple(of_probe), tuple(of_build))
+
+
+def _first(column: FieldColumn, length: int) -> FieldColumn:
+    return FieldColumn(column.values[:length], None if column.valid is None else column.valid[:length])
+
+
+def _check(side: Side) -> None:
+    checked_keys(side.keys)
+    if side.payload and check_columns(side.payload) != side.keys.rows:
+        raise KernelArgumentError(
+            f"a side has {side.keys.rows} keys and {side.payload[0].rows} rows of payload; pass one of each"
+        )

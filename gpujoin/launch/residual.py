@@ -1,0 +1,151 @@
+"""Launches ``residual.cu``: conditions over pairs of rows, compiled into their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable
+from gpujoin.launch.keys import (
+    BLOCK_THREADS,
+    check_column,
+    check_contiguous,
+    check_rows,
+    grid_of,
+    total,
+    value_of,
+)
+from gpujoin.launch.matches import Found
+
+_NUMBER = "from_left(pair).column<i64>(0)"
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
+    ModuleSpec("residual.cu", (("RESIDUAL", text),))
+    for text in (
+        f"{_NUMBER}.add(from_right(pair).column<i64>(1)).checked<FAIL>(pair).lt(literal<i64>(5))",
+        f"{_NUMBER}.as<double>().times(from_right(pair).column<double>(1)).eq(literal<double>(0x1.8p+1))",
+        "from_left(pair).missing(2).either(from_right(pair).truth(3).negated())",
+    )
+)
+"""Some conditions; what users write is compiled when it is met."""
+
+
+@dataclass(frozen=True)
+class ConditionColumn:
+    """A column that a condition reads.
+
+    Attributes
+    ----------
+    values : array or None
+        One value a row; ``None`` where only nulls are asked about.
+    valid : bool array or None
+        False where null; ``None``: nowhere.
+    """
+
+    values: Array | None
+    valid: Array | None
+
+
+def mask(
+    device: Device,
+    text: str,
+    columns: Sequence[ConditionColumn],
+    pairs: int,
+    left_row: Array | None = None,
+    right_row: Array | None = None,
+) -> tuple[Array, bool]:
+    """Evaluate a condition on pairs of rows.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    text : str
+        The condition as C++, by :mod:`gpujoin.backends.cudf.residual`.
+    columns : sequence of ConditionColumn
+        By number.
+    pairs : int
+        How many.
+    left_row, right_row : int32 array or None
+        Rows of each side; ``None``: the columns of that side have one row a pair.
+
+    Returns
+    -------
+    mask : bool array of shape ``(pairs,)``
+        Where the condition is true.
+    failed : bool
+        Whether an operation failed in ANSI mode on any pair, perhaps one that Spark would not evaluate it for; the mask
+        is then not to be used.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    KernelCompileError
+        If the condition does not compile.
+    """
+    check_rows(pairs)
+    for name, rows in (("left rows", left_row), ("right rows", right_row)):
+        if rows is not None:
+            check_column(name, rows, np.int32, pairs)
+    out = device.empty(pairs, np.bool_)
+    failed = device.zeros(1, np.uint32)
+    if pairs:
+        kernel = device.kernel(_module(text), "residual_mask")
+        arguments = [*_pointers(device, columns), left_row, right_row, np.uint64(pairs), out, failed]
+        device.launch(kernel, grid_of(device, pairs), BLOCK_THREADS, arguments)
+    return out, bool(value_of(device, failed))
+
+
+def restricted(
+    device: Device, text: str, columns: Sequence[ConditionColumn], found: Found, *, probe_is_left: bool
+) -> tuple[Found, bool]:
+    """Drop those of at most one match a row for which a condition is not true, in place.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    text, columns : str, sequence of ConditionColumn
+        As for :func:`mask`; the columns are those of the whole sides.
+    found : Found
+        The matches; its array is changed.
+    probe_is_left : bool
+        Which side of the condition the probe side is.
+
+    Returns
+    -------
+    found : Found
+        What is left.
+    failed : bool
+        As for :func:`mask`.
+    """
+    check_column("found rows", found.row, np.int32)
+    rows = int(found.row.shape[0])
+    matches, failed = total(device), device.zeros(1, np.uint32)
+    if rows:
+        kernel = device.kernel(_module(text), "residual_found")
+        arguments = [
+            *_pointers(device, columns), found.row, np.uint64(rows), np.uint32(not probe_is_left), matches, failed,
+        ]  # fmt: skip
+        device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
+    return Found(found.row, value_of(device, matches)), bool(value_of(device, failed))
+
+
+def _pointers(device: Device, columns: Sequence[ConditionColumn]) -> tuple[PointerTable, PointerTable]:
+    for number, column in enumerate(columns):
+        if column.values is not None:
+            check_contiguous(f"column {number}", column.values)
+        if column.valid is not None:
+            check_column(f"the validity of column {number}", column.valid, np.bool_)
+        if column.values is not None and column.values.ndim != 1:
+            raise KernelArgumentError(f"column {number} has shape {column.values.shape}; pass one dimension")
+    values = [c.values if c.values is None else c.values.view(np.uint8) for c in columns]
+    # A condition without columns has no pointers to pass, but a table is never empty.
+    return device.pointers(values or [None]), device.pointers([c.valid for c in columns] or [None])
+
+
+def _module(text: str) -> ModuleSpec:
+    return ModuleSpec("residual.cu", (("RESIDUAL", text),))

@@ -1,0 +1,129 @@
+"""Joins of device columns, keys and payload in and output columns out, against DuckDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch import joins, partition
+from gpujoin.launch.joins import Kernel, inner_join, semi_join
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.rows import FieldColumn
+from tests.kernels.emulator import EmulatedDevice
+
+Columns = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
+
+
+def columns(rng: np.random.Generator, keys: Any, prefix: str, *, nulls: bool) -> Columns:
+    """Keys and payload of several widths; a masked key is null."""
+    rows = len(keys)
+    made: Columns = {"k": keys, f"{prefix}0": np.arange(rows, dtype=np.int64)}
+    made[f"{prefix}1"] = rng.integers(-100, 100, rows).astype(np.int16)
+    made[f"{prefix}2"] = rng.integers(0, 100, rows).astype(np.float32)
+    made["valid"] = rng.random(rows) < 0.8 if nulls else np.ones(rows, bool)
+    return made
+
+
+def on(device: EmulatedDevice, side: Columns, *, nulls: bool) -> joins.Side:
+    valid = device.upload(side["valid"]) if nulls else None
+    payload = tuple(
+        FieldColumn(device.upload(values)) for name, values in side.items() if name not in ("k", "valid")
+    )
+    return joins.Side(KeyCodes(device.upload(side["k"]), valid), payload)
+
+
+def expected(build: Columns, probe: Columns, sql: str) -> list[tuple[Any, ...]]:
+    connection = duckdb.connect()
+    for name, side in (("b", build), ("p", probe)):
+        keys = pa.array(side["k"], mask=~side["valid"])
+        connection.register(name, pa.table({**side, "k": keys}))
+    return sorted(connection.sql(sql).fetchall())
+
+
+INNER = "select p0, p1, p2, b0, b1, b2 from p join b on p.k = b.k"
+SHAPES: dict[str, tuple[int, int]] = {
+    "unique": (1, 1), "half match": (1, 2), "tenth": (1, 10), "duplicates": (4, 4), "hot": (200, 200),
+}  # fmt: skip
+
+
+def sides(rng: np.random.Generator, shape: str, dtype: Any, *, nulls: bool) -> tuple[Columns, Columns]:
+    """``rows a key`` and ``distinct probe keys for each build key``."""
+    multiplicity, spread = SHAPES[shape]
+    rows = 600
+    keys = rng.permutation(rows) // multiplicity if multiplicity > 1 else rng.permutation(rows)
+    probe = rng.integers(0, rows // multiplicity * spread // min(multiplicity, spread), 700)
+    return (
+        columns(rng, (keys * 3 - 50).astype(dtype), "b", nulls=nulls),
+        columns(rng, (probe * 3 - 50).astype(dtype), "p", nulls=nulls),
+    )
+
+
+def rows_of(device: EmulatedDevice, output: joins.Output) -> list[tuple[Any, ...]]:
+    every = (*output.probe, *output.build)
+    assert all(len(c.values) == output.length for c in every)
+    return list(zip(*(device.download(c.values).tolist() for c in every), strict=True))
+
+
+@pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inner(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:
+    for dtype, nulls in ((np.int64, True), (np.int32, False)):
+        build, probe = sides(rng, shape, dtype, nulls=nulls)
+        found: list[tuple[Any, ...]] = []
+        outputs = 0
+        given = on(emulated, build, nulls=nulls), on(emulated, probe, nulls=nulls)
+        for output in inner_join(emulated, *given, kernel, batch_rows=1000):
+            found += rows_of(emulated, output)
+            outputs += 1
+        wanted = expected(build, probe, INNER)
+        assert wanted
+        assert sorted(found) == wanted
+        assert (outputs > 1) == (SHAPES[shape][0] > 1 and len(wanted) > 1000)
+
+
+@pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
+@pytest.mark.parametrize("shape", ["half match", "duplicates"])
+def test_semi_and_anti(
+    emulated: EmulatedDevice, rng: np.random.Generator, shape: str, kernel: Kernel
+) -> None:
+    build, probe = sides(rng, shape, np.int64, nulls=True)
+    given = on(emulated, build, nulls=True).keys, on(emulated, probe, nulls=True)
+    for matched, word in ((True, "semi"), (False, "anti")):
+        output = semi_join(emulated, *given, kernel, matched=matched)
+        wanted = expected(build, probe, f"select p0, p1, p2 from p {word} join b on p.k = b.k")
+        assert sorted(rows_of(emulated, output)) == wanted
+
+
+@pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
+def test_empty_sides_and_no_payload(
+    emulated: EmulatedDevice, rng: np.random.Generator, kernel: Kernel
+) -> None:
+    build, probe = sides(rng, "unique", np.int64, nulls=False)
+    full = on(emulated, build, nulls=False), on(emulated, probe, nulls=False)
+    nothing = on(emulated, {name: values[:0] for name, values in build.items()}, nulls=False)
+    for one, two in ((nothing, full[1]), (full[0], nothing), (nothing, nothing)):
+        assert sum(output.length for output in inner_join(emulated, one, two, kernel)) == 0
+    bare = joins.Side(full[0].keys, ()), joins.Side(full[1].keys, ())
+    wanted = len(expected(build, probe, INNER))
+    assert sum(output.length for output in inner_join(emulated, *bare, kernel)) == wanted
+
+
+def test_bad_sides_are_refused_before_a_launch(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    build, probe = sides(rng, "unique", np.int64, nulls=False)
+    good, other = on(emulated, build, nulls=False), on(emulated, probe, nulls=False)
+    with pytest.raises(KernelArgumentError, match="rows of payload"):
+        next(inner_join(emulated, joins.Side(good.keys, other.payload), other, Kernel.UNIQUE))
+    assert emulated.launches == []
+    wide = KeyCodes(emulated.upload(np.array([0, 1 << 40])), None)
+    with pytest.raises(KernelArgumentError, match="slots"):
+        next(inner_join(emulated, joins.Side(wide, ()), other, Kernel.DIRECT))

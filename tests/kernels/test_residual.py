@@ -1,0 +1,175 @@
+"""Conditions compiled into kernels (``residual.cu``), against the evaluator of the array backend."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cudf import residual
+from gpujoin.backends.cudf.evaluate import Evaluator
+from gpujoin.backends.cudf.residual import compiled_mask, write
+from gpujoin.config import AlgorithmChoice
+from gpujoin.errors import ExpressionEvaluationError, KernelArgumentError
+from gpujoin.launch import residual as launcher
+from gpujoin.launch.matches import Found
+from gpujoin.launch.residual import ConditionColumn
+from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.plan.resolve import resolve
+from tests.backends.cudf.host import HostSource
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.test_engine import joined
+
+SCHEMA = pa.schema(
+    [("b", pa.bool_()), ("y", pa.int8()), ("h", pa.int16()), ("i", pa.int32()), ("l", pa.int64()), ("f", pa.float32()),
+     ("d", pa.float64()), ("t", pa.date32()), ("m", pa.decimal128(12, 2)), ("s", pa.string())]
+)  # fmt: skip
+NAN = float("nan")
+POOLS: dict[str, list[Any]] = {
+    "b": [True, False], "y": [-128, 0, 1, 127], "h": [-(1 << 15), 0, 1, 300],
+    "i": [-(1 << 31), -1, 0, 1, (1 << 31) - 1], "l": [-(1 << 63), -1, 0, 1, (1 << 63) - 1],
+    "f": [NAN, 0.0, -0.0, 1.5, math.inf], "d": [NAN, 0.0, -0.0, 1.5, -math.inf, 0.1],
+    "t": [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29)],
+    "m": [Decimal("1.50"), Decimal("-0.01"), Decimal("0.00")], "s": ["", "a"],
+}  # fmt: skip
+
+
+def table(rng: np.random.Generator, rows: int) -> pa.Table:
+    columns = []
+    for column in SCHEMA:
+        pool = [*POOLS[column.name], None]
+        columns.append(pa.array([pool[i] for i in rng.integers(0, len(pool), rows)], column.type))
+    return pa.table(columns, schema=SCHEMA)
+
+
+def every(*parts: Expression) -> Expression:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.equal_null_safe(part)
+    return whole
+
+
+CONDITIONS: dict[str, Expression] = {
+    "integers": every(
+        left("i") < right("i"), left("y") <= right("h"), left("l") > right("i"), left("l") >= right("l"),
+        left("h") == right("y"), left("i") != right("l"), left("i").equal_null_safe(right("i")),
+        left("l") == lit(-(1 << 63)), left("i") < lit((1 << 31) - 1), left("y").is_in([0, 127]),
+    ),
+    "floats": every(
+        left("f") < right("f"), left("d") == right("d"), left("d") <= right("f"), left("d").is_nan(),
+        left("d").equal_null_safe(right("d")), left("d") + right("d") > left("d") * lit(0.1),
+        left("d") - right("d") < lit(1.25), left("i") < right("d"),
+    ),
+    "logic": (left("b") & (left("i") < right("i"))) | ~(right("b") | (left("d") > right("d"))),
+    "nulls": left("s").is_null() | (right("i").is_not_null() & (left("i") < right("i")).is_null()),
+    "dates and decimals": every(left("t") < right("t"), left("m") >= right("m"), left("m") == lit(Decimal("1.50")),
+                                left("t") == lit(datetime.date(2024, 2, 29))),
+    "no columns": lit(3).is_in([2, 3]) & lit(True),
+}  # fmt: skip
+
+
+def sources(one: pa.Table, two: pa.Table) -> HostSource:
+    return HostSource({Side.LEFT: one, Side.RIGHT: two})
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_as_the_evaluator(emulated: EmulatedDevice, rng: np.random.Generator, name: str) -> None:
+    condition = resolve(CONDITIONS[name], SCHEMA, SCHEMA)
+    for rows in (0, 1, 257, 900):
+        source = sources(table(rng, rows), table(rng, rows))
+        found = compiled_mask(emulated, source, condition, rows)
+        assert found is not None
+        expected = Evaluator(np, source).mask(condition, rows)
+        assert emulated.download(found).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("mode", EvalMode, ids=lambda m: m.value)
+def test_overflow(emulated: EmulatedDevice, rng: np.random.Generator, mode: EvalMode) -> None:
+    """Wrapped, null, or left to the evaluator, which alone knows whether Spark would have got that far."""
+    condition = resolve(
+        every(left("i") + right("i") > lit(0), left("l") - right("l") <= right("l") + left("i")),
+        SCHEMA,
+        SCHEMA,
+        mode=mode,
+    )
+    source = sources(table(rng, 600), table(rng, 600))
+    found = compiled_mask(emulated, source, condition, 600)
+    if mode is EvalMode.ANSI:
+        assert found is None
+        with pytest.raises(ExpressionEvaluationError):
+            Evaluator(np, source).mask(condition, 600)
+        small = pa.table({c.name: [None] * 5 for c in SCHEMA}, schema=SCHEMA)
+        calm = compiled_mask(emulated, sources(small, small), condition, 5)
+        assert calm is not None
+        return
+    assert found is not None
+    assert emulated.download(found).tolist() == Evaluator(np, source).mask(condition, 600).tolist()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [left("s").startswith("a"), left("i") * right("i") > lit(3), left("i") % right("i") == lit(1)],
+    ids=["text", "integer product", "remainder"],
+)
+def test_what_is_not_written(condition: Expression) -> None:
+    assert write(resolve(condition, SCHEMA, SCHEMA)) is None
+
+
+def test_matches_are_restricted_in_place(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    probe, build = rng.integers(0, 10, 300), rng.integers(0, 10, 40)
+    row = rng.integers(-1, 40, 300).astype(np.int32)
+    text = "from_left(pair).column<i64>(0).lt(from_right(pair).column<i64>(1))"
+    for probe_is_left in (True, False):
+        given = (probe, build) if probe_is_left else (build, probe)
+        columns = [ConditionColumn(emulated.upload(values), None) for values in given]
+        found, failed = launcher.restricted(
+            emulated, text, columns, Found(emulated.upload(row), 0), probe_is_left=probe_is_left
+        )
+        kept = (row >= 0) & ((probe < build[row]) if probe_is_left else (build[row] < probe))
+        assert not failed
+        assert found.pairs == kept.sum()
+        assert emulated.download(found.row).tolist() == np.where(kept, row, -1).tolist()
+
+
+def test_rows_by_maps(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    one, two = rng.integers(0, 10, 30), rng.integers(0, 10, 50)
+    left_row, right_row = rng.integers(0, 30, 200).astype(np.int32), rng.integers(0, 50, 200).astype(np.int32)
+    columns = [ConditionColumn(emulated.upload(values), None) for values in (one, two)]
+    found, _ = launcher.mask(
+        emulated, "from_left(pair).column<i64>(0).eq(from_right(pair).column<i64>(1))", columns, 200,
+        emulated.upload(left_row), emulated.upload(right_row),
+    )  # fmt: skip
+    assert emulated.download(found).tolist() == (one[left_row] == two[right_row]).tolist()
+    with pytest.raises(KernelArgumentError, match="int32"):
+        launcher.mask(emulated, "literal<bool>(true)", [], 3, emulated.zeros(3, np.int64))
+
+
+def test_joins_under_a_compiled_condition(
+    emulated: EmulatedDevice, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residual, "FEWEST_PAIRS", 0)
+    for kind in (JoinType.FULL, JoinType.LEFT_ANTI):
+        launched = joined(
+            emulated, kind, Side.RIGHT, (pa.int16(),), seed, wanted=AlgorithmChoice.CSR,
+            condition=left("n") < right("n"),
+        )  # fmt: skip
+        assert "residual_mask" in launched
+
+
+def test_a_condition_that_does_not_compile_is_evaluated_otherwise(
+    make_device: MakeDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = make_device({"residual.cu": "no program"})
+    one = pa.table({c.name: [None] for c in SCHEMA}, schema=SCHEMA)
+    with caplog.at_level("WARNING", "gpujoin"):
+        assert (
+            compiled_mask(device, sources(one, one), resolve(CONDITIONS["logic"], SCHEMA, SCHEMA), 1) is None
+        )
+    assert "residual.cu" in caplog.text
