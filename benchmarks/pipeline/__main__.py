@@ -50,7 +50,13 @@ def _measured(name: str, folder: Path, repeats: int) -> dict[str, Any]:
     assert isinstance(tree, PartialAggregate)
     metrics = PipelineMetrics()
     partial = pa.Table.from_batches(run(tree, metrics=metrics), tree.schema)
-    assert_same_groups(merged(tree, partial), finals_of_duckdb(folder, query.sql, tree), name)
+    finals = merged(tree, partial)
+    assert_same_groups(finals, finals_of_duckdb(folder, query.sql, tree), name)
+    by_hand = polars_queries.QUERIES.get(name)
+    if by_hand is not None:
+        place = polars_queries.SUMS[name][3]
+        expected = {group: values[place] for group, values in finals.items()}
+        assert polars_queries.money(name, by_hand(folder).collect()) == expected, name
     with duckdb.connect(config={"threads": 1}) as duck:
         for table in TABLES:
             duck.execute(f"create view {table} as from '{folder}/{table}.parquet'")
@@ -58,7 +64,6 @@ def _measured(name: str, folder: Path, repeats: int) -> dict[str, Any]:
             "pipeline": lambda: list(run(tree)),
             "duckdb": lambda: duck.execute(query.sql).to_arrow_table(),
         }
-        by_hand = polars_queries.QUERIES.get(name)
         if by_hand is not None:
             engines["polars"] = lambda: by_hand(folder).collect()
         times: dict[str, list[float]] = {engine: [] for engine in engines}

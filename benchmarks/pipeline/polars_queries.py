@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
@@ -61,3 +62,20 @@ def q6(folder: Path) -> pl.LazyFrame:
 
 
 QUERIES = {"q1": q1, "q5": q5, "q6": q6}
+
+
+def money(name: str, found: pl.DataFrame) -> dict[tuple[object, ...], Decimal]:
+    """One of a query's sums by group, with its point."""
+    keys, column, scale, _ = SUMS[name]
+    return {
+        tuple(row[key] for key in keys): Decimal(row[column]).scaleb(-scale)
+        for row in found.iter_rows(named=True)
+    }
+
+
+SUMS: dict[str, tuple[tuple[str, ...], str, int, int]] = {
+    "q1": (("l_returnflag", "l_linestatus"), "charge", 6, 3),
+    "q5": (("n_name",), "revenue", 4, 0),
+    "q6": ((), "revenue", 4, 0),
+}
+"""Group columns, a sum, its scale, and its place among the tree's aggregates: what is compared."""

@@ -128,7 +128,7 @@ def test_buffers_are_sparks(spark: SparkSession, rng: np.random.Generator, tmp_p
     for name, (call, sql) in CALLS.items():
         if "str" in name or ("bool" in name and name.startswith(("lo", "hi"))):
             pass
-        plan = frame.groupBy("g").agg(*_columns([sql]))._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+        plan = frame.groupBy("g").agg(*_columns([sql]))._jdf.queryExecution().executedPlan()
         partial = _partial(plan)
         types = [partial.output().apply(i).dataType().json() for i in range(partial.output().size())][1:]
         node = Tree.scan(tmp_path / "data.parquet").group("g", x=call).relation

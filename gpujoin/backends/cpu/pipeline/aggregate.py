@@ -29,9 +29,11 @@ _SAFE_DIGITS = 26
 """Decimals of so few digits can be summed in 128 bits over 2**40 rows."""
 _SUMMABLE = 1 << 126
 _MERGED_ROWS = 1 << 17
-"""Rows of states gathered before they are merged."""
-_USELESS = 0.75
-"""Where merging leaves more than this share of the rows, it is not worth its cost: groups go out as they are."""
+"""Rows of new states that are merged at least; beyond, as many as are merged already, so that each row is merged a few
+times only."""
+_USELESS_ROWS = 1 << 18
+_USELESS = 0.9
+"""Where merging so many rows leaves more than this share, it is not worth its cost: groups go out as they are."""
 
 
 class PartialAggregation:
@@ -55,6 +57,7 @@ class PartialAggregation:
         self._states = [_state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
         self._held: list[pl.DataFrame] = []
         self._pending = 0
+        self._merged_rows = 0
 
     def add(self, piece: Piece) -> Iterator[Piece]:
         """Take rows in; give out groups where there are too many to hold."""
@@ -63,17 +66,18 @@ class PartialAggregation:
             return
         self._held.append(state)
         self._pending += state.height
-        if self._pending < _MERGED_ROWS and sum(f.estimated_size() for f in self._held) <= self._budget // 2:
+        size = sum(frame.estimated_size() for frame in self._held)
+        if self._pending < max(_MERGED_ROWS, self._merged_rows) and size <= self._budget // 2:
             return
         merged = self._merge(self._held)
-        before = sum(frame.height for frame in self._held)
-        useless = len(self._held) > 1 and merged.height > _USELESS * before
+        before = self._merged_rows + self._pending
+        useless = before >= _USELESS_ROWS and len(self._held) > 1 and merged.height > _USELESS * before
+        self._held, self._pending, self._merged_rows = [], 0, 0
         if useless or merged.estimated_size() > self._budget // 2:
-            self._held, self._pending = [], 0
             self._metrics.early_groups += merged.height
             yield self._finished(merged)
         else:
-            self._held, self._pending = [merged], 0
+            self._held, self._merged_rows = [merged], merged.height
 
     def finish(self) -> Iterator[Piece]:
         """Give out what is held: without keys one row, whatever was added."""

@@ -20,8 +20,8 @@ from gpujoin.model.relations import Join
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_bytes, is_float, is_text, logical
 
-_MOST_BUILD_ROWS = 1 << 16
-"""Polars hashes the build side anew for each piece; beyond this the gather-map engine, which does not, is faster."""
+_MOST_BUILD_ROWS = 1 << 18
+"""Polars hashes the build side anew for each piece: `benchmarks/pipeline/README.md`, "build sides"."""
 _MOST_MATCHES = 4
 """Build rows of one key: beyond this a piece might grow without bound."""
 

@@ -52,12 +52,15 @@ class _Source:
         The file's own type.
     int96 : bool
         Whether it is stored as INT96.
+    integers : bool
+        Whether it is stored as INT32 or INT64.
     """
 
     name: str | None
     leaf: int = -1
     arrow: pa.DataType | None = None
     int96: bool = False
+    integers: bool = False
 
 
 def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
@@ -242,7 +245,8 @@ def _source(path: str, file: pq.ParquetFile, field: pa.Field, *, case_sensitive:
             f"{path}: column {field.name!r} is {held} ({leaf.physical_type}), planned as {field.type}; has the table's "
             "schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
         )
-    return _Source(names[found[0]], leaves[0], held, int96)
+    integers = leaf.physical_type in ("INT32", "INT64")
+    return _Source(names[found[0]], leaves[0], held, int96, integers)
 
 
 def _readable(held: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
@@ -392,7 +396,10 @@ def _carried(column: pl.Expr, source: _Source, dtype: pa.DataType) -> pl.Expr:
     assert held is not None
     if pat.is_decimal(dtype):
         physical = column.to_physical()
-        return physical if dtype.precision > 18 else physical.cast(pl.Int64)
+        if dtype.precision > 18:
+            return physical
+        # What the file holds in 64 bits fits again without a check, which takes as long as decoding.
+        return physical.cast(pl.Int64, wrap_numerical=source.integers)
     if pat.is_timestamp(dtype):
         micros = column.to_physical()
         return (micros * 1000 if held.unit == "ms" else micros).cast(pl.Datetime("us"))
