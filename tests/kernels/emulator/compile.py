@@ -31,7 +31,7 @@ _UNDEFINED = (
     "bounds", "shift", "integer-divide-by-zero", "signed-integer-overflow", "alignment", "null", "unreachable",
     "return", "float-cast-overflow",
 )  # fmt: skip
-_RUNTIME_OPTIONS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+_RUNTIME_OPTIONS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-Wall", "-Wextra")
 _KERNEL_OPTIONS = (
     "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-xc++", "-nostdinc++", "-fvisibility=hidden", "-fno-gnu-unique",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-ipa-reference",
