@@ -201,10 +201,9 @@ class Runner:
             time.sleep(0.05)
         if answer.get("status") != 0:
             raise RuntimeError(f"the tests of the kernels do not pass over the right sources: {answer}")
-        return Coverage(
-            {test: frozenset(map(tuple, found)) for test, found in answer["kernels"].items()},
-            answer["seconds"],
-        )
+        self._seconds = answer["seconds"]
+        kernels = {test: frozenset(map(tuple, found)) for test, found in answer["kernels"].items()}
+        return Coverage(kernels, self._seconds)
 
     def judge(
         self, mutants: Sequence[tuple[Mutant, list[str]]], workers: int
