@@ -240,6 +240,15 @@ class Options:
     scan_schemes: tuple[str, ...] = _setting(
         "scan.schemes", ("file",), _names, "File systems a worker may read by itself, separated by commas."
     )
+    scan_one_task_bytes: int = _setting(
+        "scan.oneTaskBytes", 4 << 30, _positive_bytes,
+        "In local mode, a part of a query that reads up to this many compressed bytes runs as one task with a thread "
+        "for each core, so that nothing is exchanged.",
+    )  # fmt: skip
+    scan_task_bytes: int = _setting(
+        "scan.taskBytes", 128 << 20, _positive_bytes,
+        "Compressed bytes that a task reads of the input that is divided among tasks.",
+    )  # fmt: skip
     aggregate_fuse: bool = _setting(
         "aggregate.fuse", True, _flag, "Compute partial aggregates right after the join."
     )

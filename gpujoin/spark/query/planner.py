@@ -134,10 +134,13 @@ class QueryPlanner:
         island = self._finder.at(node)
         if island is None:
             return None
-        reason = worth(island, self._options)
-        if reason is not None:
-            self._reasons.append(reason)
-            return reason
+        cores = max(1, self._spark.sparkContext.defaultParallelism)
+        run = worth(island, self._options) or arrange(
+            island, self._options, cores, local=is_local(self._conf)
+        )
+        if isinstance(run, Reason):
+            self._reasons.append(run)
+            return run
         if self._values.asked > asked and self._runs:
             island = IslandFinder(self._options, self._values.value).at(node)
             if island is None:
@@ -146,7 +149,6 @@ class QueryPlanner:
                 )
                 return None
         island_id = new_join_id()
-        run = arrange(island, max(1, self._spark.sparkContext.defaultParallelism), local=is_local(self._conf))
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
         explained = explain_island(island, run, island_id)
         if not self._runs:

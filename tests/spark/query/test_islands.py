@@ -153,3 +153,29 @@ def test_a_file_that_is_gone_is_named(tables: SparkSession, tmp_path: Path) -> N
     file.unlink()
     with pytest.raises(Exception, match=re.escape(file.name)):
         frame.collect()
+
+
+DIVIDED = (
+    "global",
+    "groups",
+    "distinct beside others",
+    "left join",
+    "anti",
+    "correlated",
+    "not in null",
+    "wide decimal",
+)
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -> None:
+    tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
+    tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
+    found = check(tables.sql(WHOLE[name]))
+    assert [island.tasks for island in found.islands] == [2]
+
+
+def test_a_full_join_is_not_divided(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
+    found = check(tables.sql(WHOLE["full join"]))
+    assert [island.tasks for island in found.islands] == [1]
