@@ -135,3 +135,8 @@ def _hint(info: Any) -> Hint | None:
         return None
     name = str(info.get().strategy().get().displayName())
     return next((hint for hint in Hint if hint.value == name), None)
+
+
+def covered_join_types() -> tuple[str, ...]:
+    """Name the join types that are covered, as Spark does."""
+    return (*_TYPES, "ExistenceJoin")

@@ -300,3 +300,8 @@ _FUNCTIONS = {
     "GetStructField": Function.GET_FIELD,
     "UnscaledValue": Function.UNSCALED_VALUE,
 }
+
+
+def covered_expressions() -> tuple[str, ...]:
+    """Name the classes of expressions that are covered."""
+    return (*_FUNCTIONS, *_UNLISTED, *_TRANSPARENT, "AttributeReference", "Literal", "ScalarSubquery")

@@ -463,3 +463,8 @@ _BUILDERS: dict[str, Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragment]
     "Union": TreeBuilder.union,
     "Aggregate": TreeBuilder.aggregate,
 }
+
+
+def covered_plan_nodes() -> tuple[str, ...]:
+    """Name the classes of plan nodes that are covered."""
+    return tuple(_BUILDERS)
