@@ -28,7 +28,6 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.testing.aggregates import assert_same_groups, merged
 
-
 TIMED = ["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18", "q19"]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from gpujoin.config import Options
@@ -212,3 +214,27 @@ def test_a_filter_guards_the_argument() -> None:
     bare = Tree.feed(table.schema).group(s=total(left("a") / left("b")))
     with pytest.raises(ExpressionEvaluationError, match="division by zero"):
         list(run(bare.relation, {0: table}))
+
+
+@pytest.mark.parametrize("memory_budget", [1000, 2 << 30])
+def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Generator) -> None:
+    """However many groups there are, how little merging helps, and how short memory is."""
+    rows = 600_000
+    groups = np.concatenate([np.arange(rows), rng.integers(0, rows, 5000)])
+    table = pa.table({"g": groups, "i": np.ones(len(groups), np.int64)})
+    tree = Tree.feed(table.schema).group("g", s=total(left("i"))).relation
+    assert isinstance(tree, PartialAggregate)
+    once = dataclasses.replace(tree, once=True)
+    for node in (once, tree):
+        metrics = PipelineMetrics()
+        batches = table.to_batches(max_chunksize=100_000)
+        out = run(
+            node, {0: batches}, metrics=metrics, piece_bytes=1, options=Options(memory_budget=memory_budget)
+        )
+        found = pa.Table.from_batches(out, node.schema)
+        assert pc.sum(found["s.sum"]).as_py() == len(groups)
+        if node.once:
+            assert found.num_rows == rows
+            assert metrics.early_groups == 0
+        else:
+            assert metrics.early_groups > 0

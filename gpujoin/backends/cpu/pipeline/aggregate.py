@@ -44,7 +44,8 @@ class PartialAggregation:
     node : PartialAggregate
         What to compute.
     memory_budget : int
-        Bytes that states may take; beyond, groups are given out before all their rows are seen.
+        Bytes that states may take; beyond, groups are given out before all their rows are seen, unless the node wants
+        each once.
     metrics : PipelineMetrics
         Counters to add to.
     """
@@ -67,9 +68,13 @@ class PartialAggregation:
         self._held.append(state)
         self._pending += state.height
         size = sum(frame.estimated_size() for frame in self._held)
-        if self._pending < max(_MERGED_ROWS, self._merged_rows) and size <= self._budget // 2:
+        over = size > self._budget // 2 and not self._node.once
+        if self._pending < max(_MERGED_ROWS, self._merged_rows) and not over:
             return
         merged = self._merge(self._held)
+        if self._node.once:
+            self._held, self._pending, self._merged_rows = [merged], 0, merged.height
+            return
         before = self._merged_rows + self._pending
         useless = before >= _USELESS_ROWS and len(self._held) > 1 and merged.height > _USELESS * before
         self._held, self._pending, self._merged_rows = [], 0, 0
