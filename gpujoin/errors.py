@@ -92,7 +92,7 @@ class FallbackError(GpuJoinError, RuntimeError):
         return (type(self), (self._message, self.reasons))
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """A trailing sentence with the nearest known names, or all of them when they are few.
 
     Parameters
@@ -101,6 +101,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         What was given.
     known : iterable of str
         What would have been accepted.
+    prefix : str
+        What all names begin with; it makes no two names alike.
 
     Returns
     -------
@@ -108,9 +110,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         Starts with a space; empty when nothing is known.
     """
     names = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    bare: dict[str, list[str]] = {}
+    for n in names:
+        bare.setdefault(n.removeprefix(prefix).lower(), []).append(n)
+    near = difflib.get_close_matches(name.removeprefix(prefix).lower(), bare, n=3, cutoff=0.6)
     if near:
-        return " Did you mean " + " or ".join(repr(n) for n in near) + "?"
+        return " Did you mean " + " or ".join(repr(n) for key in near for n in bare[key]) + "?"
     if names:
         shown = ", ".join(repr(n) for n in names[:12])
         return f" Known: {shown}{', …' if len(names) > 12 else ''}."

@@ -130,8 +130,8 @@ def gather_maps(
 
     Parameters
     ----------
-    left_keys, right_keys : Array, ChunkedArray, Table, RecordBatch, or any Arrow stream
-        Key columns, paired by position; an array is one key.
+    left_keys, right_keys : Array, ChunkedArray, Table, RecordBatch, any Arrow stream, or 1-D NumPy array
+        Key columns, paired by position; an array, or a Series of Polars or pandas, is one key.
     how : str or JoinType
         As for :func:`join_tables`, without ``cross`` and ``existence``.
     nulls_equal : bool or sequence of bool
@@ -148,7 +148,7 @@ def gather_maps(
     join_type = JoinType.parse(how)
     if join_type in (JoinType.CROSS, JoinType.EXISTENCE):
         raise JoinSpecError(f"gather_maps does not do {join_type.value} joins; use join_tables")
-    tables = {Side.LEFT: _keys(left_keys), Side.RIGHT: _keys(right_keys)}
+    tables = {Side.LEFT: _keys(left_keys, Side.LEFT), Side.RIGHT: _keys(right_keys, Side.RIGHT)}
     counts = {table.num_columns for table in tables.values()}
     if len(counts) != 1 or 0 in counts:
         raise JoinSpecError(
@@ -326,8 +326,8 @@ def _table(data: Any, side: Side) -> pa.Table:
             ) from problem
     else:
         raise JoinSpecError(
-            f"the {side.value} input is a {type(data).__name__}; give a pyarrow Table or RecordBatch, or an object with"
-            " __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
+            f"the {side.value} input is a {type(data).__name__}{_lazy(data)}; give a pyarrow Table or RecordBatch, or an"
+            " object with __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
         )
     names = table.schema.names
     if len(set(names)) != len(names):
@@ -336,11 +336,31 @@ def _table(data: Any, side: Side) -> pa.Table:
     return table
 
 
-def _keys(data: Any) -> pa.Table:
-    if isinstance(data, (pa.Array, pa.ChunkedArray)):
-        return pa.table({"k0": data})
-    table = _table(data, Side.LEFT)
+def _lazy(data: Any) -> str:
+    return ", which collect() turns into a table" if callable(getattr(data, "collect", None)) else ""
+
+
+def _keys(data: Any, side: Side) -> pa.Table:
+    column = _key_column(data)
+    if column is not None:
+        return pa.table({"k0": column})
+    table = _table(data, side)
     return table.rename_columns([f"k{i}" for i in range(table.num_columns)])
+
+
+def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
+    """The one column that an array or a Series is; ``None`` for anything else."""
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        return data
+    if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):
+        return None
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            column = pa.chunked_array(data)
+            return None if pat.is_struct(column.type) else column
+        return pa.array(data) if hasattr(data, "__array__") else None
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
 
 
 def _indices(column: pa.ChunkedArray) -> Indices:

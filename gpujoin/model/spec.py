@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from numbers import Integral
 
 import pyarrow as pa
 
@@ -31,11 +32,19 @@ class KeyPair:
         Column positions in the two schemas.
     nulls : NullEquality
         How nulls compare.
+
+    Raises
+    ------
+    JoinSpecError
+        If a column is not given by position.
     """
 
     left: int
     right: int
     nulls: NullEquality = NullEquality.UNEQUAL
+
+    def __post_init__(self) -> None:
+        _check_positions("a key's columns", (self.left, self.right))
 
     def of(self, side: Side) -> int:
         """The column position on one side."""
@@ -74,6 +83,10 @@ class JoinSpec:
 
     def __post_init__(self) -> None:
         kind = self.join_type
+        if not isinstance(kind, JoinType):
+            raise JoinSpecError(f"join_type must be a JoinType such as JoinType.LEFT, got {kind!r}")
+        _check_positions("left_output", self.left_output)
+        _check_positions("right_output", self.right_output)
         if kind is JoinType.CROSS and (self.keys or self.condition is not None):
             raise JoinSpecError("a cross join takes no keys and no condition; use an inner join")
         if kind is JoinType.NULL_AWARE_ANTI and len(self.keys) != 1:
@@ -103,6 +116,11 @@ class JoinSpec:
         if self.join_type is JoinType.EXISTENCE:
             fields.append(pa.field(self.existence_name, pa.bool_(), nullable=False))
         return pa.schema(fields)
+
+
+def _check_positions(what: str, given: tuple[int, ...]) -> None:
+    if any(not isinstance(position, Integral) for position in given):
+        raise JoinSpecError(f"{what} are given by position in the schema, got {given!r}")
 
 
 def _nullable(column: pa.Field, *, or_absent: bool) -> pa.Field:

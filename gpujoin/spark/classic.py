@@ -26,6 +26,7 @@ from gpujoin.spark.gateway import analyzed_plan, optimized_plan
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.rewrite import PlanBuilder
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook
+from gpujoin.spark.workerpython import refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,6 +157,10 @@ class JoinPlan:
         choice = choose(facts, self._options)
         if choice.strategy is Strategy.SPARK:
             self.explanation = self._explain(split, facts, choice)
+            return
+        refused = refusal(self.native.sparkSession.sparkContext, self._conf)
+        if refused is not None:
+            self.explanation = self._explain(split, facts, Choice(Strategy.SPARK, None, (refused,)))
             return
         try:
             prepared = {side: self._prepared(frames[side], facts.side(side)) for side in Side}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
+from pyspark.sql import DataFrame
 
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError
@@ -19,7 +20,6 @@ from gpujoin.spark.compat import is_connect
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame
 
 _JOINS_KEPT = 512
 _RUNS_KEPT = 8
@@ -178,7 +178,16 @@ class JoinReport:
         return "\n".join(lines)
 
 
-def metrics(frame: DataFrame) -> tuple[JoinReport, ...]:
+class JoinReports(tuple[JoinReport, ...]):
+    """Reports of several joins; ``str()`` is for people, one join after the other."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self)) or "no joins of gpujoin"
+
+
+def metrics(frame: DataFrame) -> JoinReports:
     """What the joins in a DataFrame did when they ran.
 
     Parameters
@@ -188,16 +197,18 @@ def metrics(frame: DataFrame) -> tuple[JoinReport, ...]:
 
     Returns
     -------
-    tuple of JoinReport
-        One for each join of this package in the frame's plan, in the order in which they were made; empty if there is
-        none. Counters are complete once an action has returned; a partition that was attempted several times, or
+    JoinReports
+        A tuple with a :class:`JoinReport` for each join of this package in the frame's plan, in the order in which
+        they were made; empty if there is none. ``print`` shows it for people. Counters are complete once an action has returned; a partition that was attempted several times, or
         speculatively, counts once.
 
     Raises
     ------
     GpuJoinError
-        For a Spark Connect DataFrame: its tasks have no way to report to the client.
+        For a Spark Connect DataFrame: its tasks have no way to report to the client. If ``frame`` is no DataFrame.
     """
+    if not isinstance(frame, DataFrame):
+        raise GpuJoinError(f"metrics() takes a Spark DataFrame, got {type(frame).__name__}")
     session = frame.sparkSession
     if is_connect(session):
         raise GpuJoinError(
@@ -241,10 +252,12 @@ class MetricsStore:
         with self._lock:
             return tuple(self._joins)
 
-    def reports(self, join_ids: Iterable[str]) -> tuple[JoinReport, ...]:
+    def reports(self, join_ids: Iterable[str]) -> JoinReports:
         """Reports of some joins."""
         with self._lock:
-            return tuple(self._joins[join_id].report() for join_id in join_ids if join_id in self._joins)
+            return JoinReports(
+                self._joins[join_id].report() for join_id in join_ids if join_id in self._joins
+            )
 
 
 @dataclass

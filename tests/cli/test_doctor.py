@@ -169,6 +169,22 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "cannot be run" in software.java().found
 
 
+def test_the_python_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = executable(tmp_path / "bin/python3", f'exec "{sys.executable}" -I -S "$@"\n')
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", f"{bare.parent}:/usr/bin:/bin")
+    found = software.workers()
+    assert found.status is Status.WARNING
+    assert str(bare) in found.found
+    assert "it lacks gpujoin, numpy, polars, pyarrow" in found.found
+    assert f"export PYSPARK_PYTHON={sys.executable}" in found.advice
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert software.workers() == Check("workers' python", Status.OK, f"{sys.executable}, by PYSPARK_PYTHON")
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "gone"))
+    assert "not found" in software.workers().found
+    assert software.workers().status is Status.WARNING
+
+
 def test_a_foreign_spark_home_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(software, "import_check", lambda *a, **k: Check("pyspark", Status.OK, "4.3.0"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -242,6 +245,32 @@ def test_gather_maps_say_which_rows_meet(backend: AnyBackend, how: str, equal: b
     actual = pa.table(list(columns.values()), names=expected.schema.names)
     assert_same_rows(actual, expected, context=f"seed {seed}")
     assert maps.length == expected.num_rows
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        lambda values: pl.Series(values),
+        lambda values: pl.Series(values).to_pandas(),
+        lambda values: np.array(values),
+        lambda values: pl.DataFrame({"other name": values}),
+        lambda values: duckdb.sql("select unnest($values) as k", params={"values": values}),
+    ],
+    ids=["Polars Series", "pandas Series", "NumPy", "Polars", "DuckDB"],
+)
+def test_gather_maps_of_what_holds_one_column(backend: AnyBackend, keys: Callable[[list[int]], Any]) -> None:
+    maps = gather_maps(keys([1, 2, 2]), keys([5, 2]), backend=backend)
+    assert maps.right is not None
+    assert sorted(zip(maps.left.values, maps.right.values, strict=True)) == [(1, 1), (2, 1)]
+
+
+def test_what_gather_maps_does_not_take_is_named_with_its_side() -> None:
+    with pytest.raises(JoinSpecError, match="the right input is a list"):
+        gather_maps(pa.array([1]), [1])
+    with pytest.raises(JoinSpecError, match="the left input is a ndarray"):
+        gather_maps(np.ones((2, 2)), pa.array([1]))
+    with pytest.raises(JoinSpecError, match=r"the right input is a LazyFrame, which collect\(\) turns into a table"):
+        join_tables(A, pl.LazyFrame({"k": [1]}), on="k")
 
 
 def test_gather_maps_of_arrays(backend: AnyBackend) -> None:

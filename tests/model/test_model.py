@@ -90,6 +90,12 @@ def test_specs_that_contradict_themselves() -> None:
         JoinSpec(JoinType.CROSS, condition=lit(True))
     with pytest.raises(JoinSpecError, match="exactly one key, got 2"):
         JoinSpec(JoinType.NULL_AWARE_ANTI, (key, key))
+    with pytest.raises(JoinSpecError, match=r"such as JoinType\.LEFT, got 'left'"):
+        JoinSpec("left", (key,))  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match="by position"):
+        KeyPair("k", "k")  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"left_output .*by position"):
+        JoinSpec(JoinType.LEFT, (key,), left_output=("k",))  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="left columns only"):
         JoinSpec(JoinType.LEFT_SEMI, (key,), right_output=(0,))
 
@@ -257,4 +263,7 @@ def test_suggestions() -> None:
     assert did_you_mean("prise", ["price", "rise", "x"]) == " Did you mean 'rise' or 'price'?"
     assert did_you_mean("zzz", ["price", "x"]) == " Known: 'price', 'x'."
     assert did_you_mean("zzz", []) == ""
+    assert did_you_mean("PRISE", ["Price", "price", "x"]) == " Did you mean 'Price' or 'price'?"
+    names = ["a.long.prefix.strategy", "a.long.prefix.batch"]
+    assert did_you_mean("a.long.prefix.stratgy", names, prefix="a.long.prefix.") == f" Did you mean {names[0]!r}?"
     assert did_you_mean("zzz", [f"column{i}" for i in range(20)]).endswith("'column11', ….")

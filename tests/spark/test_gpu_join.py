@@ -145,6 +145,9 @@ def test_an_error_on_data_is_an_error_here_too(spark: SparkSession) -> None:
         left.join(right, on).collect()
     with pytest.raises(Exception, match="overflow"):
         gpu_join(left, right, on, strategy="nested_loop", backend="cpu").collect()
+    # The message has the user's names, not those of the columns that workers are sent.
+    with pytest.raises(Exception, match=r"\(left\.k \+ right\.k\): "):
+        gpu_join(left, right, on, strategy="nested_loop", backend="cpu").collect()
 
 
 def test_a_filter_guards_a_key_that_may_fail(spark: SparkSession) -> None:

@@ -128,3 +128,12 @@ def test_metrics_of_the_public_join(spark: SparkSession, strategy: str) -> None:
     (report,) = gpujoin.metrics(joined)
     assert report.strategy == strategy
     assert (report.metrics.probe_rows, report.metrics.output_rows) == (600, 400)
+    shown = str(gpujoin.metrics(joined))
+    assert shown == str(report)
+    assert "output 400 rows" in shown
+    assert str(gpujoin.metrics(left)) == "no joins of gpujoin"
+
+
+def test_metrics_of_what_is_no_dataframe() -> None:
+    with pytest.raises(gpujoin.GpuJoinError, match="takes a Spark DataFrame, got str"):
+        gpujoin.metrics("orders")  # type: ignore[arg-type]

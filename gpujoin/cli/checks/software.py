@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
+from gpujoin.spark.workerpython import DEFAULT_COMMAND, NEEDED, advice, worker_python
 
 JAVA_MINIMUM = 17
 _REINSTALL = "pip install --upgrade gpujoin"
@@ -58,14 +59,37 @@ def spark() -> Iterator[Check]:
     Yields
     ------
     Check
-        PySpark, ``SPARK_HOME`` where it is set, and Java.
+        PySpark, ``SPARK_HOME`` where it is set, the Python of workers on this machine, and Java.
     """
     pyspark = import_check("pyspark", minimum="4.0", below="5", advice=_SPARK_EXTRA)
     yield pyspark
     home = os.environ.get("SPARK_HOME")
     if home:
         yield _spark_home(Path(home), pyspark)
+    yield workers()
     yield java()
+
+
+def workers() -> Check:
+    """The Python that workers of a local session would run: ``PYSPARK_PYTHON`` if set, else ``python3``.
+
+    Returns
+    -------
+    Check
+        Named ``workers' python``; a warning if joins would not run there.
+    """
+    given = os.environ.get("PYSPARK_PYTHON")
+    found = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
+    said = f"{found}, by PYSPARK_PYTHON" if given else f"{found}, PYSPARK_PYTHON being unset"
+    if found.path is None:
+        return Check("workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice())
+    if found.obstacle:
+        return Check("workers' python", Status.WARNING, f"{said}: it {found.obstacle}", _workers_advice())
+    return Check("workers' python", Status.OK, said)
+
+
+def _workers_advice() -> str:
+    return f"export {advice()} before local sessions start; on clusters set spark.pyspark.python."
 
 
 def _spark_home(home: Path, pyspark: Check) -> Check:

@@ -50,10 +50,12 @@ class SideColumns:
         return f"{self.side.value[0]}{position}"
 
     def reference(self, expression: Node) -> ColumnRef:
-        """Refer to an expression's column in a residual condition."""
+        """Refer to an expression's column in a residual condition, by position; its name is for messages."""
         position = self.index_of(expression)
+        attribute = expression.name == "AttributeReference"
+        name = str(expression.fields["name"]) if attribute else str(expression)
         return ColumnRef(
-            side=self.side, name=self.name_of(position), index=position, type=arrow_type(expression.data_type)
+            side=self.side, name=name, index=position, type=arrow_type(expression.data_type)
         )
 
     def _add(self, expression: Node) -> int:

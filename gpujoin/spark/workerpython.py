@@ -1,0 +1,133 @@
+"""The Python that workers on this machine run, and whether it can join.
+
+PySpark does not start workers with the driver's interpreter: unless ``PYSPARK_PYTHON`` is set, it takes the first
+``python3`` on ``PATH``, which is another one wherever a virtual environment is used without being activated.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpujoin.model.reasons import Reason, ReasonKind
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+DEFAULT_COMMAND = "python3"
+"""What PySpark starts where ``PYSPARK_PYTHON`` is not set."""
+
+NEEDED = ("numpy", "polars", "pyarrow")
+"""Libraries that a worker imports besides gpujoin; being compiled, they cannot be shipped in a zip."""
+
+_TIMEOUT = 30.0
+_PROBE = """
+import importlib.util, sys
+print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPython:
+    """What workers would run.
+
+    Attributes
+    ----------
+    command : str
+        As PySpark is told.
+    path : str or None
+        What the command is on this machine; ``None``: not found.
+    obstacle : str
+        Why it cannot join, for a sentence that begins with it; empty if it can, or if that could not be found out.
+    """
+
+    command: str
+    path: str | None
+    obstacle: str = ""
+
+    def __str__(self) -> str:
+        return self.command if self.path in (None, self.command) else f"{self.command} ({self.path})"
+
+
+def worker_python(command: str, needed: tuple[str, ...]) -> WorkerPython:
+    """Find out what a command is on this machine, and whether it has what a worker needs.
+
+    Parameters
+    ----------
+    command : str
+        A command name or a path, as in ``PYSPARK_PYTHON``.
+    needed : tuple of str
+        Modules that must be there.
+    """
+    path = shutil.which(command)
+    if path is None or _is_this_one(path):
+        return WorkerPython(command, path)
+    return WorkerPython(command, path, _obstacle(path, needed))
+
+
+def advice() -> str:
+    """The environment variable that gives workers this process's Python."""
+    return f"PYSPARK_PYTHON={sys.executable}"
+
+
+def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
+    """Tell why the workers of a session on this machine cannot join, if so.
+
+    Nothing is said of clusters, whose machines the driver does not see, and of commands that are not found here:
+    archives are unpacked where only workers look.
+
+    Parameters
+    ----------
+    context : SparkContext
+        The session's.
+    conf : mapping
+        The session's configuration.
+    """
+    if not conf.get("spark.master", "").startswith("local"):
+        return None
+    shipped = bool(context._python_includes)  # noqa: SLF001 - what --py-files and addPyFile gave
+    found = worker_python(context.pythonExec, NEEDED if shipped else ("gpujoin", *NEEDED))
+    if not found.obstacle:
+        return None
+    return Reason(
+        ReasonKind.UNAVAILABLE,
+        "workers",
+        f"Spark starts them with {found}, which {found.obstacle}",
+        f"{advice()} in the environment before the session starts",
+    )
+
+
+def _is_this_one(path: str) -> bool:
+    """Whether a path is the running interpreter under the same environment: links alone do not tell, venvs are links."""
+    here = Path(sys.executable)
+    try:
+        return Path(path).parent.samefile(here.parent) and Path(path).samefile(here)
+    except OSError:
+        return False
+
+
+@functools.lru_cache(maxsize=16)
+def _obstacle(path: str, needed: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            [path, "-c", _PROBE, *needed],
+            capture_output=True, text=True, timeout=_TIMEOUT, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""
+    except OSError as problem:
+        return f"cannot be run: {problem}"
+    version, *missing = done.stdout.split() or [""]
+    if done.returncode != 0 or not version:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return f"cannot be run: {said}"
+    mine = "{}.{}".format(*sys.version_info[:2])
+    if version != mine:
+        return f"is Python {version}, not {mine} as here"
+    return f"lacks {', '.join(missing)}" if missing else ""
