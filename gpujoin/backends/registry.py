@@ -54,6 +54,11 @@ def create(name: BackendName, request: BackendRequest) -> AnyBackend:
     return importlib.import_module(_MODULES[name]).create(request)
 
 
+def release_cached_memory(device: int) -> None:
+    """Give memory of a GPU that nothing uses back to other processes; a no-op before a backend was made on it."""
+    importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
+
+
 def create_pipeline(name: BackendName, request: BackendRequest) -> AnyPipelineBackend:
     """Make the pipeline half of a backend.
 

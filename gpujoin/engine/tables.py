@@ -326,8 +326,8 @@ def _table(data: Any, side: Side) -> pa.Table:
             ) from problem
     else:
         raise JoinSpecError(
-            f"the {side.value} input is a {type(data).__name__}{_lazy(data)}; give a pyarrow Table or RecordBatch, or an"
-            " object with __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
+            f"the {side.value} input is a {type(data).__name__}{_lazy(data)}; give a pyarrow Table or RecordBatch, or"
+            " an object with __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
         )
     names = table.schema.names
     if len(set(names)) != len(names):
@@ -352,7 +352,11 @@ def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
     """The one column that an array or a Series is; ``None`` for anything else."""
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
-    if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):
+    if (
+        isinstance(data, (pa.Table, pa.RecordBatch))
+        or getattr(data, "ndim", 1) != 1
+        or hasattr(data, "columns")
+    ):
         return None
     try:
         if hasattr(data, "__arrow_c_stream__"):

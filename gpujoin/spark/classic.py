@@ -158,7 +158,7 @@ class JoinPlan:
         if choice.strategy is Strategy.SPARK:
             self.explanation = self._explain(split, facts, choice)
             return
-        refused = refusal(self.native.sparkSession.sparkContext, self._conf)
+        refused = refusal(self._spark.sparkContext, self._conf)
         if refused is not None:
             self.explanation = self._explain(split, facts, Choice(Strategy.SPARK, None, (refused,)))
             return

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpujoin.backends import registry
-from gpujoin.backends.cudf import release_cached_memory
-from gpujoin.backends.registry import BackendRequest
+from gpujoin.backends.registry import BackendRequest, release_cached_memory
 from gpujoin.config import BackendChoice, FallbackMode, Options
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName

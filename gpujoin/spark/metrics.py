@@ -199,8 +199,8 @@ def metrics(frame: DataFrame) -> JoinReports:
     -------
     JoinReports
         A tuple with a :class:`JoinReport` for each join of this package in the frame's plan, in the order in which
-        they were made; empty if there is none. ``print`` shows it for people. Counters are complete once an action has returned; a partition that was attempted several times, or
-        speculatively, counts once.
+        they were made; empty if there is none. ``print`` shows it for people. Counters are complete once an action has
+        returned; a partition that was attempted several times, or speculatively, counts once.
 
     Raises
     ------

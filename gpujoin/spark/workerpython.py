@@ -104,7 +104,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
 
 
 def _is_this_one(path: str) -> bool:
-    """Whether a path is the running interpreter under the same environment: links alone do not tell, venvs are links."""
+    """Whether a path is this interpreter in its own environment; those of several venvs may be links to one file."""
     here = Path(sys.executable)
     try:
         return Path(path).parent.samefile(here.parent) and Path(path).samefile(here)

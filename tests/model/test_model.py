@@ -265,5 +265,8 @@ def test_suggestions() -> None:
     assert did_you_mean("zzz", []) == ""
     assert did_you_mean("PRISE", ["Price", "price", "x"]) == " Did you mean 'Price' or 'price'?"
     names = ["a.long.prefix.strategy", "a.long.prefix.batch"]
-    assert did_you_mean("a.long.prefix.stratgy", names, prefix="a.long.prefix.") == f" Did you mean {names[0]!r}?"
+    assert (
+        did_you_mean("a.long.prefix.stratgy", names, prefix="a.long.prefix.")
+        == f" Did you mean {names[0]!r}?"
+    )
     assert did_you_mean("zzz", [f"column{i}" for i in range(20)]).endswith("'column11', ….")

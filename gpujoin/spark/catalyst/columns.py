@@ -54,9 +54,7 @@ class SideColumns:
         position = self.index_of(expression)
         attribute = expression.name == "AttributeReference"
         name = str(expression.fields["name"]) if attribute else str(expression)
-        return ColumnRef(
-            side=self.side, name=name, index=position, type=arrow_type(expression.data_type)
-        )
+        return ColumnRef(side=self.side, name=name, index=position, type=arrow_type(expression.data_type))
 
     def _add(self, expression: Node) -> int:
         self.expressions.append(expression)
