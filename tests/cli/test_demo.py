@@ -201,3 +201,10 @@ def test_wrong_results_are_told_and_exit_1() -> None:
     assert "against DuckDB: 1 times too often" in value_changed
     assert "instead of Spark's struct<c_custkey:bigint,c_name" in column_renamed
     assert "failed with ZeroDivisionError: broken" in exception
+
+
+@pytest.mark.parametrize(("backend", "told"), [("cpu", True), ("gpu", False), ("spark", False)])
+def test_the_report_says_why_slower_joins_ran_here(backend: str, told: bool) -> None:
+    join = next(join for join in JOINS if join.strategy == "shuffle")
+    outcome = runner.Outcome(join, "shuffle", backend, 10, 2.0, 1.0, differences=(), reasons=())
+    assert ("the demo names their strategy" in runner._report([outcome], 0.1)) is told

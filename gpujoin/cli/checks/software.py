@@ -82,7 +82,9 @@ def workers() -> Check:
     found = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
     said = f"{found}, by PYSPARK_PYTHON" if given else f"{found}, PYSPARK_PYTHON being unset"
     if found.path is None:
-        return Check("workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice())
+        return Check(
+            "workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice()
+        )
     if found.obstacle:
         return Check("workers' python", Status.WARNING, f"{said}: it {found.obstacle}", _workers_advice())
     return Check("workers' python", Status.OK, said)
