@@ -33,7 +33,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
-    "gpujoin.cli": {"gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY},
+    "gpujoin.cli": {
+        "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "matplotlib", "cuda", ARROW, NUMPY,
+    },
     "gpujoin.testing": {"gpujoin", ARROW, NUMPY},
     "gpujoin": {ANY},
 }  # fmt: skip
