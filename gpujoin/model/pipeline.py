@@ -8,8 +8,9 @@ above.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -129,9 +130,13 @@ class PipelineBackend(Protocol[Piece]):
         ...
 
     def aggregation(
-        self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics
+        self,
+        node: PartialAggregate,
+        memory_budget: int,
+        metrics: PipelineMetrics,
+        spill_directory: Callable[[], Path],
     ) -> Aggregation[Piece]:
-        """Start a partial aggregation."""
+        """Start a partial aggregation; it calls ``spill_directory`` for an empty directory if it must spill."""
         ...
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:

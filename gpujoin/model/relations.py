@@ -413,7 +413,8 @@ class PartialAggregate(Relation):
     aggregates : tuple of AggregateCall
         What is computed; the output has the keys, then each call's buffer.
     once : bool
-        Whether each group must come out once only, so that its buffers are final. All groups are held in memory then.
+        Whether each group must come out once only, so that its buffers are final; beyond the memory budget they go to
+        disk.
     """
 
     child: Relation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from gpujoin.backends.registry import BackendRequest, create_pipeline
 from gpujoin.config import Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.spill import SpillDirectory
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
@@ -230,11 +230,17 @@ class _Runner:
     # -- aggregation and limits ----------------------------------------------------------------------------
 
     def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
-        budget = sys.maxsize if node.once else self._options.memory_budget
-        aggregation = self._backend.aggregation(node, budget, self._metrics)
-        for piece in self._pieces(node.child):
-            yield from aggregation.add(piece)
-        yield from aggregation.finish()
+        with ExitStack() as stack:
+
+            def spill_directory() -> Path:
+                return stack.enter_context(SpillDirectory(self._options, self._join_metrics)).path
+
+            aggregation = self._backend.aggregation(
+                node, self._options.memory_budget, self._metrics, spill_directory
+            )
+            for piece in self._pieces(node.child):
+                yield from aggregation.add(piece)
+            yield from aggregation.finish()
 
     def _top(self, node: TopN) -> Iterator[_Piece]:
         best: list[_Piece] = []

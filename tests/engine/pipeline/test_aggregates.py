@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,10 +217,10 @@ def test_a_filter_guards_the_argument() -> None:
         list(run(bare.relation, {0: table}))
 
 
-@pytest.mark.parametrize("memory_budget", [1000, 2 << 30])
-def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("memory_budget", [1 << 20, 2 << 30])
+def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Generator, tmp_path: Path) -> None:
     """However many groups there are, how little merging helps, and how short memory is."""
-    rows = 600_000
+    rows = 300_000
     groups = np.concatenate([np.arange(rows), rng.integers(0, rows, 5000)])
     table = pa.table({"g": groups, "i": np.ones(len(groups), np.int64)})
     tree = Tree.feed(table.schema).group("g", s=total(left("i"))).relation
@@ -238,3 +239,32 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
             assert metrics.early_groups == 0
         else:
             assert metrics.early_groups > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_spilled_groups_of_every_type_come_once(
+    key: str, rng: np.random.Generator, seed: int, tmp_path: Path
+) -> None:
+    table = random_table(rng, 500, 40)
+    tree = Tree.feed(table.schema).group(
+        key, "g", n=count(), s=total(left("d9_2")), m=Aggregate(AggregateFunction.MAX, (left("d38_18"),))
+    )
+    assert isinstance(tree.relation, PartialAggregate)
+    node = dataclasses.replace(tree.relation, once=True)
+    options = Options(memory_budget=1, spill_dir=str(tmp_path))
+    out = run(node, {0: table.to_batches(max_chunksize=60)}, piece_bytes=1, options=options)
+    partial = pa.Table.from_batches(out, node.schema)
+    assert_same_groups(merged(node, partial), aggregated(node, table), f"seed {seed}")
+    assert partial.num_rows == len(aggregated(node, table))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_group_that_must_come_once_is_never_spilled(tmp_path: Path) -> None:
+    table = pa.table({"i": pa.array(range(1000))})
+    tree = Tree.feed(table.schema).group(s=total(left("i"))).relation
+    assert isinstance(tree, PartialAggregate)
+    node = dataclasses.replace(tree, once=True)
+    options = Options(memory_budget=1, spill_dir=str(tmp_path))
+    out = run(node, {0: table.to_batches(max_chunksize=10)}, piece_bytes=1, options=options)
+    assert [row["s.sum"] for row in pa.Table.from_batches(out, node.schema).to_pylist()] == [499500]

@@ -8,7 +8,8 @@ nothing overflows before it is asked for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -36,6 +37,11 @@ _USELESS = 0.9
 """Where merging so many rows leaves more than this share, it is not worth its cost: groups go out as they are."""
 
 
+_PARTS = 64
+_HASH_SEED = 0x5EED
+"""How states are divided on disk: each part is merged by itself."""
+
+
 class PartialAggregation:
     """A partial aggregation in progress.
 
@@ -44,15 +50,26 @@ class PartialAggregation:
     node : PartialAggregate
         What to compute.
     memory_budget : int
-        Bytes that states may take; beyond, groups are given out before all their rows are seen, unless the node wants
-        each once.
+        Bytes that states may take; beyond, groups are given out before all their rows are seen or, where each must
+        come once, go to disk.
     metrics : PipelineMetrics
         Counters to add to.
+    spill_directory : callable
+        Makes an empty directory for states beyond the budget of groups that must come once.
     """
 
-    def __init__(self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics) -> None:
+    def __init__(
+        self,
+        node: PartialAggregate,
+        memory_budget: int,
+        metrics: PipelineMetrics,
+        spill_directory: Callable[[], Path],
+    ) -> None:
         self._node = node
         self._metrics = metrics
+        self._spill_directory = spill_directory
+        self._spilled: Path | None = None
+        self._spills = 0
         self._budget = memory_budget
         self._keys = [f"k{i}" for i in range(len(node.keys))]
         self._states = [_state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
@@ -68,17 +85,19 @@ class PartialAggregation:
         self._held.append(state)
         self._pending += state.height
         size = sum(frame.estimated_size() for frame in self._held)
-        over = size > self._budget // 2 and not self._node.once
-        if self._pending < max(_MERGED_ROWS, self._merged_rows) and not over:
+        if self._pending < max(_MERGED_ROWS, self._merged_rows) and size <= self._budget // 2:
             return
         merged = self._merge(self._held)
-        if self._node.once:
+        over = merged.estimated_size() > self._budget // 2
+        if self._node.once and not over:
             self._held, self._pending, self._merged_rows = [merged], 0, merged.height
             return
         before = self._merged_rows + self._pending
         useless = before >= _USELESS_ROWS and len(self._held) > 1 and merged.height > _USELESS * before
         self._held, self._pending, self._merged_rows = [], 0, 0
-        if useless or merged.estimated_size() > self._budget // 2:
+        if self._node.once:
+            self._spill(merged)
+        elif useless or over:
             self._metrics.early_groups += merged.height
             yield self._finished(merged)
         else:
@@ -89,8 +108,30 @@ class PartialAggregation:
         held, self._held = self._held, []
         if not self._keys and not held:
             held = [self._reduce_nothing()]
-        if held:
-            yield self._finished(self._merge(held))
+        if self._spilled is None:
+            if held:
+                yield self._finished(self._merge(held))
+            return
+        for state in held:
+            self._spill(state)
+        for part in range(_PARTS):
+            files = sorted(self._spilled.glob(f"{part}-*.arrow"))
+            if files:
+                yield self._finished(self._merge([pl.read_ipc(file) for file in files]))
+
+    def _spill(self, state: pl.DataFrame) -> None:
+        """Write a state to disk, divided by the hash of its keys."""
+        if not self._keys:
+            self._held.append(state)
+            return
+        if self._spilled is None:
+            self._spilled = self._spill_directory()
+        self._spills += 1
+        part = state.select(self._keys).hash_rows(seed=_HASH_SEED) % _PARTS
+        for (number,), rows in (
+            state.with_columns(part.alias("part")).partition_by("part", as_dict=True).items()
+        ):
+            rows.drop("part").write_ipc(self._spilled / f"{number}-{self._spills:06d}.arrow")
 
     def _reduce_nothing(self) -> pl.DataFrame:
         return pl.select([expr for state in self._states for expr in state.nothing()])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -86,10 +87,14 @@ class CpuPipeline:
         return concat(pieces, [logical(f.type) for f in schema], metrics)
 
     def aggregation(
-        self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics
+        self,
+        node: PartialAggregate,
+        memory_budget: int,
+        metrics: PipelineMetrics,
+        spill_directory: Callable[[], Path],
     ) -> PartialAggregation:
         """Start a partial aggregation."""
-        return PartialAggregation(node, memory_budget, metrics)
+        return PartialAggregation(node, memory_budget, metrics, spill_directory)
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """Give the first rows in an order, collected."""
