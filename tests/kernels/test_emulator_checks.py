@@ -419,6 +419,17 @@ def test_an_endless_loop_is_caught(make_device: MakeDevice) -> None:
     with pytest.raises(EmulationError) as failure:
         device.launch(device.kernel(SPEC, "run"), 1, 32, [given, out, np.int32(N)])
     assert failure.value.kind == "endless"
+    for call in ("__shfl_sync(~0u, i, 0)", "__syncthreads_or(1)"):
+        text = without(PLAIN, "if (i < n)", f"while ({call} >= 0)")
+        device = make_device({"case.cu": text.replace("out[i] = in[i];", "{}")}, step_limit=10_000)
+        with pytest.raises(EmulationError) as failure:
+            device.launch(
+                device.kernel(SPEC, "run"),
+                1,
+                32,
+                [device.zeros(1, np.int32), device.zeros(1, np.int32), np.int32(0)],
+            )
+        assert failure.value.kind == "endless"
 
 
 def test_a_trap_is_told(make_device: MakeDevice) -> None:

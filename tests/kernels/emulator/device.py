@@ -64,8 +64,8 @@ class EmulatorOptions:
     memory_limit : int or None
         Most bytes of device memory in use at a time.
     step_limit : int
-        Most memory accesses of one launch; more are taken for an endless loop. The default is
-        ``$GPUJOIN_EMULATOR_STEPS``, else 400 million.
+        Most memory accesses, barriers and warp functions of one launch; more are taken for an endless loop. The
+        default is ``$GPUJOIN_EMULATOR_STEPS``, else 400 million.
     properties : DeviceProperties
         What launchers are told of the device: by default room for so few blocks that small inputs take several
         tiles a block.
@@ -147,7 +147,7 @@ class EmulatedDevice:
         self.launches: list[str] = []
         """Names of the kernels launched so far."""
         self.steps = 0
-        """Memory accesses of all launches so far."""
+        """Memory accesses, barriers and warp functions of all launches so far."""
 
     @property
     def xp(self) -> Any:

@@ -120,6 +120,12 @@ void start_block(u64 number) {
     poison_shared();
 }
 
+// Loops need not touch memory to be endless.
+void count_step() {
+    if (++launch.steps > launch.request->step_limit)
+        fail("endless", 0, 0, "more than %llu memory accesses, barriers and warp functions in one launch", (unsigned long long)launch.request->step_limit);
+}
+
 bool same_place(const Thread& a, const Thread& b) { return a.line == b.line && strcmp(a.file, b.file) == 0; }
 
 void release_barrier() {
@@ -310,6 +316,7 @@ dim3 emu_block_extent() { return launch.block_extent; }
 dim3 emu_grid_extent() { return launch.grid_extent; }
 
 int emu_barrier(Barrier kind, int predicate, const char* file, int line) {
+    count_step();
     Thread& t = *launch.current;
     t.status = Status::at_barrier;
     t.barrier = kind;
@@ -321,6 +328,7 @@ int emu_barrier(Barrier kind, int predicate, const char* file, int line) {
 }
 
 u64 emu_warp(WarpOp op, unsigned mask, u64 value, unsigned operand, unsigned width, const char* file, int line) {
+    count_step();
     Thread& t = *launch.current;
     Warp& w = launch.warps[t.warp];
     if (!(mask >> t.lane & 1u)) fail("divergent warp", 0, 0, "lane %u calls at %s:%d with mask %#x, which leaves it out", t.lane, file, line, mask);
