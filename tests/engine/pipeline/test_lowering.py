@@ -21,7 +21,7 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, coal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Feed, Filter, Output, Project
 from gpujoin.plan.resolve import resolve_value
-from gpujoin.testing.trees import Tree
+from gpujoin.testing.trees import Tree, count, total
 from tests.expressions.values import VALUES
 
 SEED = int(os.environ.get("GPUJOIN_TEST_SEED", "0"))
@@ -320,3 +320,20 @@ def test_exact_decimal_literals() -> None:
     found = pa.Table.from_batches(run(tree.relation, {0: [batch]}, metrics=metrics), tree.schema)
     assert found["d"].to_pylist() == [D(10**37 + 1)]
     assert metrics.evaluated == 0
+
+
+def test_constants_stand_for_every_row() -> None:
+    table = pa.table({"a": pa.array([1, 2, 3], pa.int32())})
+    feed = Tree.feed(table.schema)
+
+    def rows(tree: Tree) -> list[Any]:
+        return pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema).to_pylist()
+
+    assert [len(rows(feed.where(lit(value, pa.bool_())))) for value in (True, False, None)] == [3, 0, 0]
+    none = lit(None, pa.decimal128(10, 2))
+    assert rows(feed.select(x=lit(5), y=lit("s"), z=none)) == [{"x": 5, "y": "s", "z": None}] * 3
+    assert rows(feed.select(x=lit(5)).group("x", s=total(lit(1)))) == [{"x": 5, "s.sum": 3}]
+    assert rows(feed.group(s=total(lit(1)), n=count(lit(1)), m=count())) == [
+        {"s.sum": 3, "n.count": 3, "m.count": 3}
+    ]
+    assert rows(feed.where(left("a") > 1).select().group(n=count())) == [{"n.count": 2}]
