@@ -11,6 +11,7 @@ LAUNCHERS: tuple[str, ...] = (
     "gpujoin.launch.direct",
     "gpujoin.launch.expand",
     "gpujoin.launch.facts",
+    "gpujoin.launch.machine",
     "gpujoin.launch.normalise",
     "gpujoin.launch.partition",
     "gpujoin.launch.residual",

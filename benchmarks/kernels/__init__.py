@@ -1,0 +1,1 @@
+"""Own kernels against cuDF on one GPU: ``python -m benchmarks.kernels --help``."""

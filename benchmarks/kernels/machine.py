@@ -1,0 +1,84 @@
+"""The constants of the machine that predictions rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels import data
+from benchmarks.kernels.measure import Meter
+from gpujoin.launch import machine, partition
+from gpujoin.launch.device import Device
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.rows import FieldColumn
+
+TABLE_MEGABYTES = (16, 30, 60)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Rates in a second.
+
+    Attributes
+    ----------
+    copy_bytes : float
+        Bytes copied, read and written both counted.
+    gather_words, gather_sectors : float
+        8-byte and 32-byte reads at random places of device memory.
+    lookups, atomics : dict of int to float
+        8-byte reads and 4-byte additions at random places of a table of so many megabytes.
+    partition_bytes : float
+        Bytes moved by one partition pass over keys and one column, read and written both counted.
+    """
+
+    copy_bytes: float
+    gather_words: float
+    gather_sectors: float
+    lookups: dict[int, float]
+    atomics: dict[int, float]
+    partition_bytes: float
+
+
+def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) -> Constants:
+    """Measure them, on arrays of ``2 ** log_words`` 8-byte words.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    meter : Meter
+        What measures.
+    log_words : int
+        Also the number of random accesses, as a power of two.
+    repeats : int
+        Runs, the best of which counts.
+    """
+    words = 1 << log_words
+
+    def best(run: Callable[[], Any]) -> float:
+        run()
+        return min(meter.seconds(run) for _ in range(repeats))
+
+    source, target = (device.zeros(words, np.uint64) for _ in range(2))
+    copy = best(lambda: machine.copy(device, source, target))
+    gather = best(lambda: machine.gather_words(device, source, words))
+    sectors = best(lambda: machine.gather_sectors(device, source, words // 4))
+    lookups, atomics = {}, {}
+    for megabytes in TABLE_MEGABYTES:
+        size = min(megabytes << 17, words)
+        table = source[:size]
+        lookups[megabytes] = words / best(lambda: machine.gather_words(device, table, words))  # noqa: B023
+        counters = device.zeros(2 * size, np.uint32)
+        atomics[megabytes] = words / best(lambda: machine.add_counters(device, counters, words))  # noqa: B023
+    rows = words // 2
+    keys = KeyCodes(data.sparse(device.xp, data.numbers(device.xp, 0, rows)), None)
+    column = FieldColumn(source[:rows])
+    passed = best(lambda: partition.partition(device, keys, [column]))
+    # Keys are read twice; keys and the column are written with the row number.
+    moved = rows * (8 + 8 + 8 + 8 + 8 + 4)
+    return Constants(
+        2 * 8 * words / copy, words / gather, (words // 4) / sectors, lookups, atomics, moved / passed
+    )

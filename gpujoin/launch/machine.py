@@ -1,0 +1,58 @@
+"""Launches ``machine.cu``: the memory accesses that joins are made of, one at a time, for benchmarks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.keys import BLOCK_THREADS, check_column, grid_of, total
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("machine.cu"),)
+
+_WORDS_OF_A_COPY = 2
+_WORDS_OF_A_SECTOR = 4
+
+
+def copy(device: Device, source: Array, target: Array) -> None:
+    """Copy an array of uint64, of even length, to another.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    """
+    check_column("the source", source, np.uint64)
+    check_column("the target", target, np.uint64, int(source.shape[0]))
+    words = int(source.shape[0]) // _WORDS_OF_A_COPY
+    _launch(device, "copy_words", words, [source, target, np.uint64(words)])
+
+
+def gather_words(device: Device, source: Array, reads: int) -> Array:
+    """Read uint64 words at random places; gives their sum, on the device."""
+    check_column("the source", source, np.uint64)
+    result = total(device)
+    _launch(device, "gather_words", reads, [source, np.uint64(source.shape[0]), np.uint64(reads), result])
+    return result
+
+
+def gather_sectors(device: Device, source: Array, reads: int) -> Array:
+    """Read sectors of four uint64 words at random places; gives their sum, on the device."""
+    check_column("the source", source, np.uint64)
+    result = total(device)
+    sectors = int(source.shape[0]) // _WORDS_OF_A_SECTOR
+    arguments = [source, np.uint64(sectors), np.uint64(reads), result]
+    _launch(device, "gather_sectors", reads * _WORDS_OF_A_SECTOR, arguments)
+    return result
+
+
+def add_counters(device: Device, counters: Array, additions: int) -> None:
+    """Add one to uint32 counters at random places."""
+    check_column("the counters", counters, np.uint32)
+    _launch(device, "add_counters", additions, [counters, np.uint64(counters.shape[0]), np.uint64(additions)])
+
+
+def _launch(device: Device, name: str, items: int, arguments: list[Array]) -> None:
+    if items:
+        device.launch(
+            device.kernel(SPECIALISATIONS[0], name), grid_of(device, items), BLOCK_THREADS, arguments
+        )

@@ -1,0 +1,182 @@
+"""The benchmark of the kernels, at sizes that the emulator carries, with array operations in place of cuDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.kernels import data, report
+from benchmarks.kernels.__main__ import main, measure
+from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine
+from benchmarks.kernels.machine import TABLE_MEGABYTES, Constants
+from benchmarks.kernels.measure import HostMeter, Result, compare
+from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, named, sweeps
+from gpujoin.launch import joins, partition
+from tests.kernels.emulator import EmulatedDevice
+
+SMALLER = 19
+
+
+def test_every_workload_on_every_engine(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
+    rates, results, skipped = measure(
+        emulated, HostMeter(), smaller=SMALLER, log_words=10, repeats=1, seconds=300,
+        others=(lambda workload: ArrayEngine(emulated.xp, workload, "cuDF"),),
+    )  # fmt: skip
+    assert not skipped
+    assert set(rates.lookups) == set(rates.atomics) == set(TABLE_MEGABYTES)
+    ran = {(r.workload, r.engine) for r in results}
+    for workload in (*named(), *sweeps()):
+        mine = {engine for name, engine in ran if name == workload.name}
+        assert {"auto", "cuDF"} <= mine
+        assert ("direct" in mine) == (workload.keys is Keys.DENSE)
+        assert ("partitioned" in mine) == (workload.log_rows_per_key == 0)
+        assert ("csr" in mine) == (workload.join is Join.INNER)
+    assert all(r.seconds is not None and r.seconds > 0 for r in results)
+    assert {r.algorithm for r in results if r.engine == "auto"} == {"direct", "unique", "csr"}
+    written = report.page(results, rates, {"GPU": "none"}, [w.name for w in named()])
+    assert "Geometric mean over 8 workloads" in written
+    assert written.count("\n| ") == 2 + 3 + 6 + 1 + len(results)
+    if report.plot(results, tmp_path / "plot.svg"):
+        assert (tmp_path / "plot.svg").stat().st_size > 1000
+
+
+def test_answers_of_many_duplicates_have_the_promised_size() -> None:
+    workload = next(w for w in named() if w.name.startswith("iv")).smaller(12)
+    given = inputs(np, workload)
+    assert len(np.unique(given.build_keys)) == workload.distinct == len(given.build_keys) // 16
+    length, _ = next(iter(ArrayEngine(np, workload).run(given)))
+    assert 0.7 < length / (16 << workload.log_probe) < 1.4
+
+
+@pytest.mark.parametrize("match", [0.1, 0.5, 1.0])
+def test_match_ratios(match: float) -> None:
+    workload = Workload("w", 12, 13, match=match)
+    given = inputs(np, workload)
+    assert len(np.unique(given.build_keys)) == 1 << 12
+    assert np.isin(given.probe_keys, given.build_keys).mean() == pytest.approx(match, abs=0.03)
+
+
+def test_zipf() -> None:
+    shares = []
+    for zipf in (0.0, 0.5, 1.0, 1.5):
+        ranks = data.random_ranks(np, 1 << 14, 1 << 10, zipf, 7)
+        assert 0 <= ranks.min() <= ranks.max() < 1 << 10
+        shares.append((ranks == 0).mean())
+    assert shares == sorted(shares)
+    assert shares[0] < 0.01
+    assert shares[-1] > 0.3
+
+
+@pytest.mark.parametrize("bits", [2, 7, 12])
+def test_shuffling_is_a_bijection(bits: int) -> None:
+    found = data.shuffled(np, data.numbers(np, 0, 1 << bits), bits)
+    assert sorted(found.tolist()) == list(range(1 << bits))
+    if bits > 2:
+        assert found.tolist() != list(range(1 << bits))
+
+
+def test_texts_have_sixteen_bytes_and_are_distinct() -> None:
+    keys = inputs(np, Workload("w", 8, 8, keys=Keys.TEXT)).build_keys
+    raw = keys.view(np.uint8)
+    assert raw.min() > 0
+    assert len({bytes(row) for row in raw.reshape(-1, 16)}) == 1 << 8
+
+
+def test_floors() -> None:
+    """Inputs read once, output written once: by hand."""
+    assert Workload("w", 3, 4, columns=2).floor_bytes(5) == 8 * 24 + 16 * 24 + 5 * 40
+    assert Workload("w", 3, 4, join=Join.SEMI).floor_bytes(5) == 8 * 8 + 16 * 16 + 5 * 16
+    assert Workload("w", 3, 4, keys=Keys.TEXT).floor_bytes(5) == 8 * 24 + 16 * 24 + 5 * 32
+
+
+class Wrong(ArrayEngine):
+    """Loses a row."""
+
+    def run(self, prepared: Inputs) -> Batches:
+        for length, columns in super().run(prepared):
+            yield length - 1, [column[1:] for column in columns]
+
+
+class Unsteady(ArrayEngine):
+    """Gives another answer at each run."""
+
+    def run(self, prepared: Inputs) -> Batches:
+        yield next(_count), []
+
+
+_count: Iterator[int] = iter(range(100))
+
+
+@pytest.mark.parametrize("engine", [Wrong, Unsteady], ids=lambda e: e.__name__)
+def test_wrong_answers_are_found(engine: type[ArrayEngine]) -> None:
+    workload = Workload("w", 5, 5)
+    others = [ArrayEngine(np, workload), engine(np, workload, "other")]
+    with pytest.raises(AssertionError, match="gives"):
+        list(compare(np, workload, others, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
+
+
+class Greedy(ArrayEngine):
+    """Runs out of memory."""
+
+    def run(self, prepared: Inputs) -> Batches:
+        raise MemoryError("too little")
+
+
+def test_an_engine_without_memory_is_reported_and_the_others_go_on() -> None:
+    workload = Workload("w", 5, 5)
+    taking_part = [Greedy(np, workload, "greedy"), ArrayEngine(np, workload)]
+    found = list(compare(np, workload, taking_part, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
+    assert [(r.engine, r.seconds is None, r.problem) for r in found] == [
+        ("greedy", True, "too little"), ("arrays", False, ""),
+    ]  # fmt: skip
+
+
+def test_speedups_and_memory() -> None:
+    own = Result("a", "auto", "direct", 1, 0.5, 100, 200, 0.1, 150)
+    results = [own, replace(own, engine="cuDF", seconds=2.0), replace(own, workload="b")]
+    assert report.speedups(results) == {"a": 4.0}
+    assert report.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert report.geometric_mean([]) is None
+    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e12)
+    written = report.page(results, rates, {}, ["a"])
+    assert "**4.00×** cuDF" in written
+    assert "1.25" in written
+    assert "(over)" in report.page([replace(own, peak_bytes=200)], rates, {}, ["a"])
+    assert "did not take part" in report.page([own], rates, {}, ["a"])
+
+
+def test_time_that_runs_out_is_told(emulated: EmulatedDevice) -> None:
+    _, results, skipped = measure(
+        emulated, HostMeter(), smaller=20, log_words=10, repeats=1, seconds=-1, others=()
+    )
+    assert results == []
+    assert len(skipped) == len([*named(), *sweeps()])
+
+
+def test_without_a_gpu_it_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpujoin.backends import cudf
+
+    if cudf.unavailable() is None:
+        pytest.skip("there is a GPU")
+    assert main([]) == 2
+    assert "nothing to measure here" in capsys.readouterr().err
+
+
+def test_kernels_take_part_where_they_can(emulated: EmulatedDevice) -> None:
+    plain = Workload("w", 5, 5)
+    changes: list[dict[str, Any]] = [{"keys": Keys.DENSE}, {"join": Join.SEMI}, {"log_rows_per_key": 2}]
+    names: list[list[str]] = []
+    for workload in (replace(plain, **change) for change in changes):
+        able: list[Any] = [k for k in joins.Kernel if OwnEngine(emulated, k, workload).can(workload)]
+        names.append([k.value for k in able])
+    assert names == [["direct", "unique", "partitioned", "csr"], ["unique", "partitioned"], ["csr"]]
