@@ -9,6 +9,7 @@ Usage: ``python scripts/gpu_check.py [pytest arguments ...]``, from an environme
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -101,6 +102,32 @@ def tests(limit: float, work: Path, arguments: list[str]) -> Phase:
     found = [test["outcome"] for test in details["tests"]] if details else []
     told = ", ".join(f"{found.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
     return judged("tests", status, lines, told if details else "no report was written", details)
+
+
+def kernels(limit: float, out: Path) -> Phase:
+    """Own kernels against cuDF, workload by workload; writes its own page, plot and JSON beside the report."""
+    command = [
+        sys.executable, "-m", "benchmarks.kernels", "--out", str(out / "kernels-gpu.json"), "--repeats", "2",
+        "--seconds", str(int(limit * 0.8)),
+    ]  # fmt: skip
+    status, lines = run(command, limit)
+    details = last_json(lines)
+    return judged("kernels", status, lines, speedups(details) if details else "did not finish", details)
+
+
+def speedups(details: dict[str, Any]) -> str:
+    """How many times as fast as cuDF the planner's choice is, over the workloads that both ran."""
+    seconds = {(r["workload"], r["engine"]): r["seconds"] for r in details["results"]}
+    found = [
+        seconds[workload, "cuDF"] / mine
+        for (workload, engine), mine in seconds.items()
+        if engine == "auto" and mine and seconds.get((workload, "cuDF"))
+    ]
+    skipped = f"; no time for {len(details['skipped'])}" if details["skipped"] else ""
+    if not found:
+        return "nothing to compare" + skipped
+    mean = math.exp(sum(map(math.log, found)) / len(found))
+    return f"{mean:.2f}x cuDF over {len(found)} workloads, worst {min(found):.2f}x{skipped}"
 
 
 def faults(limit: float) -> Phase:
@@ -233,7 +260,8 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as work:
         parts: tuple[tuple[Callable[[float], Phase], float], ...] = (
             (lambda limit: tests(limit, Path(work), arguments), 200),
-            (smoke, 110),
+            (lambda limit: kernels(limit, out), 120),
+            (smoke, 90),
             (faults, 70),
             (memcheck, 70),
             (kernels_memcheck, 80),

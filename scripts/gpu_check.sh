@@ -31,7 +31,7 @@ if [ -z "${PYTHON:-}" ]; then
     export CONSTRAINTS
     # The caller's own variable of this name is about another environment.
     unset PYTHON
-    VENV=.venv-gpu scripts/setup_env.sh test "$extra"
+    VENV=.venv-gpu scripts/setup_env.sh test bench "$extra"
     PYTHON=.venv-gpu/bin/python
 fi
 

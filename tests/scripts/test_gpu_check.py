@@ -150,6 +150,16 @@ def test_ratios_are_geometric_means() -> None:
     assert "9.00x CPU over 1" in told
 
 
+def test_speedups_of_the_kernels_are_geometric_means() -> None:
+    rows = [("a", "auto", 1.0), ("a", "cuDF", 2.0), ("b", "auto", 1.0), ("b", "cuDF", 8.0), ("c", "auto", None),
+            ("c", "cuDF", 1.0), ("a", "csr", 9.0)]  # fmt: skip
+    results = [{"workload": w, "engine": e, "seconds": s} for w, e, s in rows]
+    told = check.speedups({"results": results, "skipped": []})
+    assert told == "4.00x cuDF over 2 workloads, worst 2.00x"
+    told = check.speedups({"results": [], "skipped": ["a", "b"]})
+    assert told == "nothing to compare; no time for 2"
+
+
 def test_commands_are_judged() -> None:
     status, lines = check.run([sys.executable, "-c", "print('one'); print('[2]'); raise SystemExit(3)"], 60)
     assert (status, lines) == (3, ["one", "[2]"])
@@ -215,6 +225,6 @@ def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.Monke
     assert record["passed"] is False
     outcomes = {phase["name"]: phase["outcome"] for phase in record["phases"]}
     assert outcomes["tests"] == "passed"
-    assert outcomes["smoke benchmark"] == outcomes["memory faults"] == "failed"
+    assert outcomes["smoke benchmark"] == outcomes["memory faults"] == outcomes["kernels"] == "failed"
     report = (tmp_path / "gpu-check-report.md").read_text()
     assert "libcuda" in report or "No module named" in report
