@@ -163,3 +163,23 @@ def test_more_probe_rows_than_threads_are_put_back_in_order(
     row_of = np.full(2600, -1)
     row_of[build] = np.arange(2500)
     assert (device.download(found.row) == row_of[probe]).all()
+
+
+def test_every_row_of_many_is_entered_and_found(device: RecordingDevice, rng: np.random.Generator) -> None:
+    count = 2500
+    build, probe = rng.permutation(count).astype(np.int64), np.arange(count)
+    keys, built, probed = direct.Range(0, count), Side(build).on(device), Side(probe).on(device)
+    wanted = np.argsort(build)
+    for table in (direct.build_unique(device, built, keys), unique.build(device, built)):
+        assert table is not None
+        found = table.probe(device, probed)
+        assert (device.download(found.row) == wanted).all()
+        assert found.pairs == count
+    many = direct.build_many(device, built, keys)
+    ranges = many.probe(device, probed)
+    assert (device.download(ranges.count) == 1).all()
+    assert (device.download(many.places.rows)[device.download(ranges.start)] == wanted).all()
+    assert ranges.pairs == count
+    marks, number = direct.build_set(device, built, keys).test(device, probed)
+    assert device.download(marks).all()
+    assert number == count
