@@ -311,7 +311,9 @@ class Options:
             if not key.startswith(PREFIX):
                 continue
             if key not in by_key:
-                raise ConfigurationError(f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}")
+                raise ConfigurationError(
+                    f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}"
+                )
             given[by_key[key]] = value
         return cls(**given)
 

@@ -23,6 +23,9 @@ Row = Sequence[Any]
 OFFICIAL_SCALE = 1.0
 """The scale for which TPC publishes answers."""
 
+_TEXTS = ("_address", "_comment")
+_DECIDED_BY_TEXTS = (13,)
+
 PUBLISHED_TOLERANCE = 0.01
 """Published answers are rounded, some of them to cents."""
 
@@ -71,18 +74,24 @@ def queries(connection: duckdb.DuckDBPyConnection) -> dict[int, str]:
 
 
 def published(connection: duckdb.DuckDBPyConnection, number: int, scale: float) -> list[list[str]] | None:
-    """The published answer of a query as text, or ``None``: only scale 1 has official answers.
+    """The published answer of a query as text, or ``None`` where there is none for this data.
 
-    DuckDB has answers of smaller scales too, but for data of its own generator, whose texts differ there.
+    Only scale 1 has official answers. DuckDB holds them as its own generator makes the data, whose random texts are not
+    those of ``tpchgen-cli``: query 13, which searches them, has no answer here, and others have to be compared without
+    their texts (:func:`without_texts`).
     """
-    if scale != OFFICIAL_SCALE:
+    if scale != OFFICIAL_SCALE or number in _DECIDED_BY_TEXTS:
         return None
     found = connection.execute(
         "SELECT answer FROM tpch_answers() WHERE query_nr = ? AND scale_factor = ?", [number, scale]
     ).fetchone()
-    if found is None:
-        return None
-    return list(csv.reader(io.StringIO(found[0]), delimiter="|"))[1:]
+    return None if found is None else list(csv.reader(io.StringIO(found[0]), delimiter="|"))[1:]
+
+
+def without_texts(rows: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
+    """Rows without their columns of random text."""
+    kept = [i for i, name in enumerate(names) if not name.endswith(_TEXTS)]
+    return [[row[i] for i in kept] for row in rows]
 
 
 def difference(ours: Sequence[Row], other: Sequence[Row], tolerance: float) -> str | None:
