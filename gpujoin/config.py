@@ -216,6 +216,16 @@ class Options:
         "candidatePairs", 1 << 20, _whole(1, 1 << 30),
         "Most candidate pairs held at a time while a residual condition is evaluated.",
     )  # fmt: skip
+    range_index: bool = _setting(
+        "rangeIndex", True, _flag,
+        "Search a sorted build side where a condition compares the sides by `<`, `<=`, `>`, `>=`; `false` looks at all "
+        "pairs of rows with equal keys.",
+    )  # fmt: skip
+    max_product_rows: int | None = _setting(
+        "maxProductRows", None, _optional_whole(0, 1 << 62),
+        "A join that would look at more pairs of rows than this, having neither keys nor ranges, is refused before it "
+        "starts (`ProductSizeError`). Unset: none is.",
+    )  # fmt: skip
     memory_budget: int = _setting(
         "memoryBudget", 2 << 30, _positive_bytes,
         "A build side over this size is partitioned and spilled to disk, per task.",

@@ -45,6 +45,10 @@ class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
     """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
 
 
+class ProductSizeError(GpuJoinError, RuntimeError):
+    """A join without keys or ranges would look at more pairs of rows than ``spark.gpujoin.maxProductRows``."""
+
+
 class BackendUnavailableError(GpuJoinError, RuntimeError):
     """A backend was asked for that is not installed or has no device."""
 

@@ -13,8 +13,9 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, CONFIG, MODEL, PLAN, REGISTRY = (
+ERRORS, CONFIG, MODEL, PLAN, REGISTRY, ORDERED = (
     "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.plan", "gpujoin.backends.registry",
+    "gpujoin.backends.ordered",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
@@ -26,10 +27,11 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.plan": {PLAN, MODEL, CONFIG, ERRORS, ARROW, NUMPY},
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY},
     "gpujoin.backends.registry": {MODEL, ERRORS},
-    "gpujoin.backends.cpu": {"gpujoin.backends.cpu", REGISTRY, MODEL, ERRORS, "polars", ARROW, NUMPY},
+    "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
+    "gpujoin.backends.cpu": {"gpujoin.backends.cpu", ORDERED, REGISTRY, MODEL, ERRORS, "polars", ARROW, NUMPY},
     "gpujoin.backends.cudf": {
-        "gpujoin.backends.cudf", "gpujoin.launch", REGISTRY, MODEL, ERRORS, "pylibcudf", "rmm", "cupy", "cuda", ARROW,
-        NUMPY,
+        "gpujoin.backends.cudf", ORDERED, "gpujoin.launch", REGISTRY, MODEL, ERRORS, "pylibcudf", "rmm", "cupy", "cuda",
+        ARROW, NUMPY,
     },
     "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from typing import Any
 
 from gpujoin.errors import BackendUnavailableError
-from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper
 from gpujoin.model.pipeline import AnyPipelineBackend
 from gpujoin.model.reasons import Reason
 
@@ -74,3 +75,15 @@ def create_pipeline(name: BackendName, request: BackendRequest) -> AnyPipelineBa
     if make is None:
         raise BackendUnavailableError(f"the {name.value} backend runs joins only, no pipelines; use cpu")
     return make(request)
+
+
+def host_evaluator() -> ColumnEvaluator:
+    """What computes single expressions on the host, exactly as Spark would; it always can be made."""
+    evaluator: ColumnEvaluator = importlib.import_module(_MODULES[BackendName.CPU]).column_evaluator()
+    return evaluator
+
+
+def host_grouper(codes: Any) -> Grouper:
+    """Number the rows of an Arrow table of key codes by key, on the host."""
+    grouper: Grouper = importlib.import_module(_MODULES[BackendName.CPU]).grouper(codes)
+    return grouper

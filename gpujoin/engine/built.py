@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.layout import JoinLayout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.payload import Payload, one_batch
+from gpujoin.engine.ranges import RangeCodec, RangeEvaluationError, spread
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.backend import AnyBackend, BackendName, Build
+from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
 from gpujoin.plan.algorithm import chooser
+from gpujoin.plan.ranges import LEAST_SPREAD
 
 _OVERSHOOT = 4
 """A batch may pass its target size this many times over before it is split for long values."""
@@ -61,28 +64,66 @@ class BuiltSide:
         options: Options,
         metrics: JoinMetrics,
     ) -> None:
-        self.layout = layout
         self.backend = backend
         self.rows = rows
         self.options = options
-        self.evaluator = _evaluator(layout, backend)
         self.build: Build[Any, Any] | None = None
+        self.ranges: BuiltRanges | None = None
         self._twin: BuiltSide | None = None
+        self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
         with metrics.timing("build"):
-            if layout.spec.keys:
-                codes = layout.codec.codes(rows, layout.build.side)
-                self.build = backend.build(
-                    backend.from_arrow(codes), chooser(options.gpu_algorithm), _wanted(layout)
-                )
-                algorithm = self.build.algorithm
+            self.layout = layout = self._search(layout)
+            searched = self._searched()
+            if searched is not None:
+                algorithm = searched.algorithm
                 metrics.algorithms[algorithm] = metrics.algorithms.get(algorithm, 0) + 1
+            self.evaluator = _evaluator(layout, backend)
             self.payload = Payload.of(rows, layout.build.output, backend)
             self.condition_payload = Payload.of(rows, layout.build.condition, self.evaluator)
             if layout.build.output:
                 _ = self.payload.frame
             if layout.build.condition:
                 _ = self.condition_payload.frame
+
+    def _search(self, layout: JoinLayout) -> JoinLayout:
+        """Make the rows searchable; the layout, with ranges or without, that this serves."""
+        if layout.axes:
+            self.ranges = self._by_order(layout, 0.0)
+            assert self.ranges is not None, "its operands were computed before"
+            return layout
+        ranged = layout.ranged if self.options.range_index else None
+        if layout.spec.keys:
+            codes = layout.codec.codes(self.rows, layout.build.side)
+            self.build = self.backend.build(
+                self.backend.from_arrow(codes), chooser(self.options.gpu_algorithm), _wanted(layout)
+            )
+        if ranged is not None and (self.build is None or not self.build.unique):
+            self.ranges = self._by_order(ranged, LEAST_SPREAD)
+            if self.ranges is not None:
+                self.build = None
+                return ranged
+        return dataclasses.replace(layout, ranged=None)
+
+    def _by_order(self, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
+        """Search by order, unless an operand has no value for some row, or few rows have equal keys."""
+        try:
+            codec, points = RangeCodec.fit(layout.axes, layout.build.side, layout.codec, self.rows)
+        except RangeEvaluationError:
+            return None
+        if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
+            return None
+        build = self.backend.build_ranges(self.backend.from_arrow(points), grouped=codec.grouped)
+        return BuiltRanges(codec, build)
+
+    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | None:
+        return self.build if self.ranges is None else self.ranges.build
+
+    @property
+    def search_bytes(self) -> int:
+        """Memory of the search structure."""
+        searched = self._searched()
+        return 0 if searched is None else searched.nbytes
 
     @cached_property
     def null_keys(self) -> npt.NDArray[np.int64]:
@@ -97,6 +138,35 @@ class BuiltSide:
                 cpu = create(BackendName.CPU, BackendRequest())
                 self._twin = BuiltSide(self.layout, cpu, self.rows, self.options, metrics)
             return self._twin
+
+    def without_ranges(self, metrics: JoinMetrics) -> BuiltSide:
+        """The same side with all of the condition tested pair by pair, made once."""
+        with self._twin_lock:
+            if self._plain is None:
+                spec, sides = (
+                    self.layout.spec,
+                    {s.side: s.schema for s in (self.layout.build, self.layout.probe)},
+                )
+                layout = JoinLayout.of(spec, sides[Side.LEFT], sides[Side.RIGHT], self.layout.build.side)
+                layout = dataclasses.replace(layout, ranged=None)
+                self._plain = BuiltSide(layout, self.backend, self.rows, self.options, metrics)
+            return self._plain
+
+
+@dataclass(frozen=True)
+class BuiltRanges:
+    """A build side searched by order.
+
+    Attributes
+    ----------
+    codec : RangeCodec
+        Turns probe rows into what they ask for.
+    build : RangeBuild
+        The backend's part.
+    """
+
+    codec: RangeCodec
+    build: RangeBuild[Any, Any]
 
 
 def _wanted(layout: JoinLayout) -> Wanted:
@@ -121,6 +191,7 @@ class _Shared:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     twin: Run | None = None
+    plain: Run | None = None
 
 
 class Run:
@@ -163,11 +234,20 @@ class Run:
                 self._shared.twin = Run(self.built.on_cpu(self.metrics), self.metrics)
         return self._shared.twin.view(self.metrics)
 
+    def without_ranges(self) -> Run:
+        """The run over the built side without ranges; its marks count as this run's."""
+        with self._shared.lock:
+            if self._shared.plain is None:
+                self._shared.plain = Run.surely(self.built.without_ranges(self.metrics), self.metrics)
+        return self._shared.plain.view(self.metrics)
+
     def host_marks(self) -> npt.NDArray[np.bool_]:
         """Which build rows have a match."""
         marks = self.built.backend.mask_to_host(self.marks)
-        twin = self._shared.twin
-        return marks | twin.host_marks() if twin is not None else marks
+        for other in (self._shared.twin, self._shared.plain):
+            if other is not None:
+                marks = marks | other.host_marks()
+        return marks
 
     def rest_of_build(self) -> Iterator[pa.RecordBatch]:
         """What the join returns of build rows, once all probe rows have been seen."""

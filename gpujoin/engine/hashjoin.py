@@ -15,7 +15,7 @@ from gpujoin.engine.layout import JoinLayout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.partitioned import PartitionedRun
 from gpujoin.engine.streaming import checked, probe_all
-from gpujoin.errors import ConditionError, JoinSpecError
+from gpujoin.errors import ConditionError, JoinSpecError, ProductSizeError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
@@ -92,8 +92,7 @@ class HashJoin:
         """Memory the built side holds: rows and search structure; zero where it was spilled."""
         if not isinstance(self._built, BuiltSide):
             return 0
-        build = self._built.build
-        return int(self._built.rows.nbytes) + (build.nbytes if build is not None else 0)
+        return int(self._built.rows.nbytes) + self._built.search_bytes
 
     @property
     def spilled(self) -> bool:
@@ -181,6 +180,11 @@ class JoinRun:
     def __init__(self, built: BuiltSide | Spilled, metrics: JoinMetrics) -> None:
         self.metrics = metrics
         self._layout = built.layout
+        self._options = built.options
+        self._build_rows = (
+            built.rows.num_rows if isinstance(built, BuiltSide) else sum(part.rows for part in built.parts)
+        )
+        self._probe_rows = 0
         self._run = (
             PartitionedRun(built, metrics) if isinstance(built, Spilled) else Run.surely(built, metrics)
         )
@@ -220,6 +224,8 @@ class JoinRun:
         for batch in checked(batches, self._layout.probe):
             self.metrics.probe_rows += batch.num_rows
             self.metrics.probe_bytes += batch.nbytes
+            self._probe_rows += batch.num_rows
+            check_product(self._layout, self._options, self._build_rows, self._probe_rows)
             yield batch
 
     def _out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -227,3 +233,21 @@ class JoinRun:
         self.metrics.output_rows += batch.num_rows
         self.metrics.output_bytes += batch.nbytes
         return batch
+
+
+def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_rows: int) -> None:
+    """Refuse a product that is too large.
+
+    Raises
+    ------
+    ProductSizeError
+        If the join has neither keys nor ranges, and more pairs than ``options.max_product_rows``.
+    """
+    most, pairs = options.max_product_rows, build_rows * probe_rows
+    ranged = options.range_index and (layout.axes or layout.ranged is not None)
+    if most is None or pairs <= most or layout.spec.keys or ranged:
+        return
+    raise ProductSizeError(
+        f"{build_rows} × {probe_rows} rows without keys or ranges are {pairs} pairs, more than"
+        f" spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by order, or raise the setting"
+    )

@@ -12,8 +12,9 @@ from gpujoin.engine.derive import Derivation, derive
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import ConditionError, JoinSpecError
 from gpujoin.model.expressions import ColumnRef, Expression
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
+from gpujoin.plan.ranges import Axis, split_ranges
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class JoinLayout:
         The residual condition, its column references counting within ``condition`` of each side.
     output_schema : Schema
         Schema of the result.
+    axes : tuple of Axis
+        Ranges by whose order the build side is searched; ``condition`` is then without them.
+    ranged : JoinLayout or None
+        The same join with ranges, where its condition has any.
     """
 
     spec: JoinSpec
@@ -68,6 +73,8 @@ class JoinLayout:
     codec: KeyCodec
     condition: Expression | None
     output_schema: pa.Schema
+    axes: tuple[Axis, ...] = ()
+    ranged: JoinLayout | None = None
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:
@@ -84,9 +91,22 @@ class JoinLayout:
                     raise JoinSpecError(
                         f"{side.value} output column {position} of {len(schema)} does not exist"
                     )
+        plain = cls._of(spec, spec.condition, left, right, build_side)
+        split = None
+        if spec.join_type is not JoinType.NULL_AWARE_ANTI:
+            split = split_ranges(spec.condition, build_side)
+        if split is None:
+            return plain
+        ranged = cls._of(spec, split.residual, left, right, build_side)
+        return dataclasses.replace(plain, ranged=dataclasses.replace(ranged, axes=split.axes))
+
+    @classmethod
+    def _of(
+        cls, spec: JoinSpec, tested: Expression | None, left: pa.Schema, right: pa.Schema, build_side: Side
+    ) -> JoinLayout:
         output = spec.output_schema(left, right)
         first_right = len(spec.left_output)
-        read = _columns_read(spec.condition, {Side.LEFT: left, Side.RIGHT: right})
+        read = _columns_read(tested, {Side.LEFT: left, Side.RIGHT: right})
         sides = {
             Side.LEFT: SideLayout(
                 Side.LEFT, left, spec.left_output, read[Side.LEFT], pa.schema(list(output)[:first_right])
@@ -96,7 +116,7 @@ class JoinLayout:
                 pa.schema(list(output)[first_right : first_right + len(spec.right_output)]),
             ),
         }  # fmt: skip
-        condition = None if spec.condition is None else _renumber(spec.condition, read)
+        condition = None if tested is None else _renumber(tested, read)
         return cls(
             spec, sides[build_side], sides[build_side.other], derive(spec.join_type, build_side),
             KeyCodec.of(spec, left, right), condition, output,

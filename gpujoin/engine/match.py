@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from gpujoin.engine.built import BuiltSide, Emitter, Run, to_backend
 from gpujoin.engine.derive import Rest
+from gpujoin.engine.firstmatch import until_matched
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.payload import Payload
+from gpujoin.engine.ranges import RangeEvaluationError
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import PairSlice, Probe
 from gpujoin.model.jointype import JoinType, Side
@@ -40,7 +42,11 @@ def join_morsel(
 
     def part_of(target: Run, start: int, length: int) -> Morsel:
         part = None if deferred is None else deferred[start : start + length]
-        return Morsel(target, rows.slice(start, length), part)
+        some = rows.slice(start, length)
+        try:
+            return Morsel(target, some, part)
+        except RangeEvaluationError:
+            return Morsel(target.without_ranges(), some, part)
 
     pieces = in_pieces(
         0,
@@ -105,13 +111,21 @@ class Morsel:
         self._host_mask: npt.NDArray[np.bool_] | None = None
         self._rest_done = False
         self._maps: tuple[RowMap, RowMap] | None = None
-        self._marks: Any = None
+        self.marks: Any = None
         with run.metrics.timing("probe"):
-            self.probe: Probe[Any] | None = None
-            if self.built.build is not None:
-                codes = self.layout.codec.codes(rows, self.layout.probe.side)
-                self.probe = self.built.build.probe(self.backend.from_arrow(codes))
+            self.probe = self._probed()
             self._prepare()
+
+    def _probed(self) -> Probe[Any] | None:
+        """The candidates of the rows; ``None``: every build row is one of every row."""
+        ranges = self.built.ranges
+        if self.built.build is None and ranges is None:
+            return None
+        if ranges is not None:
+            return ranges.build.probe(self.backend.from_arrow(ranges.codec.bounds(self.rows)))
+        codes = self.layout.codec.codes(self.rows, self.layout.probe.side)
+        assert self.built.build is not None
+        return self.built.build.probe(self.backend.from_arrow(codes))
 
     def output(self) -> Iterator[pa.RecordBatch]:
         """Pairs, then the rest or its deferral."""
@@ -144,7 +158,7 @@ class Morsel:
         derivation = self.layout.derivation
         if self.layout.condition is not None:
             if derivation.probe_rest is not Rest.NOTHING:
-                self._marks = self.backend.marks(self.rows.num_rows)
+                self.marks = self.backend.marks(self.rows.num_rows)
             return
         if derivation.build_rest is not Rest.NOTHING:
             self._mark_build()
@@ -213,19 +227,25 @@ class Morsel:
         for part in self._candidates():
             for kept in self._satisfying(part):
                 if derivation.probe_rest is not Rest.NOTHING:
-                    self.backend.mark(self._marks, kept.probe)
+                    self.backend.mark(self.marks, kept.probe)
                 if derivation.build_rest is not Rest.NOTHING:
                     self.backend.mark(self.run.marks, kept.build)
                 if derivation.pairs:
                     yield from self.emitter.pairs(kept.probe, kept.build)
-        if self._marks is not None:
-            self._host_mask = self.backend.mask_to_host(self._marks)
+        if self.marks is not None:
+            self._host_mask = self.backend.mask_to_host(self.marks)
 
     def _candidates(self) -> Iterator[PairSlice]:
         most = self.built.options.candidate_pairs
-        yield from self._slices(most)
+        rounds = until_matched(self, most)
+        yield from self._slices(most) if rounds is None else rounds
         if self.layout.spec.join_type is JoinType.NULL_AWARE_ANTI:
             yield from self._null_candidates(most)
+
+    def counts_map(self) -> Indices:
+        """How many candidates each row has, as the backend's integers."""
+        counts = getattr(self.probe, "counts")  # noqa: B009 - of a Resumable
+        return Indices(counts, self.rows.num_rows)
 
     def _null_candidates(self, most: int) -> Iterator[PairSlice]:
         """Pairs whose keys might be equal because one of them is null: with ``NOT IN`` they count as candidates."""

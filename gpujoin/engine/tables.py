@@ -14,7 +14,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.config import BackendChoice, Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.hashjoin import HashJoin, check_product
 from gpujoin.engine.keys import in_common_type
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import (
@@ -30,6 +30,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.maps import GatherMaps, Indices, OutOfBounds
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.key_types import key_type
+from gpujoin.plan.ranges import better_build_side
 from gpujoin.plan.resolve import resolve
 
 
@@ -91,6 +92,8 @@ def join_tables(
         The condition names unknown columns or is not boolean.
     BackendUnavailableError
         The backend is not installed or has no device.
+    ProductSizeError
+        Without keys and ranges there are more pairs than ``options.max_product_rows``.
     """
     options = _options(options)
     join_type, chosen = JoinType.parse(how), _backend(backend, options)
@@ -102,7 +105,7 @@ def join_tables(
     request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
     _check_suffixes(suffixes)
     plan = _plan(tables, request, suffixes)
-    build_side = _build_side(tables, request.join_type)
+    build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
     with HashJoin(
         plan.spec,
         tables[Side.LEFT].schema,
@@ -112,6 +115,8 @@ def join_tables(
         backend=chosen,
         metrics=metrics,
     ) as join:
+        rows = (tables[side].num_rows for side in (build_side, build_side.other))
+        check_product(join.layout, options, *rows)
         join.build(_batches(tables[build_side]))
         batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
     return plan.finish(pa.Table.from_batches(batches, join.output_schema))
@@ -425,10 +430,15 @@ def _position(schema: pa.Schema, name: str, side: Side) -> int:
     return int(position)
 
 
-def _build_side(tables: dict[Side, pa.Table], join_type: JoinType) -> Side:
-    """The smaller side; the right one where only that works, or in doubt."""
+def _build_side(
+    tables: dict[Side, pa.Table], join_type: JoinType, condition: Expression | None = None
+) -> Side:
+    """The side that one range serves; else the smaller one; the right one where only that works, or in doubt."""
     if join_type is JoinType.NULL_AWARE_ANTI:
         return Side.RIGHT
+    better = better_build_side(condition, (Side.RIGHT, Side.LEFT))
+    if better is not None:
+        return better
     return Side.LEFT if tables[Side.LEFT].num_rows < tables[Side.RIGHT].num_rows else Side.RIGHT
 
 

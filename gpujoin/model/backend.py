@@ -16,10 +16,10 @@ Contracts that hold for every method:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,9 @@ class PairSlice:
     ----------
     probe, build : RowMap
         Row of the probe frame and row of the build frame, for each pair; equal lengths, never out of bounds. Over all
-        slices of a probe the pairs ascend by probe row, then by build row, so that another backend can go on where one
-        ran out of memory. The matches of one probe row may be cut between slices.
+        slices of a probe the pairs ascend by probe row, then by build row (in a :class:`RangeBuild` by point, then
+        build row), so that another backend can go on where one ran out of memory. The matches of one probe row may be
+        cut between slices.
     """
 
     probe: RowMap
@@ -120,6 +121,73 @@ class Build(Protocol[KeyFrame, Vector]):
         ...
 
 
+@runtime_checkable
+class Resumable(Protocol):
+    """A probe whose rows need not be finished one after the other: for joins that stop at the first true pair."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether :meth:`beginning` is possible."""
+        ...
+
+    @property
+    def counts(self) -> Any:
+        """Number of pairs of each probe row, as the backend's integer vector."""
+        ...
+
+    def beginning(self, rows: npt.NDArray[np.int64], skip: int, most: int) -> PairSlice:
+        """Up to ``most`` pairs of each of some probe rows, after the first ``skip`` of each."""
+        ...
+
+
+class RangeProbe(Probe[Vector], Resumable, Protocol[Vector]):
+    """The matches of some rows against a :class:`RangeBuild`."""
+
+    def edge(self, *, last: bool) -> Indices:
+        """For each probe row the match with the least or greatest point, or −1 (``NULLIFY``).
+
+        Of several such the first or last row. Only for builds of one point a row.
+        """
+        ...
+
+
+class RangeBuild(Protocol[KeyFrame, Vector]):
+    """A build side searched by order: each row has one or two *points*, integers, and may belong to a group.
+
+    A probe row brings a range for each point and matches the rows of its group whose points lie in the ranges. Its
+    pairs ascend by point, then row, in an order that is the same on all backends, as is what they decide from counts.
+    """
+
+    @property
+    def algorithm(self) -> str:
+        """What was chosen, for metrics and explanations, such as ``range``."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        ...
+
+    def probe(self, bounds: KeyFrame) -> RangeProbe[Vector]:
+        """Find the matches of each row.
+
+        Parameters
+        ----------
+        bounds : Frame
+            int64 columns: the group, if the build has any, and for each point the lowest and the highest that match,
+            both included. A null in any means that the row matches nothing.
+        """
+        ...
+
+
+class Grouper(Protocol):
+    """Numbers rows by key, on the host: rows with equal keys have equal numbers."""
+
+    def groups(self, codes: pa.Table) -> npt.NDArray[np.int64]:
+        """Number of each row of a table of key codes; negative where no row of the first table has its key."""
+        ...
+
+
 class Backend(Protocol[Frame, Vector]):
     """One way to execute joins."""
 
@@ -186,6 +254,19 @@ class Backend(Protocol[Frame, Vector]):
         """
         ...
 
+    def build_ranges(self, points: Frame, *, grouped: bool) -> RangeBuild[Frame, Vector]:
+        """Make rows searchable by order.
+
+        Parameters
+        ----------
+        points : Frame
+            int64 columns: the group if ``grouped``, not negative, and one or two points. A null in any means that
+            the row matches nothing.
+        grouped : bool
+            Whether there is a column of groups.
+        """
+        ...
+
     def gather(self, frame: Frame, rows: RowMap) -> Frame:
         """Rows of a frame by a map; a null row where the map says so."""
         ...
@@ -243,6 +324,9 @@ class Backend(Protocol[Frame, Vector]):
         """NumPy booleans as a mask."""
         ...
 
+
+ColumnEvaluator: TypeAlias = Callable[[Expression, pa.RecordBatch, pa.RecordBatch, int], pa.Array]
+"""Computes a resolved expression over so many pairs of left and right rows, on the host."""
 
 AnyBackend: TypeAlias = Backend[Any, Any]
 """A backend whose frame and vector types do not matter to the caller."""

@@ -12,7 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.backend import AnyBackend, BackendName, Build, PairSlice, Probe
+from gpujoin.model.backend import (
+    AnyBackend,
+    BackendName,
+    Build,
+    PairSlice,
+    Probe,
+    RangeBuild,
+    RangeProbe,
+    Resumable,
+)
 from gpujoin.model.expressions import Expression
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -161,6 +170,11 @@ class FaultyBackend:
         self.check("build", self.inner.frame_rows(keys), lambda: self.inner.frame_bytes(keys))
         return _FaultyBuild(self.inner.build(keys, choose, wanted), self)
 
+    def build_ranges(self, points: Any, *, grouped: bool) -> RangeBuild[Any, Any]:
+        """As the inner backend, or a fault; counted as ``build``."""
+        self.check("build", self.inner.frame_rows(points), lambda: self.inner.frame_bytes(points))
+        return _FaultyRangeBuild(self.inner.build_ranges(points, grouped=grouped), self)
+
     def gather(self, frame: Any, rows: RowMap) -> Any:
         """As the inner backend, or a fault."""
         self.check("gather", rows.length, lambda: self._gathered(frame, rows))
@@ -283,3 +297,41 @@ class _FaultyProbe:
     def mark_build(self, marks: Any) -> None:
         self._owner.check("mark_build")
         self._inner.mark_build(marks)
+
+    @property
+    def resumable(self) -> bool:
+        return isinstance(self._inner, Resumable) and self._inner.resumable
+
+    @property
+    def counts(self) -> Any:
+        return self._inner.counts  # type: ignore[attr-defined]
+
+    def beginning(self, rows: npt.NDArray[np.int64], skip: int, most: int) -> PairSlice:
+        self._owner.check("slices", len(rows))
+        part: PairSlice = self._inner.beginning(rows, skip, most)  # type: ignore[attr-defined]
+        return part
+
+    def edge(self, *, last: bool) -> Indices:
+        self._owner.check("lookup", self._inner.rows)
+        found: Indices = self._inner.edge(last=last)  # type: ignore[attr-defined]
+        return found
+
+
+class _FaultyRangeBuild:
+    """The inner backend's build by order, whose probes can fail."""
+
+    def __init__(self, inner: RangeBuild[Any, Any], owner: FaultyBackend) -> None:
+        self._inner = inner
+        self._owner = owner
+
+    @property
+    def algorithm(self) -> str:
+        return self._inner.algorithm
+
+    @property
+    def nbytes(self) -> int:
+        return self._inner.nbytes
+
+    def probe(self, bounds: Any) -> RangeProbe[Any]:
+        self._owner.check("probe", self._owner.inner.frame_rows(bounds))
+        return _FaultyProbe(self._inner.probe(bounds), self._owner)

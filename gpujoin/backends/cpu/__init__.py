@@ -7,12 +7,16 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from gpujoin.backends.cpu.backend import CpuBackend
     from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
+    from gpujoin.backends.cpu.ranges import CpuGrouper
     from gpujoin.backends.registry import BackendRequest
+    from gpujoin.model.backend import ColumnEvaluator
     from gpujoin.model.reasons import Reason
 
-__all__ = ["create", "create_pipeline", "unavailable"]
+__all__ = ["column_evaluator", "create", "create_pipeline", "grouper", "unavailable"]
 
 
 def unavailable() -> Reason | None:
@@ -38,3 +42,17 @@ def create_pipeline(request: BackendRequest) -> CpuPipeline:
     from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
 
     return CpuPipeline()
+
+
+def column_evaluator() -> ColumnEvaluator:
+    """What computes single expressions."""
+    from gpujoin.backends.cpu.evaluate import evaluate_column
+
+    return evaluate_column
+
+
+def grouper(codes: pa.Table) -> CpuGrouper:
+    """Number the rows of a table of key codes by key."""
+    from gpujoin.backends.cpu.ranges import CpuGrouper
+
+    return CpuGrouper(codes)

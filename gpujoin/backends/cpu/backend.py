@@ -11,6 +11,7 @@ from gpujoin.backends.cpu import gather as gathering
 from gpujoin.backends.cpu.build import CpuBuild, make_build
 from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.memory import memory_errors
+from gpujoin.backends.cpu.ranges import CpuRangeBuild
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
@@ -87,6 +88,10 @@ class CpuBackend:
         """Make a key frame searchable; what a device would choose does not matter here."""
         del choose, wanted
         return make_build(keys)
+
+    def build_ranges(self, points: Frame, *, grouped: bool) -> CpuRangeBuild:
+        """Make rows searchable by order."""
+        return CpuRangeBuild(points, grouped=grouped)
 
     @memory_errors
     def gather(self, frame: Frame, rows: RowMap) -> Frame:

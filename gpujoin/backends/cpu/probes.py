@@ -144,6 +144,30 @@ class GroupProbe:
         counts[-1] -= int(ends[last]) - stop
         return expand(first, begin, counts, stop - start, self._order, self.rows)
 
+    @property
+    def resumable(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Number of pairs of each row."""
+        return counts_of(self._ranges)
+
+    @memory_errors
+    def beginning(self, rows: npt.NDArray[np.int64], skip: int, most: int) -> PairSlice:
+        """See :class:`gpujoin.model.backend.Resumable`."""
+        ranges = np.take(self._ranges, rows)
+        counts = np.clip(counts_of(ranges) - skip, 0, most)
+        length = int(counts.sum())
+        if not length:
+            none = Indices(np.zeros(0, np.int64), 0)
+            return PairSlice(none, none)
+        part = expand(0, starts_of(ranges) + skip, counts, length, self._order, self.rows)
+        local = part.probe
+        taken = rows[local.start : local.start + length] if isinstance(local, Span) else rows[local.values]  # type: ignore[union-attr]
+        return PairSlice(Indices(taken, length), part.build)
+
     @memory_errors
     def mark_build(self, marks: Mask) -> None:
         """Set ``marks`` wherever a build row has a match: once per group, however many probe rows meet it."""

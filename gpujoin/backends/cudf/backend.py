@@ -14,13 +14,16 @@ import pyarrow as pa
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.device import Device
-from gpujoin.backends.cudf.frames import CudfFrame, device_ops, download, upload
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.offers import can_evaluate
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild, order_ops
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate
+from gpujoin.backends.ordered.index import Points, RangeProbe
+from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.keyfacts import Choose, Wanted
@@ -73,6 +76,23 @@ class CudfBuild:
         """See :class:`gpujoin.model.backend.Build`."""
         with self._device.entered():
             return IndexProbe(self._index, FrameKeys(self._index.ops, keys))
+
+
+class CudfRangeBuild(DeviceRangeBuild):
+    """A build side on the device, searched by order; see :class:`gpujoin.model.backend.RangeBuild`."""
+
+    def __init__(self, device: Device, ops: OrderOps, points: CudfFrame, *, grouped: bool) -> None:
+        super().__init__(ops, _points(points), grouped=grouped)
+        self._device = device
+
+    def probe(self, bounds: CudfFrame) -> RangeProbe:
+        """See :class:`gpujoin.model.backend.RangeBuild`."""
+        with self._device.entered():
+            return self.probe_columns(_points(bounds))
+
+
+def _points(frame: CudfFrame) -> list[Points]:
+    return [Points(as_array(column), validity(column)) for column in frame.table.columns()]
 
 
 class CudfBackend:
@@ -139,6 +159,11 @@ class CudfBackend:
         return CudfBuild(
             self.device, Index(self._ops, codes, self.device.entered, choose=choose, wanted=wanted)
         )
+
+    @_on_device
+    def build_ranges(self, points: CudfFrame, *, grouped: bool) -> CudfRangeBuild:
+        """Make rows searchable by order."""
+        return CudfRangeBuild(self.device, order_ops(self._ops, self.device.entered), points, grouped=grouped)
 
     @_on_device
     def gather(self, frame: CudfFrame, rows: RowMap) -> CudfFrame:

@@ -19,8 +19,10 @@ from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.offers import can_evaluate
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild, order_ops
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.values import Value, in_words
+from gpujoin.backends.ordered.index import Points, RangeProbe
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.normalise import KeyColumn, Kind
@@ -281,6 +283,20 @@ class HostBuild:
         return IndexProbe(self.index, HostKeys(keys, self.bits, ops=self.ops))
 
 
+class HostRangeBuild(DeviceRangeBuild):
+    def probe(self, bounds: pa.Table) -> RangeProbe:
+        return self.probe_columns(_points(bounds))
+
+
+def _points(table: pa.Table) -> list[Points]:
+    found = []
+    for column in table.columns:
+        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        valid = _bools(array.is_valid()) if array.null_count else None
+        found.append(Points(array.fill_null(-7).to_numpy(), valid))
+    return found
+
+
 @dataclass
 class HostBackend:
     """A whole backend: indices, maps and conditions by the device backend's code, storage types and all."""
@@ -322,6 +338,9 @@ class HostBackend:
     def build(self, keys: pa.Table, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> HostBuild:
         codes = HostKeys(keys, self.bits, ops=self.ops)
         return HostBuild(Index(self.ops, codes, entered, choose=choose, wanted=wanted), self.bits, self.ops)
+
+    def build_ranges(self, points: pa.Table, *, grouped: bool) -> HostRangeBuild:
+        return HostRangeBuild(order_ops(self.ops, entered), _points(points), grouped=grouped)
 
     def gather(self, frame: pa.Table, rows: RowMap) -> pa.Table:
         indices = on_host(rowmaps.gather_indices(self.ops, rows))

@@ -1,0 +1,1 @@
+"""Searching by order instead of by equality: over an array module, for every backend."""

@@ -1,0 +1,401 @@
+"""Build rows sorted by group and point, and the stretches of that order in which a probe row's matches lie.
+
+A *point* is an integer that orders as a build-side value does, a probe row brings a lowest and a highest point, and the
+rows whose points lie between form one stretch, found by two binary searches. With equality keys the rows are sorted by
+group first. Where a second point is bounded too, there are three ways:
+
+- both points ascend together, as the ends of intervals that do not contain each other do: then both bounds give
+  stretches of one order, and their common part is the answer;
+- the stretch of the first point is short: its rows are looked at one by one;
+- else a wavelet matrix of the second points counts and finds those in the stretch (`gpujoin.backends.ordered.wavelet`).
+
+Which of the last two is taken depends on counts alone, so every backend takes the same and gives pairs in one order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from gpujoin.backends.ordered.ops import Array, OrderOps
+from gpujoin.backends.ordered.wavelet import WaveletMatrix
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import PairSlice
+from gpujoin.model.maps import Indices, OutOfBounds
+
+LOOKS_PER_STEP = 2
+"""Candidates that can be looked at one after the other in the time of one step of one search in a wavelet matrix:
+`benchmarks/engine/README.md`, "two ranges"."""
+_MOST_CODES = 1 << 62
+_CANDIDATES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Points:
+    """One integer a row.
+
+    Attributes
+    ----------
+    values : int64 array
+        Meaningless where not valid.
+    valid : bool array or None
+        False where a row matches nothing; ``None``: nowhere.
+    """
+
+    values: Array
+    valid: Array | None
+
+
+Range: TypeAlias = tuple[Points, Points]
+"""Lowest and highest point of each row's matches, both included; none if the lowest is the higher one."""
+
+
+class _Axis:
+    """Points as ranks among the distinct ones of the build side."""
+
+    def __init__(self, ops: OrderOps, values: Array) -> None:
+        self._ops = ops
+        xp = ops.xp
+        order = ops.argsort(values)
+        ordered = values[order]
+        leads = xp.ones(ordered.shape[0], dtype=bool)
+        leads[1:] = ordered[1:] != ordered[:-1]
+        self.distinct = ordered[leads]
+        self.ranks = xp.empty(values.shape[0], dtype=xp.int64)
+        self.ranks[order] = xp.cumsum(leads, dtype=xp.int64) - 1
+
+    @property
+    def size(self) -> int:
+        return int(self.distinct.shape[0])
+
+    def below(self, bounds: Array, including: bool) -> Array:
+        """How many distinct points are less than each bound, or not greater."""
+        return self._ops.search(self.distinct, bounds, including)
+
+
+class RangeIndex:
+    """A build side that is searched by order.
+
+    Parameters
+    ----------
+    ops : OrderOps
+        The array module.
+    points : sequence of Points
+        One or two.
+    groups : Points or None
+        Rows with equal keys have equal numbers, from 0; negative: a row matches nothing. ``None``: all are equal.
+    rows : int
+        Row count.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If there are too many groups and points to be numbered in 62 bits.
+    """
+
+    def __init__(self, ops: OrderOps, points: Sequence[Points], groups: Points | None, rows: int) -> None:
+        self.ops, self.rows = ops, rows
+        xp = ops.xp
+        valid = _valid_in(points, groups)
+        kept = None if valid is None else xp.flatnonzero(valid)
+        values = [p.values if kept is None else p.values[kept] for p in points]
+        own = None if groups is None else groups.values if kept is None else groups.values[kept]
+        self.axis: _Axis | None = None
+        self.second: _Axis | None = None
+        if len(points) == 2 and int(values[0].shape[0]):
+            self.second = _Axis(ops, values[1])
+        if own is None:
+            keys = values[0]
+        else:
+            self.axis = _Axis(ops, values[0])
+            self._step = self.axis.size + 1
+            self._check(own, self._step)
+            keys = own * self._step + self.axis.ranks
+        if self.second is None:
+            order = ops.argsort(keys)
+        else:
+            order = ops.argsort(self.second.ranks)
+            order = order[ops.argsort(keys[order])]
+        self.keys = keys[order]
+        self.order = (order if kept is None else kept[order]).astype(ops.index)
+        self.places = int(self.keys.shape[0])
+        self.seconds: Array | None = None
+        self.second_keys: Array | None = None
+        if self.second is not None:
+            self._take_second(order, own)
+        self._wavelet: WaveletMatrix | None = None
+        self._lock = threading.Lock()
+
+    def _check(self, groups: Array, step: int) -> None:
+        if groups.shape[0] and (int(groups.max()) + 2) * step > _MOST_CODES:
+            raise DeviceMemoryError("too many keys and points for one index; the engine divides them")
+
+    def _take_second(self, order: Array, groups: Array | None) -> None:
+        """Keep the second points in the order of the first, and see whether they ascend within each group."""
+        assert self.second is not None
+        xp = self.ops.xp
+        self.seconds = self.second.ranks[order]
+        step = self._second_step = self.second.size + 1
+        keys = self.seconds
+        if groups is not None:
+            self._check(groups, step)
+            keys = groups[order] * step + keys
+        if bool((keys[1:] >= keys[:-1]).all()):
+            self.second_keys = keys
+        self.seconds = xp.ascontiguousarray(self.seconds)
+
+    @property
+    def algorithm(self) -> str:
+        """``range``, ``range_pair`` or ``range_monotone``."""
+        if self.second is None:
+            return "range"
+        return "range_pair" if self.second_keys is None else "range_monotone"
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        arrays = [self.keys, self.order, self.seconds, self.second_keys]
+        arrays += [axis.distinct for axis in (self.axis, self.second) if axis is not None]
+        held = sum(int(a.nbytes) for a in arrays if a is not None)
+        return held + (0 if self._wavelet is None else self._wavelet.nbytes)
+
+    def wavelet(self) -> WaveletMatrix:
+        """The second points, searchable in any stretch; made when first needed."""
+        with self._lock:
+            if self._wavelet is None:
+                assert self.seconds is not None
+                assert self.second is not None
+                self._wavelet = WaveletMatrix(self.ops, self.seconds, self.second.size)
+            return self._wavelet
+
+    def stretches(self, bounds: Range, groups: Points | None) -> tuple[Array, Array]:
+        """Begin and end of each probe row's stretch by the first point."""
+        search = self.ops.search
+        low, high = bounds[0].values, bounds[1].values
+        if self.axis is None:
+            return search(self.keys, low, False), search(self.keys, high, True)
+        assert groups is not None
+        first = groups.values * self._step
+        begin = search(self.keys, first + self.axis.below(low, False), False)
+        return begin, search(self.keys, first + self.axis.below(high, True), False)
+
+    def second_ranks(self, bounds: Range) -> tuple[Array, Array]:
+        """Lowest rank of the second point, and the one after the highest."""
+        assert self.second is not None
+        return self.second.below(bounds[0].values, False), self.second.below(bounds[1].values, True)
+
+    def second_stretches(self, low: Array, high: Array, groups: Points | None) -> tuple[Array, Array]:
+        """Begin and end of each probe row's stretch by the second point, where it ascends too."""
+        first = 0 if groups is None else groups.values * self._second_step
+        search = self.ops.search
+        return search(self.second_keys, first + low, False), search(self.second_keys, first + high, False)
+
+
+def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
+    """Where a row may match something; ``None``: everywhere."""
+    masks = [column.valid for column in columns]
+    if groups is not None:
+        masks += [groups.valid, groups.values >= 0]
+    found: Array | None = None
+    for mask in masks:
+        if mask is not None:
+            found = mask if found is None else found & mask
+    return found
+
+
+class RangeProbe:
+    """Matches of some rows in a :class:`RangeIndex`; see :class:`gpujoin.model.backend.Probe`.
+
+    Parameters
+    ----------
+    index : RangeIndex
+        The build side.
+    bounds : sequence of (Points, Points)
+        For each of its points the lowest and highest that match.
+    groups : Points or None
+        Group of each row; negative where there is none. ``None`` where the build side has no groups.
+    """
+
+    def __init__(self, index: RangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:
+        self._index = index
+        ops = self._ops = index.ops
+        xp = ops.xp
+        self.rows = int(bounds[0][0].values.shape[0])
+        begin, end = index.stretches(bounds[0], groups)
+        self._ranks: tuple[Array, Array] | None = None
+        if index.second is not None:
+            low, high = index.second_ranks(bounds[1])
+            if index.second_keys is not None:
+                other_begin, other_end = index.second_stretches(low, high, groups)
+                begin, end = xp.maximum(begin, other_begin), xp.minimum(end, other_end)
+            else:
+                self._ranks = (low, high)
+                end = xp.where(low < high, end, begin)
+        valid = _valid_in([column for pair in bounds for column in pair], groups)
+        if valid is not None:
+            begin, end = xp.where(valid, begin, 0), xp.where(valid, end, 0)
+        self._begin = begin
+        self._looks = xp.maximum(end - begin, 0)
+        self._total_looks = int(self._looks.sum()) if self.rows else 0
+        self._skipped: Array | None = None
+        self._searched = False
+        self.resumable = True
+        """Whether :meth:`beginning` is possible."""
+        if self._ranks is None:
+            self.counts = self._looks
+        else:
+            depth = max(1, index.second.size.bit_length())  # type: ignore[union-attr]
+            counted = self._total_looks > LOOKS_PER_STEP * depth * max(1, self.rows)
+            self.counts = self._count_by_search() if counted else self._count_by_looking()
+            found = int(self.counts.sum()) if self.rows else 0
+            self._searched = counted and self._total_looks > LOOKS_PER_STEP * depth * found
+            self.resumable = counted
+        self.pairs = int(self.counts.sum()) if self.rows else 0
+
+    # -- two points ----------------------------------------------------------------------------------------
+
+    def _count_by_search(self) -> Array:
+        assert self._ranks is not None
+        wavelet = self._index.wavelet()
+        end = self._begin + self._looks
+        below = wavelet.count_below(self._begin, end, self._ranks[0])
+        self._skipped = below
+        return wavelet.count_below(self._begin, end, self._ranks[1]) - below
+
+    def _count_by_looking(self) -> Array:
+        xp = self._ops.xp
+        counts = xp.zeros(self.rows, dtype=xp.int64)
+        for probe, _ in self._seen(_CANDIDATES):
+            counts += xp.bincount(probe, minlength=self.rows)
+        return counts
+
+    def _seen(self, most: int) -> Iterator[tuple[Array, Array]]:
+        """Probe rows and positions of candidates that are matches, from at most so many candidates at a time."""
+        assert self._ranks is not None
+        low, high = self._ranks
+        seconds = self._index.seconds
+        for probe, number in self._numbered(self._looks, self._total_looks, most):
+            position = self._begin[probe] + number
+            rank = seconds[position]  # type: ignore[index]
+            kept = self._ops.xp.flatnonzero((rank >= low[probe]) & (rank < high[probe]))
+            yield probe[kept], position[kept]
+
+    # -- the protocol --------------------------------------------------------------------------------------
+
+    def matched(self) -> Array:
+        """Mask over probe rows: has a match."""
+        with self._ops.entered():
+            return self.counts > 0
+
+    def lookup(self) -> Indices:
+        """The first match of each row, or −1; all of them only where the build is said to be unique."""
+        return self.edge(last=False)
+
+    def edge(self, *, last: bool) -> Indices:
+        """The match with the lowest or highest first point, or −1; of several the first or last row.
+
+        Only for one point.
+        """
+        with self._ops.entered():
+            xp, order = self._ops.xp, self._index.order
+            if not self._index.places:
+                return Indices(xp.full(self.rows, -1, dtype=self._ops.index), self.rows, OutOfBounds.NULLIFY)
+            position = self._begin + self.counts - 1 if last else self._begin
+            found = order[xp.clip(position, 0, self._index.places - 1)]
+            return Indices(xp.where(self.counts > 0, found, -1), self.rows, OutOfBounds.NULLIFY)
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        """All pairs, ascending by probe row, then in the order of the index."""
+        if self._ranks is not None and not self._searched:
+            found = self._guarded(lambda: self._seen(max_pairs))
+        else:
+            found = self._guarded(lambda: self._positions(max_pairs))
+        for probe, position in found:
+            with self._ops.entered():
+                part = self._pair_slice(probe, position)
+            if part.length:
+                yield part
+
+    def _guarded(self, make: Callable[[], Iterator[tuple[Array, Array]]]) -> Iterator[tuple[Array, Array]]:
+        """The same with the device current only while a part is being made."""
+        source = make()
+        while True:
+            with self._ops.entered():
+                part = next(source, None)
+            if part is None:
+                return
+            yield part
+
+    def _positions(self, most: int) -> Iterator[tuple[Array, Array]]:
+        for probe, number in self._numbered(self.counts, self.pairs, most):
+            yield probe, self._position(probe, number)
+
+    def _position(self, probe: Array, number: Array) -> Array:
+        """Where in the index the ``number``-th match of each probe row is."""
+        begin = self._begin[probe]
+        if self._skipped is None:
+            return begin + number
+        return self._index.wavelet().select(begin, begin + self._looks[probe], number + self._skipped[probe])
+
+    def _numbered(self, counts: Array, total: int, most: int) -> Iterator[tuple[Array, Array]]:
+        """Row and number within the row, for ``counts`` things a row, at most so many at a time."""
+        if not total:
+            return
+        xp = self._ops.xp
+        ends = xp.cumsum(counts)
+        for start in range(0, total, most):
+            stop = min(total, start + most)
+            edges = xp.searchsorted(ends, xp.asarray([start, stop - 1], dtype=xp.int64), side="right")
+            first, last = int(edges[0]), int(edges[1]) + 1
+            before = ends[first:last] - counts[first:last]
+            sizes = xp.minimum(ends[first:last], stop) - xp.maximum(before, start)
+            owner = self._ops.owners(sizes, stop - start)
+            number = xp.arange(start, stop, dtype=xp.int64) - before[owner]
+            yield owner + first, number
+
+    def _pair_slice(self, probe: Array, position: Array) -> PairSlice:
+        length = int(probe.shape[0])
+        build = self._index.order[position]
+        return PairSlice(Indices(probe.astype(self._ops.index), length), Indices(build, length))
+
+    def beginning(self, rows: Any, skip: int, most: int) -> PairSlice:
+        """See :class:`gpujoin.model.backend.Resumable`."""
+        with self._ops.entered():
+            xp = self._ops.xp
+            rows = xp.asarray(rows, dtype=xp.int64)
+            counts = xp.clip(self.counts[rows] - skip, 0, most)
+            total = int(counts.sum())
+            if not total:
+                none = xp.zeros(0, dtype=self._ops.index)
+                return PairSlice(Indices(none, 0), Indices(none, 0))
+            owner = self._ops.owners(counts, total)
+            number = xp.arange(total, dtype=xp.int64) - (xp.cumsum(counts) - counts)[owner] + skip
+            probe = rows[owner]
+            return self._pair_slice(probe, self._position(probe, number))
+
+    def mark_build(self, marks: Array) -> None:
+        """Set ``marks`` wherever a build row has a match."""
+        if self._ranks is not None:
+            for part in self.slices(_CANDIDATES):
+                with self._ops.entered():
+                    marks[part.build.values] = True  # type: ignore[union-attr]
+            return
+        with self._ops.entered():
+            xp = self._ops.xp
+            some = xp.flatnonzero(self.counts)
+            if not int(some.shape[0]):
+                return
+            places = self._index.places
+            begin = self._begin[some]
+            opened = xp.bincount(begin, minlength=places + 1)
+            closed = xp.bincount(begin + self.counts[some], minlength=places + 1)
+            covered = xp.cumsum(opened - closed)[:places] > 0
+            marks[self._index.order[covered]] = True
+
+    @cached_property
+    def unique(self) -> bool:
+        """Whether no probe row has two matches."""
+        return not self.rows or int(self.counts.max()) <= 1

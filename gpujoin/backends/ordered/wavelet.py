@@ -1,0 +1,107 @@
+"""Ranks within any stretch of a sequence of integers: a wavelet matrix.
+
+For every bit of the values, from the highest, the sequence is divided stably into zeros and ones, and how many zeros
+come before each position is kept. A question about a stretch of the sequence then goes down the bits, the stretch
+remaining a stretch: F. Claude, G. Navarro, A. Ordóñez, The wavelet matrix, Information Systems 47 (2015).
+
+Here the sequence are the second coordinates of points in order of their first, so that a rectangle is a stretch and a
+range of values: its points are counted, and the k-th of them found, in as many steps as the values have bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpujoin.backends.ordered.ops import Array, OrderOps
+
+_BLOCK_BITS = 8
+"""Zeros are counted from the beginning for every 256th position, and from there, in one byte, for each."""
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Zeros before each position, for one bit.
+
+    Attributes
+    ----------
+    bit : int
+        Which.
+    blocks : int64 array
+        Zeros before every 256th position.
+    within : uint8 array
+        Zeros since then, for each of ``length + 1`` positions.
+    zeros : int
+        Zeros in all: where the ones begin at the next level.
+    """
+
+    bit: int
+    blocks: Array
+    within: Array
+    zeros: int
+
+    def zeros_before(self, positions: Array) -> Array:
+        return self.blocks[positions >> _BLOCK_BITS] + self.within[positions]
+
+
+class WaveletMatrix:
+    """A sequence of non-negative integers, searchable.
+
+    Parameters
+    ----------
+    ops : OrderOps
+        The array module.
+    values : int64 array, shape (n,)
+        The sequence.
+    limit : int
+        A number that no value exceeds.
+    """
+
+    def __init__(self, ops: OrderOps, values: Array, limit: int) -> None:
+        xp = self._xp = ops.xp
+        places = xp.arange(values.shape[0], dtype=xp.int64)
+        levels = []
+        for bit in reversed(range(max(1, int(limit).bit_length()))):
+            zero = (values >> bit) & 1 == 0
+            before = xp.zeros(values.shape[0] + 1, dtype=xp.int64)
+            before[1:] = xp.cumsum(zero, dtype=xp.int64)
+            blocks = before[:: 1 << _BLOCK_BITS]
+            start = blocks[xp.arange(before.shape[0], dtype=xp.int64) >> _BLOCK_BITS]
+            levels.append(_Level(bit, blocks.copy(), (before - start).astype(xp.uint8), int(before[-1])))
+            values = xp.concatenate([values[zero], values[~zero]])
+            places = xp.concatenate([places[zero], places[~zero]])
+        self._levels = tuple(levels)
+        self._places = places
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self._places.nbytes + sum(level.blocks.nbytes + level.within.nbytes for level in self._levels))
+
+    @property
+    def depth(self) -> int:
+        """Steps of a question."""
+        return len(self._levels)
+
+    def count_below(self, begin: Array, end: Array, bound: Array) -> Array:
+        """How many values at positions ``begin … end - 1`` are less than a bound in ``0 … limit``, row by row."""
+        xp = self._xp
+        count = xp.zeros(begin.shape[0], dtype=xp.int64)
+        for level in self._levels:
+            low, high = level.zeros_before(begin), level.zeros_before(end)
+            one = (bound >> level.bit) & 1 == 1
+            count += xp.where(one, high - low, 0)
+            begin = xp.where(one, level.zeros + begin - low, low)
+            end = xp.where(one, level.zeros + end - high, high)
+        return count
+
+    def select(self, begin: Array, end: Array, number: Array) -> Array:
+        """Position of the ``number``-th value, from 0, of those at ``begin … end - 1`` by value, then position."""
+        xp = self._xp
+        for level in self._levels:
+            low, high = level.zeros_before(begin), level.zeros_before(end)
+            zeros = high - low
+            one = number >= zeros
+            number = xp.where(one, number - zeros, number)
+            begin = xp.where(one, level.zeros + begin - low, low)
+            end = xp.where(one, level.zeros + end - high, high)
+        return self._places[begin + number]

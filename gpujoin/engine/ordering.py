@@ -1,0 +1,121 @@
+"""Order-preserving codes: values of any ordered type as 64-bit integers that compare as the values do in Spark.
+
+Numbers of up to 64 bits, dates and times are their own codes, floats after their bits were made to ascend (−0.0 is
+0.0, every NaN is the same and greater than all else). Text, bytes and wide decimals have no such code of their own:
+they are numbered by rank among the build side's values, twice the rank, so that the odd numbers are left for what lies
+between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.model.types import is_bytes, is_text
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+Codes = npt.NDArray[np.int64]
+_NARROW_DIGITS = 18
+
+
+@dataclass(frozen=True)
+class OrderCodec:
+    """Codes of one type.
+
+    Attributes
+    ----------
+    dtype : pyarrow.DataType
+        Of the values.
+    distinct : Array or None
+        The build side's values, ascending, each once, where codes are ranks; ``None`` where they are not.
+    """
+
+    dtype: pa.DataType
+    distinct: pa.Array | None
+
+    @classmethod
+    def fit(cls, values: pa.Array) -> OrderCodec:
+        """The codec of a build side's values."""
+        if not by_rank(values.type):
+            return cls(values.type, None)
+        distinct = pc.unique(values.drop_null())
+        return cls(values.type, distinct.take(pc.sort_indices(distinct)))
+
+    def codes(self, values: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
+        """Code and validity of each value; ``None``: all are valid."""
+        valid = None if values.null_count == 0 else pc.is_valid(values).to_numpy(zero_copy_only=False)
+        if self.distinct is None:
+            return _own_codes(values), valid
+        return self._ranks(values), valid
+
+    def _ranks(self, values: pa.Array) -> Codes:
+        encoded = values.dictionary_encode()
+        mine = encoded.dictionary
+        assert self.distinct is not None
+        every = pa.concat_arrays([self.distinct, mine])
+        order = pc.sort_indices(every).to_numpy()
+        known = order < len(self.distinct)
+        at_most = np.empty(len(every), np.int64)
+        at_most[order] = np.cumsum(known)
+        if len(mine) == 0:
+            return np.zeros(len(values), np.int64)
+        # Arrow's sort is not promised to be stable: a value equal to a known one is found by equality.
+        exact = pc.index_in(mine, self.distinct)
+        known_at = pc.fill_null(exact, -1).to_numpy()
+        at_most = at_most[len(self.distinct) :]
+        codes = np.where(known_at >= 0, 2 * known_at.astype(np.int64), 2 * at_most - 1)
+        indices = pc.fill_null(encoded.indices, 0).to_numpy()
+        return codes[indices]
+
+
+def by_rank(dtype: pa.DataType) -> bool:
+    """Whether a type's values do not fit into 64 bits in their order."""
+    if pat.is_decimal(dtype):
+        return int(dtype.precision) > _NARROW_DIGITS
+    return is_text(dtype) or is_bytes(dtype)
+
+
+def _own_codes(values: pa.Array) -> Codes:
+    dtype = values.type
+    if pat.is_boolean(dtype):
+        return _raw(pc.fill_null(values, False).cast(pa.int8()), np.int8).astype(np.int64)
+    if pat.is_floating(dtype):
+        return _float_codes(values)
+    if pat.is_decimal(dtype):
+        words = dtype.bit_width // 64
+        if words == 0:
+            return _raw(values, np.int32).astype(np.int64)
+        wide = _raw(values, np.int64, words).reshape(-1, words)
+        return np.ascontiguousarray(wide[:, 0])
+    if pat.is_uint64(dtype):
+        return _raw(values, np.uint64).view(np.int64) ^ np.int64(LEAST)
+    if pat.is_unsigned_integer(dtype):
+        return _raw(values, f"u{dtype.bit_width // 8}").astype(np.int64)
+    return _raw(values, f"i{dtype.bit_width // 8}").astype(np.int64)
+
+
+def _float_codes(values: pa.Array) -> Codes:
+    if pat.is_float16(values.type):
+        values = values.cast(pa.float32())
+    kind = np.float32 if pat.is_float32(values.type) else np.float64
+    with np.errstate(invalid="ignore"):
+        numbers = _raw(values, kind) + kind(0.0)  # −0.0 + 0.0 is 0.0
+    numbers[np.isnan(numbers)] = np.nan  # a positive one: its bits are above those of infinity
+    bits = numbers.view(f"i{numbers.itemsize}")
+    negative = bits < 0
+    bits[negative] ^= np.iinfo(bits.dtype).max
+    return bits.astype(np.int64)
+
+
+def _raw(values: pa.Array, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]:
+    """The data of a fixed-width array; whatever is there where it is null."""
+    buffer = values.buffers()[1]
+    if buffer is None or len(values) == 0:
+        return np.zeros(len(values) * words, dtype)
+    return np.frombuffer(buffer, dtype)[values.offset * words :][: len(values) * words]

@@ -1,0 +1,194 @@
+"""Ranges of a join in codes: the build side's points, and what of them each probe row asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.backends.registry import host_evaluator, host_grouper
+from gpujoin.engine.keys import KeyCodec, in_common_type
+from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
+from gpujoin.engine.payload import one_array
+from gpujoin.errors import ExpressionEvaluationError, GpuJoinError, KeyTypeError
+from gpujoin.model.backend import Grouper
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.plan.ranges import Axis, Comparison
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RangeEvaluationError(GpuJoinError):
+    """An operand of a range has no value for some row; whether that matters is seen only pair by pair."""
+
+
+@dataclass(frozen=True)
+class RangeCodec:
+    """Turns rows of either side into codes of the ranges.
+
+    Attributes
+    ----------
+    axes : tuple of Axis
+        The ranges.
+    build_side : Side
+        Which side is sorted.
+    codecs : tuple of OrderCodec
+        One for each axis.
+    keys : KeyCodec
+        Turns equality keys into codes.
+    grouper : Grouper or None
+        Numbers them; ``None``: there are none.
+    """
+
+    axes: tuple[Axis, ...]
+    build_side: Side
+    codecs: tuple[OrderCodec, ...]
+    keys: KeyCodec
+    grouper: Grouper | None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there are equality keys."""
+        return self.grouper is not None
+
+    @classmethod
+    def fit(
+        cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch
+    ) -> tuple[RangeCodec, pa.Table]:
+        """The codec of a build side, and its points.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+            The ranges, column references counting in the side's schema.
+        build_side : Side
+            Which side the rows are of.
+        keys : KeyCodec
+            Of the equality keys, if there are any.
+        rows : RecordBatch
+            All build rows, all columns.
+
+        Returns
+        -------
+        RangeCodec, Table
+            The points are int64: the group where there are keys, then one column for each axis; null where a row
+            matches nothing.
+
+        Raises
+        ------
+        RangeEvaluationError
+            If an operand cannot be computed for all rows.
+        """
+        codecs, points = [], []
+        for axis in axes:
+            values = _values(axis.build, axis.type, rows, build_side)
+            codec = OrderCodec.fit(values)
+            codecs.append(codec)
+            points.append(_column(*codec.codes(values)))
+        grouper = None
+        if keys.columns:
+            codes = keys.codes(rows, build_side)
+            grouper = host_grouper(codes)
+            points.insert(0, _group_column(grouper, codes))
+        return cls(tuple(axes), build_side, tuple(codecs), keys, grouper), _table(points)
+
+    def bounds(self, rows: pa.RecordBatch) -> pa.Table:
+        """What probe rows ask for.
+
+        Returns
+        -------
+        Table
+            int64: the group where there are keys, then for each axis the lowest and the highest code that match, both
+            included; null where a row matches nothing.
+
+        Raises
+        ------
+        RangeEvaluationError
+            If an operand cannot be computed for all rows.
+        """
+        columns: list[pa.Array] = []
+        if self.grouper is not None:
+            columns.append(_group_column(self.grouper, self.keys.codes(rows, self.build_side.other)))
+        for axis, codec in zip(self.axes, self.codecs, strict=True):
+            low, high = np.full(rows.num_rows, LEAST, np.int64), np.full(rows.num_rows, MOST, np.int64)
+            valid: Mask | None = None
+            for bound in axis.bounds:
+                values = _values(bound.probe, axis.type, rows, self.build_side.other)
+                codes, there = codec.codes(values)
+                valid = _both(valid, there)
+                valid = _both(valid, _narrow(low, high, bound.comparison, codes))
+            columns += [_column(low, valid), _column(high, None)]
+        return _table(columns)
+
+
+def spread(groups: pa.Array) -> float:
+    """How many rows of its group a row has, itself included, on average; rows without a group do not count."""
+    present = groups.drop_null().to_numpy()
+    if not len(present):
+        return 0.0
+    sizes = np.bincount(np.unique(present, return_inverse=True)[1]).astype(np.float64)
+    return float(np.square(sizes).sum() / len(present))
+
+
+def _group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
+    groups = grouper.groups(codes)
+    return _column(groups, groups >= 0)
+
+
+def _narrow(low: Codes, high: Codes, comparison: Comparison, codes: Codes) -> Mask | None:
+    """Narrow ranges by a comparison, in place; false where nothing can match since there is no further code."""
+    match comparison:
+        case Comparison.AT_LEAST | Comparison.EQUAL:
+            np.maximum(low, codes, out=low)
+        case Comparison.GREATER:
+            top = codes == MOST
+            np.maximum(low, codes + ~top, out=low)
+            if top.any():
+                return ~top
+    match comparison:
+        case Comparison.AT_MOST | Comparison.EQUAL:
+            np.minimum(high, codes, out=high)
+        case Comparison.LESS:
+            bottom = codes == LEAST
+            np.minimum(high, codes - ~bottom, out=high)
+            if bottom.any():
+                return ~bottom
+    return None
+
+
+def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, side: Side) -> pa.Array:
+    """An expression over rows of one side, in the type that it is ordered in."""
+    try:
+        if isinstance(expression, ColumnRef):
+            column = rows.column(expression.index)
+        else:
+            column = _evaluated(expression, rows, side)
+        if isinstance(column, pa.ChunkedArray):
+            column = one_array(column)
+        return in_common_type(column, wanted)
+    except (ExpressionEvaluationError, KeyTypeError) as problem:
+        raise RangeEvaluationError(str(problem)) from problem
+
+
+def _evaluated(expression: Expression, rows: pa.RecordBatch, side: Side) -> pa.Array:
+    none = pa.RecordBatch.from_arrays([], names=[])
+    left, right = (rows, none) if side is Side.LEFT else (none, rows)
+    return host_evaluator()(expression, left, right, rows.num_rows)
+
+
+def _both(one: Mask | None, two: Mask | None) -> Mask | None:
+    if one is None or two is None:
+        return one if two is None else two
+    return one & two
+
+
+def _column(values: Codes, valid: Mask | None) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
+
+
+def _table(columns: Sequence[pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays(list(columns), names=[str(i) for i in range(len(columns))])

@@ -1,0 +1,25 @@
+"""Joins by order over the device backend's own code on NumPy, against the row-by-row oracle."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.engine import built
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.jointype import JoinType
+from tests.backends.cudf.host import HostBackend
+from tests.engine.test_ranges import JOINS, SHAPES, check, tables
+
+
+@pytest.mark.parametrize("keys", [0, 1])
+@pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
+@pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
+def test_joins(
+    join_type: JoinType, shape: str, keys: int, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+    backend: AnyBackend = HostBackend()
+    condition, algorithms = SHAPES[shape]
+    one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
+    check(backend, join_type, one, two, condition, algorithms, keys=keys, context=f"seed {seed}")

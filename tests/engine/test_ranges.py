@@ -1,0 +1,371 @@
+"""Joins by order: shapes × join types × types × build sides, against the row loop and DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cpu.backend import CpuBackend
+from gpujoin.config import Options
+from gpujoin.engine import built
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import DeviceMemoryError, ExpressionEvaluationError, ProductSizeError
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec
+from gpujoin.plan.resolve import resolve
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape, Mix
+from gpujoin.testing.oracle import oracle_join
+from tests.engine.support import KEYED, build_sides, keyed, run_join
+
+JOINS = [kind for kind in KEYED if kind is not JoinType.NULL_AWARE_ANTI]
+ORDERED = [name for name in KEY_TYPES if name not in ("null", "struct", "struct_of_floats")]
+
+SHAPES: dict[str, tuple[Expression, set[str]]] = {
+    "less": (left("a") < right("c"), {"range"}),
+    "at least": (left("a") >= right("c"), {"range"}),
+    "between, right is the point": ((right("c") >= left("a")) & (right("c") < left("b")), {"range", "range_pair"}),
+    "between, left is the point": ((left("a") > right("c")) & (left("a") <= right("d")), {"range", "range_pair"}),
+    "overlap": ((left("a") <= right("d")) & (left("b") >= right("c")), {"range_pair"}),
+    "equal expressions": (left("a") == right("c"), {"range"}),
+    "with a rest": (
+        (left("a") < right("c")) & ((left("row") + right("row")) % lit(3) == lit(0)), {"range"},
+    ),
+    "three ranges": (
+        (left("a") < right("c")) & (left("b") > right("d")) & (left("row") <= right("row")), {"range_pair"},
+    ),
+}  # fmt: skip
+"""Conditions over :func:`tables`, and the algorithms that they take: two where it depends on the build side."""
+
+
+def tables(
+    seed: int, dtype: pa.DataType, rows: tuple[int, int] = (45, 39), *, keys: int = 0, nulls: float = 0.1
+) -> tuple[pa.Table, pa.Table]:
+    generator = Generator(seed, Mix(nulls=nulls, spread=20))
+    most = max(rows)
+    pairs = [generator.keys(dtype, most, KeyShape.UNIFORM, nulls=nulls, distinct=25) for _ in range(2)]
+    columns: tuple[dict[str, pa.Array], dict[str, pa.Array]] = ({}, {})
+    for number in range(keys):
+        pair = generator.keys(pa.int32() if number else pa.string(), most, KeyShape.UNIFORM, distinct=2)
+        for side in (0, 1):
+            columns[side][f"k{number}"] = pair[side].slice(0, rows[side])
+    for side, names in enumerate((("a", "b"), ("c", "d"))):
+        for name, pair in zip(names, pairs, strict=True):
+            columns[side][name] = pair[side].slice(0, rows[side])
+        columns[side]["row"] = pa.array(range(rows[side]), pa.int32())
+        columns[side]["s"] = generator.array(pa.string(), rows[side])
+    return pa.table(columns[0]), pa.table(columns[1])
+
+
+def check(
+    backend: AnyBackend,
+    join_type: JoinType,
+    one: pa.Table,
+    two: pa.Table,
+    condition: Expression,
+    algorithms: set[str],
+    *,
+    keys: int = 0,
+    options: Options | None = None,
+    batch_rows: tuple[int, ...] = (7, 1000),
+    context: str = "",
+) -> None:
+    spec = keyed(join_type, one, two, keys=keys, condition=condition)
+    expected = oracle_join(one, two, spec)
+    for build_side in build_sides(join_type):
+        for rows in batch_rows:
+            metrics = JoinMetrics()
+            chosen = options or Options(batch_bytes=2000, candidate_pairs=50)
+            actual = run_join(
+                spec, one, two, backend=backend, build_side=build_side, batch_rows=rows, metrics=metrics,
+                options=chosen,
+            )  # fmt: skip
+            assert_same_rows(
+                actual,
+                expected,
+                allow_empty=True,
+                context=f"{context}, build {build_side.value}, batches of {rows}",
+            )
+            assert set(metrics.algorithms) <= algorithms | {"range_monotone"}
+            assert metrics.algorithms, "no index was made"
+            assert metrics.retries == metrics.fallbacks == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
+def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, seed: int) -> None:
+    condition, algorithms = SHAPES[shape]
+    for number, dtype in enumerate((pa.int32(), pa.float64(), pa.string())):
+        one, two = tables(seed + number, dtype)
+        check(backend, join_type, one, two, condition, algorithms, context=f"seed {seed}, {dtype}")
+
+
+@pytest.mark.parametrize("key", ORDERED)
+@pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda t: t.value)
+def test_types(backend: AnyBackend, join_type: JoinType, key: str, seed: int) -> None:
+    one, two = tables(seed, KEY_TYPES[key])
+    for shape in ("less", "between, left is the point", "overlap"):
+        condition, algorithms = SHAPES[shape]
+        check(backend, join_type, one, two, condition, algorithms, batch_rows=(1000,), context=f"seed {seed}")
+
+
+@pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
+@pytest.mark.parametrize("keys", [1, 2])
+@pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
+def test_within_keys(
+    backend: AnyBackend,
+    join_type: JoinType,
+    keys: int,
+    shape: str,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+    condition, algorithms = SHAPES[shape]
+    one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
+    check(backend, join_type, one, two, condition, algorithms, keys=keys, context=f"seed {seed}")
+
+
+def test_few_rows_of_equal_key_are_looked_at_one_by_one(backend: AnyBackend) -> None:
+    for copies, wanted in ((2, False), (40, True)):
+        keys = np.repeat(np.arange(20), copies)
+        table = pa.table({"k0": keys, "v": np.arange(len(keys))})
+        spec = keyed(JoinType.INNER, table, table, keys=1, condition=left("v") <= right("v"))
+        metrics = JoinMetrics()
+        found = run_join(spec, table, table, backend=backend, metrics=metrics)
+        assert found.num_rows == 20 * copies * (copies + 1) // 2
+        assert (set(metrics.algorithms) == {"range"}) is wanted
+        assert metrics.candidate_pairs == (0 if wanted else 20 * copies * copies)
+
+
+@pytest.mark.parametrize("rows", [(0, 0), (0, 9), (9, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize("shape", ["less", "overlap"])
+@pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
+def test_empty_sides(
+    backend: AnyBackend, join_type: JoinType, shape: str, rows: tuple[int, int], seed: int
+) -> None:
+    condition, algorithms = SHAPES[shape]
+    one, two = tables(seed, pa.date32(), rows)
+    check(backend, join_type, one, two, condition, algorithms | {"range"})
+
+
+@pytest.mark.parametrize("shape", ["less", "overlap"])
+@pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
+def test_all_null(backend: AnyBackend, join_type: JoinType, shape: str, seed: int) -> None:
+    condition, algorithms = SHAPES[shape]
+    one, two = tables(seed, pa.float64(), (12, 10))
+    nothing = two.set_column(0, "c", pa.nulls(10, pa.float64()))
+    check(backend, join_type, one, nothing, condition, algorithms | {"range"})
+    nothing = one.set_column(0, "a", pa.nulls(12, pa.float64()))
+    check(backend, join_type, nothing, two, condition, algorithms | {"range"})
+
+
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.FULL], ids=lambda t: t.value)
+def test_operands_of_different_types(backend: AnyBackend, join_type: JoinType, seed: int) -> None:
+    for one_type, two_type in (
+        (pa.int8(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
+        (pa.decimal128(7, 2), pa.decimal128(38, 10)), (pa.int16(), pa.decimal128(9, 3)), (pa.uint64(), pa.int32()),
+        (pa.dictionary(pa.int32(), pa.string()), pa.large_string()),
+    ):  # fmt: skip
+        one, _ = tables(seed, one_type if one_type != pa.uint64() else pa.int32(), (30, 30))
+        if one_type == pa.uint64():
+            one = one.set_column(0, "a", pa.array([*range(29), (1 << 64) - 1], pa.uint64()))
+        _, two = tables(seed, two_type, (30, 28))
+        condition = (left("a") < right("c")) if one_type != pa.uint64() else (left("a") >= right("c"))
+        check(
+            backend, join_type, one, two, condition, {"range"}, context=f"seed {seed}, {one_type} {two_type}"
+        )
+
+
+def extremes(dtype: pa.DataType) -> pa.Array:
+    values: dict[pa.DataType, list[object]] = {
+        pa.int64(): [-(1 << 63), -(1 << 63) + 1, -1, 0, 1, (1 << 63) - 1, None],
+        pa.float64(): [
+            float("-inf"),
+            -1.0,
+            -5e-324,
+            -0.0,
+            0.0,
+            5e-324,
+            1.0,
+            float("inf"),
+            float("nan"),
+            None,
+        ],
+        pa.float32(): [float("-inf"), -1.0, -0.0, 0.0, 1.0, float("inf"), float("nan"), None],
+        pa.string(): ["", "\x00", "a", "a\x00", "b", "é", "￿", "\U00010000", None],
+        pa.bool_(): [False, True, None],
+    }
+    return pa.array(values[dtype], dtype)
+
+
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.float64(), pa.float32(), pa.string(), pa.bool_()], ids=str)
+def test_extremes_against_each_other(backend: AnyBackend, dtype: pa.DataType) -> None:
+    one, two = pa.table({"a": extremes(dtype)}), pa.table({"c": extremes(dtype)})
+    for compare in (Function.LT, Function.LE, Function.GT, Function.GE, Function.EQ):
+        check(backend, JoinType.FULL, one, two, call(compare, left("a"), right("c")), {"range"})
+
+
+def test_against_duckdb(
+    backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator
+) -> None:
+    n = 3000
+    one = pa.table({"a": rng.integers(0, 30 * n, n), "i": np.arange(n)})
+    one = one.append_column("b", pa.array(one["a"].to_numpy() + rng.integers(0, 100, n)))
+    two = pa.table({"c": rng.integers(0, 30 * n, n), "j": np.arange(n)})
+    two = two.append_column("d", pa.array(two["c"].to_numpy() + rng.integers(0, 100, n)))
+    condition = (left("a") <= right("d")) & (left("b") >= right("c"))
+    duck.register("l", one)
+    duck.register("r", two)
+    expected = duck.sql("select i, j from l full join r on a <= d and b >= c").to_arrow_table()
+    for build_side in Side:
+        spec = JoinSpec(
+            JoinType.FULL, (), resolve(condition, one.schema, two.schema), left_output=(1,), right_output=(1,)
+        )
+        metrics = JoinMetrics()
+        actual = run_join(spec, one, two, backend=backend, build_side=build_side, metrics=metrics)
+        assert metrics.algorithms == {"range_pair": 1}
+        assert metrics.candidate_pairs == 0
+        assert_same_rows(actual, expected)
+
+
+def test_nested_intervals_are_searched_and_counted_exactly(
+    backend: AnyBackend, rng: np.random.Generator
+) -> None:
+    """Long and short intervals, so that stretches are long and matches few: the wavelet matrix has to find them."""
+    n = 2000
+    low = rng.integers(0, 1 << 20, n)
+    width = np.where(rng.random(n) < 0.02, 1 << 19, 20)
+    one = pa.table({"a": low, "b": low + width})
+    at = rng.integers(0, 1 << 20, n)
+    two = pa.table({"c": at, "d": at + 5})
+    condition = (left("a") <= right("d")) & (left("b") >= right("c"))
+    expected = sum(int(((low <= d) & (low + width >= c)).sum()) for c, d in zip(at, at + 5, strict=True))
+    for build_side in Side:
+        spec = JoinSpec(JoinType.INNER, (), resolve(condition, one.schema, two.schema), (0,), (0,))
+        found = run_join(spec, one, two, backend=backend, build_side=build_side)
+        assert found.num_rows == expected
+        semi = JoinSpec(JoinType.LEFT_SEMI, (), resolve(condition, one.schema, two.schema), (0,), ())
+        some = run_join(semi, one, two, backend=backend, build_side=build_side)
+        assert some.num_rows == sum(
+            bool(((at + 5 >= a) & (at <= b)).any()) for a, b in zip(low, low + width, strict=True)
+        )
+
+
+def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+    options = Options(spill_dir=str(tmp_path), memory_budget=2000)
+    one, two = tables(seed, pa.int32(), (130, 120))
+    for join_type in JOINS:
+        for shape in ("less", "overlap"):
+            condition, algorithms = SHAPES[shape]
+            check(backend, join_type, one, two, condition, algorithms | {"range"}, options=options)
+    assert not list(tmp_path.iterdir())
+
+
+class TestOperandsWithoutValue:
+    """An operand that fails for some row alone must fail the join only if a pair would have failed."""
+
+    one = pa.table({"a": pa.array([1, 2, (1 << 31) - 1], pa.int32())})
+    two = pa.table({"c": pa.array([1, 5], pa.int32())})
+
+    def spec(self, condition: Expression, join_type: JoinType = JoinType.FULL) -> JoinSpec:
+        resolved = resolve(condition, self.one.schema, self.two.schema, mode=EvalMode.ANSI)
+        return JoinSpec(join_type, (), resolved, (0,), (0,))
+
+    @pytest.mark.parametrize("build_side", Side)
+    def test_it_fails_where_a_pair_does(self, backend: AnyBackend, build_side: Side) -> None:
+        condition = left("a") + lit(1) < right("c")
+        with pytest.raises(ExpressionEvaluationError, match="overflow"):
+            run_join(self.spec(condition), self.one, self.two, backend=backend, build_side=build_side)
+
+    @pytest.mark.parametrize("build_side", Side)
+    def test_it_does_not_where_none_does(self, backend: AnyBackend, build_side: Side) -> None:
+        condition = (left("a") < lit(10)) & (left("a") + lit(1) < right("c"))
+        spec = self.spec(condition)
+        metrics = JoinMetrics()
+        found = run_join(spec, self.one, self.two, backend=backend, build_side=build_side, metrics=metrics)
+        assert_same_rows(found, oracle_join(self.one, self.two, spec))
+        assert metrics.candidate_pairs == 6
+
+
+@pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
+@pytest.mark.parametrize(
+    "join_type", [JoinType.FULL, JoinType.EXISTENCE, JoinType.LEFT_SEMI], ids=lambda t: t.value
+)
+@pytest.mark.parametrize("shape", ["overlap", "with a rest"])
+def test_fault_at_any_call(
+    backend: AnyBackend, shape: str, join_type: JoinType, build_side: Side, seed: int
+) -> None:
+    one, two = tables(seed, pa.int32(), (22, 19))
+    spec = keyed(join_type, one, two, keys=0, condition=SHAPES[shape][0])
+    expected = oracle_join(one, two, spec)
+    options = Options(batch_bytes=3000, candidate_pairs=40)
+    how = {
+        "spec": spec,
+        "one": one,
+        "two": two,
+        "build_side": build_side,
+        "options": options,
+        "batch_rows": 9,
+    }
+    counting = FaultyBackend(backend)
+    run_join(**how, backend=counting)
+    for number in range(1, counting.total_calls + 1):
+        for faults in ({"at": {number}}, {"after": number - 1}):
+            faulty = FaultyBackend(backend, **faults)
+            actual = run_join(**how, backend=faulty)
+            assert faulty.faults >= 1
+            assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, {faults}")
+
+
+class TestProducts:
+    numbers = pa.table({"v": pa.array(range(1000), pa.int32())})
+    never = call(Function.NE, left("v") + right("v"), left("v") + right("v"))
+    odd = (left("v") + right("v")) % lit(2) == lit(1)
+
+    def run(
+        self, condition: Expression, join_type: JoinType, side: Side, **options: Any
+    ) -> tuple[pa.Table, JoinMetrics]:
+        spec = keyed(join_type, self.numbers, self.numbers, keys=0, condition=condition)
+        metrics = JoinMetrics()
+        found = run_join(
+            spec, self.numbers, self.numbers, backend=CpuBackend(), build_side=side, metrics=metrics,
+            options=Options(**options),
+        )  # fmt: skip
+        return found, metrics
+
+    @pytest.mark.parametrize("side", Side)
+    @pytest.mark.parametrize("join_type", [JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE])
+    def test_stop_at_the_first_match(self, join_type: JoinType, side: Side) -> None:
+        found, metrics = self.run(self.odd, join_type, side, candidate_pairs=10_000)
+        assert found.num_rows == (0 if join_type is JoinType.LEFT_ANTI else 1000)
+        assert metrics.candidate_pairs <= 8 * 1000
+        found, metrics = self.run(self.never, join_type, side, candidate_pairs=10_000)
+        assert found.num_rows == (0 if join_type is JoinType.LEFT_SEMI else 1000)
+        assert metrics.candidate_pairs == 1000 * 1000
+
+    def test_too_large_ones_are_refused(self) -> None:
+        assert (
+            self.run(self.odd, JoinType.INNER, Side.RIGHT, max_product_rows=1_000_000)[0].num_rows == 500_000
+        )
+        for join_type in (JoinType.INNER, JoinType.LEFT_SEMI):
+            with pytest.raises(ProductSizeError, match="maxProductRows"):
+                self.run(self.odd, join_type, Side.RIGHT, max_product_rows=999_999)
+        self.run(left("v") < right("v"), JoinType.LEFT_SEMI, Side.RIGHT, max_product_rows=0)
+
+
+def test_a_device_that_stays_full_still_finishes(seed: int) -> None:
+    one, two = tables(seed, pa.string(), (60, 50))
+    spec = keyed(JoinType.FULL, one, two, keys=0, condition=SHAPES["overlap"][0])
+    faulty = FaultyBackend(CpuBackend(), max_rows=10)
+    with pytest.raises(DeviceMemoryError):
+        faulty.build_ranges(CpuBackend().from_arrow(pa.table({"p": np.arange(11)})), grouped=False)
+    assert_same_rows(run_join(spec, one, two, backend=faulty), oracle_join(one, two, spec))
