@@ -75,7 +75,9 @@ class WaveletMatrix:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return int(self._places.nbytes + sum(level.blocks.nbytes + level.within.nbytes for level in self._levels))
+        return int(
+            self._places.nbytes + sum(level.blocks.nbytes + level.within.nbytes for level in self._levels)
+        )
 
     @property
     def depth(self) -> int:
