@@ -67,7 +67,7 @@ def test_fault_at_every_nth_call(backend: AnyBackend, keys: int, every: int, see
         spec = keyed(join_type, one, two, keys=keys, condition=CONDITIONS["l.v < r.v"])
         faulty = FaultyBackend(backend, every=every)
         actual = run_join(spec, one, two, backend=faulty, options=SMALL, batch_rows=13)
-        assert faulty.faults
+        assert faulty.faults or faulty.total_calls < every
         assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}, {join_type}")
 
 
