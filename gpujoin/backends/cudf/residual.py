@@ -34,7 +34,7 @@ _MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.AN
 _WORD_BITS = 64
 
 
-class _NotWritten(GpuJoinError):
+class _NotWrittenError(GpuJoinError):
     """A condition has a part that is not written as C++."""
 
 
@@ -111,7 +111,7 @@ def write(condition: Expression) -> Written | None:
     writer = _Writer()
     try:
         text = writer.node(condition)
-    except _NotWritten:
+    except _NotWrittenError:
         return None
     return Written(text, tuple((node, only) for node, only in writer.columns.values()))
 
@@ -129,7 +129,7 @@ class _Writer:
             return self._cast(node)
         if isinstance(node, Call) and node.function in _CALLS:
             return _CALLS[node.function](self, node)
-        raise _NotWritten(str(node))
+        raise _NotWrittenError(str(node))
 
     def number(self, node: ColumnRef, *, only_nulls: bool) -> int:
         key = (node.side, node.index, only_nulls)
@@ -150,7 +150,7 @@ class _Writer:
             pat.is_signed_integer(target) or pat.is_floating(target)
         )
         if not plain:
-            raise _NotWritten(str(node))
+            raise _NotWrittenError(str(node))
         return f"{child}.as<{_c_type(target)}>()"
 
 
@@ -167,7 +167,7 @@ def _row(node: ColumnRef) -> str:
 
 def _c_type(dtype: pa.DataType | None) -> str:
     if dtype is None:
-        raise _NotWritten("no type")
+        raise _NotWrittenError("no type")
     if pat.is_boolean(dtype):
         return "bool"
     if pat.is_signed_integer(dtype):
@@ -180,7 +180,7 @@ def _c_type(dtype: pa.DataType | None) -> str:
         return "i32"
     if pat.is_timestamp(dtype) or (pat.is_decimal128(dtype) and not is_wide(dtype)):
         return "i64"
-    raise _NotWritten(str(dtype))
+    raise _NotWrittenError(str(dtype))
 
 
 def _literal(node: Literal) -> str:
@@ -193,7 +193,7 @@ def _literal(node: Literal) -> str:
     if kind in ("float", "double"):
         number = float(value)
         if not math.isfinite(number):
-            raise _NotWritten(str(node))
+            raise _NotWrittenError(str(node))
         return f"literal<{kind}>({number.hex()}{'f' if kind == 'float' else ''})"
     # The smallest number cannot be written as one, for the minus sign is an operator.
     number = int(value)
@@ -246,7 +246,7 @@ def _arithmetic(integers: str | None, doubles: str) -> Callable[[_Writer, Call],
         if kind == "double":
             return f"{left}.{doubles}({right})"
         if integers is None or kind not in ("i32", "i64"):
-            raise _NotWritten(str(node))
+            raise _NotWrittenError(str(node))
         return f"{left}.{integers}({right}).checked<{_MODES[node.mode]}>(pair)"
 
     return write_arithmetic
