@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -101,7 +102,8 @@ def _divided(
     island: Island, whole: Mapping[int, tuple[FileSlice, ...]], options: Options, cores: int
 ) -> IslandRun | None:
     """Divide the largest input that may be divided; every task reads the others whole."""
-    candidates = divisible(island.relation)
+    read = Counter(one.index for one in island.relation.walk() if isinstance(one, Scan))
+    candidates = {index for index in divisible(island.relation) if read[index] == 1}
     if not candidates:
         return None
     chosen = max(candidates, key=lambda index: island.sources[index].nbytes)

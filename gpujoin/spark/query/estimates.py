@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType
+from gpujoin.model.relations import Filter, Join, PartialAggregate, Project, Relation, Scan, Union
 
 _SELECTIVITY = {
     Function.IS_NOT_NULL: 1.0,
@@ -16,11 +20,94 @@ _SELECTIVITY = {
     Function.STARTS_WITH: 0.1,
     Function.ENDS_WITH: 0.1,
     Function.CONTAINS: 0.1,
-    Function.LT: 0.4,
-    Function.LE: 0.4,
-    Function.GT: 0.4,
-    Function.GE: 0.4,
+    Function.LT: 0.5,
+    Function.LE: 0.5,
+    Function.GT: 0.5,
+    Function.GE: 0.5,
 }
+_LOGIC = frozenset({Function.AND, Function.OR})
+_GROUPS = 0.2
+_MATCHED = 0.5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is guessed of a relation.
+
+    Attributes
+    ----------
+    rows : float
+        Its rows.
+    kept : float
+        Share of the rows it would have without filters, and so of the keys that another relation may find in it.
+    read : float
+        Rows of all scans below.
+    """
+
+    rows: float
+    kept: float
+    read: float
+
+
+def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
+    """Estimate a relation, taking joins to follow foreign keys to primary keys.
+
+    Parameters
+    ----------
+    relation : Relation
+        Any tree.
+    scanned : mapping of int to float
+        Rows of each scan's files, by its index.
+    """
+    below = [estimate(child, scanned) for child in relation.children]
+    match relation:
+        case Scan():
+            share = 1.0
+            for condition in relation.filters:
+                share *= selectivity(condition)
+            rows = scanned.get(relation.index, 1.0)
+            return Estimate(max(1.0, rows * share), share, rows)
+        case Filter():
+            share = selectivity(relation.condition)
+            return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
+        case Join():
+            return _joined(relation, *below)
+        case PartialAggregate():
+            rows = max(1.0, below[0].rows * _GROUPS) if relation.keys else 1.0
+            return Estimate(rows, below[0].kept, below[0].read)
+        case Project():
+            return below[0]
+        case Union():
+            return Estimate(
+                sum(one.rows for one in below), max(one.kept for one in below), sum(one.read for one in below)
+            )
+        case _:
+            return Estimate(
+                max((one.rows for one in below), default=1.0),
+                max((one.kept for one in below), default=1.0),
+                sum(one.read for one in below),
+            )
+
+
+def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
+    kind, read = relation.spec.join_type, left.read + right.read
+    match kind:
+        case JoinType.LEFT_SEMI:
+            share = min(right.kept, 1.0)
+        case JoinType.LEFT_ANTI | JoinType.NULL_AWARE_ANTI:
+            share = _MATCHED
+        case JoinType.EXISTENCE | JoinType.LEFT:
+            return Estimate(left.rows, left.kept, read)
+        case JoinType.RIGHT:
+            return Estimate(right.rows, right.kept, read)
+        case JoinType.FULL:
+            return Estimate(left.rows + right.rows, 1.0, read)
+        case _ if not relation.spec.keys:
+            return Estimate(left.rows * right.rows, left.kept * right.kept, read)
+        case _:
+            many, one = (left, right) if left.rows / left.kept >= right.rows / right.kept else (right, left)
+            return Estimate(max(1.0, many.rows * one.kept), many.kept * one.kept, read)
+    return Estimate(max(1.0, left.rows * share), left.kept * share, read)
 
 
 def selectivity(condition: Expression) -> float:
@@ -35,28 +122,3 @@ def selectivity(condition: Expression) -> float:
     if condition.function is Function.OR:
         return min(1.0, shares[0] + shares[1])
     return _SELECTIVITY.get(condition.function, 0.5)
-
-
-_LOGIC = frozenset({Function.AND, Function.OR})
-
-
-def join_rows(kind: JoinType, left: float, right: float, *, equality: bool) -> float:
-    """Estimate the rows of a join, most of which follow a foreign key to a primary key."""
-    if kind.left_rows_only:
-        return left if kind is JoinType.EXISTENCE else max(1.0, left * 0.5)
-    if not equality:
-        return left * right
-    if kind is JoinType.INNER:
-        return max(
-            1.0, min(left, right) if min(left, right) > 0.5 * max(left, right) else _followed(left, right)
-        )
-    return max(left, right)
-
-
-def _followed(left: float, right: float) -> float:
-    return max(left, right) * 0.6
-
-
-def group_rows(rows: float, keys: int) -> float:
-    """Estimate the groups of an aggregation."""
-    return max(1.0, rows * 0.2) if keys else 1.0

@@ -30,7 +30,7 @@ from gpujoin.spark.catalyst.joins import join_type_of
 from gpujoin.spark.catalyst.nodes import Node, read_expression
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
-from gpujoin.spark.query.estimates import group_rows, join_rows, selectivity
+from gpujoin.spark.query.estimates import estimate
 from gpujoin.spark.query.footers import footers_of
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
@@ -63,13 +63,10 @@ class Fragment:
         What computes it.
     positions : dict from int to int
         Where in the relation's output each attribute is, by expression id.
-    rows : float
-        Estimated number of rows.
     """
 
     relation: Relation
     positions: Mapping[int, int]
-    rows: float
 
     def reference(self, expr_id: int, side: Side = Side.LEFT) -> ColumnRef:
         """Refer to an attribute's column."""
@@ -86,6 +83,11 @@ class ScanSource:
     footers: tuple[FileFooter, ...]
     columns: tuple[str, ...]
     filters: tuple[str, ...]
+
+    @property
+    def rows(self) -> float:
+        """Rows of the files."""
+        return float(sum(sum(footer.rows) for footer in self.footers))
 
     @property
     def nbytes(self) -> int:
@@ -187,15 +189,12 @@ class TreeBuilder:
         index = len(self.sources)
         bare = Scan(pa.schema([files.columns[i] for i in chosen]), index=index)
         footers = footers_of(bare, files.files)
-        rows = float(sum(sum(footer.rows) for footer in footers))
-        fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)}, rows)
+        fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
         filters = tuple(self.reader(fragment)(condition) for condition in conditions)
         self.sources[index] = ScanSource(
             files, footers, tuple(bare.columns.names), tuple(str(f) for f in filters)
         )
-        for condition in filters:
-            rows *= selectivity(condition)
-        found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions, max(rows, 1.0))
+        found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
         return narrowed(found, required)
 
     def filter(self, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -205,8 +204,7 @@ class TreeBuilder:
             return self.scan(child, required, conjuncts(condition))
         below = self.build(child, required | condition.attribute_ids)
         translated = self.reader(below)(condition)
-        rows = max(below.rows * selectivity(translated), 1.0)
-        return Fragment(Filter(below.relation, translated), below.positions, rows)
+        return Fragment(Filter(below.relation, translated), below.positions)
 
     def project(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Compute columns; mere renaming needs no node."""
@@ -216,13 +214,13 @@ class TreeBuilder:
         below = self.build(node.children[0], needed)
         if all(value.name == "AttributeReference" for value in values.values()):
             positions = {i: below.positions[_known(value, below)] for i, value in values.items()}
-            return Fragment(below.relation, positions, below.rows)
+            return Fragment(below.relation, positions)
         reader = self.reader(below)
         outputs = tuple(
             Output(f"{one.fields['name']}#{one.expr_id}", reader(values[one.expr_id])) for one in chosen
         )
         relation = Project(below.relation, outputs)
-        return Fragment(relation, {i: position for position, i in enumerate(values)}, below.rows)
+        return Fragment(relation, {i: position for position, i in enumerate(values)})
 
     def union(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Put inputs together, column by column."""
@@ -230,16 +228,15 @@ class TreeBuilder:
             raise NotTranslatableError("a union by name")
         wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
         wanted = wanted or [0]
-        inputs, rows = [], 0.0
+        inputs = []
         for child in node.children:
             ids = [child.output[i].expr_id for i in wanted]
             below = self.build(child, frozenset(ids))
             inputs.append(
                 Project(below.relation, tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids)))
             )
-            rows += below.rows
         positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
-        return Fragment(Union(tuple(inputs)), positions, rows)
+        return Fragment(Union(tuple(inputs)), positions)
 
     def aggregate(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Aggregate an input wholly, for a node above that needs the final values."""
@@ -251,7 +248,6 @@ class TreeBuilder:
         if read.distinct:
             raise NotTranslatableError("a distinct aggregation below another operation")
         relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
-        rows = group_rows(below.rows, len(keys))
         final = FinalReader(read, relation, calls)
         chosen = [one for one in read.results if one.expr_id in required] or list(read.results[:1])
         outputs = tuple(
@@ -261,7 +257,7 @@ class TreeBuilder:
             for one in chosen
         )
         positions = {one.expr_id: n for n, one in enumerate(chosen)}
-        return Fragment(Project(relation, outputs), positions, rows)
+        return Fragment(Project(relation, outputs), positions)
 
     # -- joins ---------------------------------------------------------------------------------------------
 
@@ -333,9 +329,17 @@ class TreeBuilder:
         if kind is JoinType.EXISTENCE:
             assert exists is not None
             ids.append(exists)
-        relation = Join(left.relation, right.relation, spec, _build_side(kind, left.rows, right.rows))
-        rows = join_rows(kind, left.rows, right.rows, equality=bool(pairs))
-        return Fragment(relation, {i: position for position, i in enumerate(ids)}, rows)
+        side = _build_side(kind, self._rows(left), self._rows(right))
+        relation = Join(left.relation, right.relation, spec, side)
+        return Fragment(relation, {i: position for position, i in enumerate(ids)})
+
+    def _rows(self, fragment: Fragment) -> float:
+        return estimate(fragment.relation, self.scanned).rows
+
+    @property
+    def scanned(self) -> dict[int, float]:
+        """Rows of the scans' files."""
+        return {index: source.rows for index, source in self.sources.items()}
 
     def _with_keys(
         self, below: Fragment, keys: Sequence[Node], wanted: frozenset[int]
@@ -354,7 +358,7 @@ class TreeBuilder:
                 places.append(len(outputs))
                 outputs.append(Output(f"k{number}", reader(key)))
         relation = Project(below.relation, tuple(outputs))
-        return Fragment(relation, {i: n for n, i in enumerate(kept)}, below.rows), places
+        return Fragment(relation, {i: n for n, i in enumerate(kept)}), places
 
 
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
@@ -366,7 +370,7 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
         Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i))
         for i in kept
     )
-    return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)}, fragment.rows)
+    return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
 
 
 def conjuncts(node: Node) -> tuple[Node, ...]:

@@ -16,6 +16,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.sideways import filtered_early
 
 if TYPE_CHECKING:
     from gpujoin.model.expressions import Literal
@@ -55,8 +56,6 @@ class Island:
         The aggregation, if the topmost node is one.
     calls : mapping from int to AggregateCall
         Partial results, by position among the aggregates.
-    rows : float
-        Estimated rows of the input of the aggregation, or of the output.
     """
 
     node: PlanNode
@@ -66,7 +65,6 @@ class Island:
     finish: Finish
     read: ReadAggregate | None
     calls: Mapping[int, AggregateCall]
-    rows: float
 
     @property
     def nbytes(self) -> int:
@@ -134,8 +132,8 @@ def _rows(node: PlanNode, builder: TreeBuilder) -> Island:
         raise BrokenError(node, "it has no columns")
     below = builder.build(node, frozenset(ids))
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
-    relation = Project(below.relation, outputs)
-    return Island(node, relation, tuple(ids), builder.sources, Finish.NOTHING, None, {}, below.rows)
+    relation = filtered_early(Project(below.relation, outputs), builder.scanned)
+    return Island(node, relation, tuple(ids), builder.sources, Finish.NOTHING, None, {})
 
 
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
@@ -147,11 +145,11 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
-    relation = PartialAggregate(below.relation, outputs, unique)
+    relation = filtered_early(PartialAggregate(below.relation, outputs, unique), builder.scanned)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
-    return Island(node, relation, tuple(columns), builder.sources, finish, read, calls, below.rows)
+    return Island(node, relation, tuple(columns), builder.sources, finish, read, calls)
 
 
 def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:

@@ -1,0 +1,125 @@
+"""Selective inputs filter others early: a semi-join with the keys of a small side, right above the scan they meet.
+
+Spark joins in the order of the query, so a filter on a small table may come last and throw away most of what was
+joined before it. An inner or left semi-join keeps only rows of one side whose key the other side has. If that side is
+small and selective, its keys are looked up already where the other side's key column is read, below other joins and
+aggregations. The join itself stays, so the answer is the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, column
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.spark.query.estimates import estimate
+
+_SELECTIVE = 0.3
+"""Share of keys that the small side may have kept at most."""
+_SMALLER = 8.0
+"""How many times fewer rows must be read for the small side than are filtered by it."""
+
+_FILTERS = {
+    JoinType.INNER: (Side.LEFT, Side.RIGHT),
+    JoinType.LEFT_SEMI: (Side.LEFT,),
+}
+"""Sides of which a join keeps only rows whose key the other side has."""
+_PASSES = {
+    Side.LEFT: frozenset({
+        JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
+        JoinType.NULL_AWARE_ANTI,
+    }),
+    Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
+}  # fmt: skip
+"""Joins below which one side may be filtered by a column of it, instead of the result."""
+
+
+def filtered_early(relation: Relation, scanned: Mapping[int, float]) -> Relation:
+    """Insert semi-joins where they pay.
+
+    Parameters
+    ----------
+    relation : Relation
+        Any tree.
+    scanned : mapping of int to float
+        Rows of each scan's files, by its index.
+    """
+    if relation.children:
+        relation = relation.with_children([filtered_early(child, scanned) for child in relation.children])
+    if not isinstance(relation, Join):
+        return relation
+    for side in _FILTERS.get(relation.spec.join_type, ()):
+        small = relation.side(side.other)
+        facts = estimate(small, scanned)
+        if facts.kept > _SELECTIVE:
+            continue
+        for pair in relation.spec.keys:
+            if pair.nulls is not NullEquality.UNEQUAL:
+                continue
+            keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
+            lookup = _Lookup(keys, facts.read * _SMALLER, scanned)
+            found = lookup.into(relation.side(side), pair.of(side), passed=False)
+            if found is not None:
+                relation = (
+                    dataclasses.replace(relation, left=found)
+                    if side is Side.LEFT
+                    else dataclasses.replace(relation, right=found)
+                )
+    return relation
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lookup:
+    """The keys of a small side, and from how many rows on they are worth being looked up."""
+
+    keys: Relation
+    least: float
+    scanned: Mapping[int, float]
+
+    def into(self, relation: Relation, position: int, *, passed: bool) -> Relation | None:
+        """Filter by a column of a relation, at the scan it comes from; ``None`` where that cannot be, or is no use."""
+        match relation:
+            case Scan():
+                return self._above(relation, position) if passed else None
+            case Filter():
+                return self._below(relation, 0, position, passed=passed)
+            case Project():
+                source = relation.outputs[position].expression
+                if not isinstance(source, ColumnRef):
+                    return None
+                return self._below(relation, 0, source.index, passed=passed)
+            case PartialAggregate():
+                if position >= len(relation.keys):
+                    return None
+                source = relation.keys[position].expression
+                if not isinstance(source, ColumnRef):
+                    return None
+                return self._below(relation, 0, source.index, passed=True)
+            case Join():
+                spec = relation.spec
+                side, place = Side.LEFT, position
+                if position >= len(spec.left_output):
+                    side, place = Side.RIGHT, position - len(spec.left_output)
+                if spec.join_type not in _PASSES[side] or place >= len(spec.output_of(side)):
+                    return None
+                number = 0 if side is Side.LEFT else 1
+                return self._below(relation, number, spec.output_of(side)[place], passed=True)
+            case _:
+                return None
+
+    def _below(self, relation: Relation, number: int, position: int, *, passed: bool) -> Relation | None:
+        children = list(relation.children)
+        found = self.into(children[number], position, passed=passed)
+        if found is None:
+            return None
+        children[number] = found
+        return relation.with_children(children)
+
+    def _above(self, scan: Scan, position: int) -> Relation | None:
+        if estimate(scan, self.scanned).rows < self.least:
+            return None
+        every = tuple(range(len(scan.schema)))
+        return Join(scan, self.keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))

@@ -1,0 +1,102 @@
+"""Semi-joins inserted above scans: where, and that they change no answer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.engine.pipeline import run
+from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.jointype import JoinType
+from gpujoin.model.relations import Feed, Filter, Join, Output, PartialAggregate, Relation, Scan, column
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.spark.query.choice import divisible
+from gpujoin.spark.query.sideways import filtered_early
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+SCANNED = {0: 1e6, 1: 1e5, 2: 10.0}
+
+
+def scan(index: int, *, selective: bool = False) -> Scan:
+    equal = Call(
+        function=Function.EQ,
+        arguments=(column(SCHEMA, "v"), Literal(value=3, type=pa.int64())),
+        type=pa.bool_(),
+    )
+    return Scan(SCHEMA, filters=(equal,) if selective else (), index=index)
+
+
+def joined(left: Relation, right: Relation, kind: JoinType = JoinType.INNER, key: int = 0) -> Join:
+    right_output = () if kind.left_rows_only else (0, 1)
+    return Join(
+        left, right, JoinSpec(kind, (KeyPair(key, 0),), left_output=(0, 1), right_output=right_output)
+    )
+
+
+def semi_joins(relation: Relation) -> list[int]:
+    """The scans right below an inserted semi-join."""
+    return [
+        one.left.index
+        for one in relation.walk()
+        if isinstance(one, Join) and one.spec.join_type is JoinType.LEFT_SEMI and isinstance(one.left, Scan)
+    ]
+
+
+def test_a_selective_side_filters_the_scan_below_another_join() -> None:
+    tree = joined(joined(scan(0), scan(1), key=1), scan(2, selective=True))
+    found = filtered_early(tree, SCANNED)
+    assert semi_joins(found) == [0]
+    assert found.schema == tree.schema
+    assert divisible(found) >= {0, 1}
+
+
+def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
+    below = scan(0)
+    groups = PartialAggregate(
+        below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), once=True
+    )
+    assert semi_joins(filtered_early(joined(groups, scan(2, selective=True)), SCANNED)) == [0]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        joined(scan(0), scan(2, selective=True)),
+        joined(joined(scan(0), scan(1), key=1), scan(2)),
+        joined(joined(scan(2), scan(1), key=1), scan(1, selective=True)),
+        joined(joined(scan(0), scan(1), key=1), scan(2, selective=True), JoinType.LEFT),
+        joined(joined(scan(0), scan(1), key=1), scan(2, selective=True), JoinType.LEFT_ANTI),
+        joined(joined(scan(0), scan(1), JoinType.FULL, key=1), scan(2, selective=True)),
+        joined(joined(scan(0), scan(1), JoinType.RIGHT, key=1), scan(2, selective=True)),
+    ],
+    ids=["at once", "not selective", "not large", "left", "anti", "below full", "below right"],
+)
+def test_where_it_is_of_no_use_or_wrong_nothing_is_inserted(tree: Relation) -> None:
+    assert filtered_early(tree, SCANNED) == tree
+
+
+def test_the_rows_are_the_same() -> None:
+    def feed(index: int) -> Feed:
+        return Feed(index, SCHEMA)
+
+    condition = scan(2, selective=True).filters[0]
+    tree = joined(joined(scan(0), scan(1), key=1), scan(2, selective=True))
+
+    def fed(relation: Relation) -> Relation:
+        if isinstance(relation, Scan):
+            return Filter(feed(relation.index), condition) if relation.filters else feed(relation.index)
+        return relation.with_children([fed(child) for child in relation.children])
+
+    tables = {
+        0: pa.table({"k": [1, 2, 3, None, 3], "v": [5, 6, 5, 5, 7]}, SCHEMA),
+        1: pa.table({"k": [5, 5, 7, None], "v": [1, 2, 3, 4]}, SCHEMA),
+        2: pa.table({"k": [3, 3, 1, None], "v": [3, 3, 4, 3]}, SCHEMA),
+    }
+    found = filtered_early(tree, SCANNED)
+    assert found != tree
+    rows = [
+        sorted(map(str, pa.Table.from_batches(run(fed(one), tables), one.schema).to_pylist()))
+        for one in (tree, found)
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 6
