@@ -14,7 +14,7 @@ from gpujoin.launch import joins, partition
 from gpujoin.launch.joins import Kernel, inner_join, semi_join
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.devices import RecordingDevice
 
 Columns = dict[str, Any]
 
@@ -34,7 +34,7 @@ def columns(rng: np.random.Generator, keys: Any, prefix: str, *, nulls: bool) ->
     return made
 
 
-def on(device: EmulatedDevice, side: Columns, *, nulls: bool) -> joins.Side:
+def on(device: RecordingDevice, side: Columns, *, nulls: bool) -> joins.Side:
     valid = device.upload(side["valid"]) if nulls else None
     payload = tuple(
         FieldColumn(device.upload(values)) for name, values in side.items() if name not in ("k", "valid")
@@ -68,7 +68,7 @@ def sides(rng: np.random.Generator, shape: str, dtype: Any, *, nulls: bool) -> t
     )
 
 
-def rows_of(device: EmulatedDevice, output: joins.Output) -> list[tuple[Any, ...]]:
+def rows_of(device: RecordingDevice, output: joins.Output) -> list[tuple[Any, ...]]:
     every = (*output.probe, *output.build)
     assert all(len(c.values) == output.length for c in every)
     return list(zip(*(device.download(c.values).tolist() for c in every), strict=True))
@@ -76,14 +76,14 @@ def rows_of(device: EmulatedDevice, output: joins.Output) -> list[tuple[Any, ...
 
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_inner(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:
+def test_inner(device: RecordingDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:
     for dtype, nulls in ((np.int64, True), (np.int32, False)):
         build, probe = sides(rng, shape, dtype, nulls=nulls)
         found: list[tuple[Any, ...]] = []
         outputs = 0
-        given = on(emulated, build, nulls=nulls), on(emulated, probe, nulls=nulls)
-        for output in inner_join(emulated, *given, kernel, batch_rows=1000):
-            found += rows_of(emulated, output)
+        given = on(device, build, nulls=nulls), on(device, probe, nulls=nulls)
+        for output in inner_join(device, *given, kernel, batch_rows=1000):
+            found += rows_of(device, output)
             outputs += 1
         wanted = expected(build, probe, INNER)
         assert wanted
@@ -93,37 +93,35 @@ def test_inner(emulated: EmulatedDevice, rng: np.random.Generator, shape: str, k
 
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
 @pytest.mark.parametrize("shape", ["half match", "duplicates"])
-def test_semi_and_anti(
-    emulated: EmulatedDevice, rng: np.random.Generator, shape: str, kernel: Kernel
-) -> None:
+def test_semi_and_anti(device: RecordingDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:
     build, probe = sides(rng, shape, np.int64, nulls=True)
-    given = on(emulated, build, nulls=True).keys, on(emulated, probe, nulls=True)
+    given = on(device, build, nulls=True).keys, on(device, probe, nulls=True)
     for matched, word in ((True, "semi"), (False, "anti")):
-        output = semi_join(emulated, *given, kernel, matched=matched)
+        output = semi_join(device, *given, kernel, matched=matched)
         wanted = expected(build, probe, f"select p0, p1, p2 from p {word} join b on p.k = b.k")
-        assert sorted(rows_of(emulated, output)) == wanted
+        assert sorted(rows_of(device, output)) == wanted
 
 
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
 def test_empty_sides_and_no_payload(
-    emulated: EmulatedDevice, rng: np.random.Generator, kernel: Kernel
+    device: RecordingDevice, rng: np.random.Generator, kernel: Kernel
 ) -> None:
     build, probe = sides(rng, "unique", np.int64, nulls=False)
-    full = on(emulated, build, nulls=False), on(emulated, probe, nulls=False)
-    nothing = on(emulated, {name: values[:0] for name, values in build.items()}, nulls=False)
+    full = on(device, build, nulls=False), on(device, probe, nulls=False)
+    nothing = on(device, {name: values[:0] for name, values in build.items()}, nulls=False)
     for one, two in ((nothing, full[1]), (full[0], nothing), (nothing, nothing)):
-        assert sum(output.length for output in inner_join(emulated, one, two, kernel)) == 0
+        assert sum(output.length for output in inner_join(device, one, two, kernel)) == 0
     bare = joins.Side(full[0].keys, ()), joins.Side(full[1].keys, ())
     wanted = len(expected(build, probe, INNER))
-    assert sum(output.length for output in inner_join(emulated, *bare, kernel)) == wanted
+    assert sum(output.length for output in inner_join(device, *bare, kernel)) == wanted
 
 
-def test_bad_sides_are_refused_before_a_launch(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+def test_bad_sides_are_refused_before_a_launch(device: RecordingDevice, rng: np.random.Generator) -> None:
     build, probe = sides(rng, "unique", np.int64, nulls=False)
-    good, other = on(emulated, build, nulls=False), on(emulated, probe, nulls=False)
+    good, other = on(device, build, nulls=False), on(device, probe, nulls=False)
     with pytest.raises(KernelArgumentError, match="rows of payload"):
-        next(inner_join(emulated, joins.Side(good.keys, other.payload), other, Kernel.UNIQUE))
-    assert emulated.launches == []
-    wide = KeyCodes(emulated.upload(np.array([0, 1 << 40])), None)
+        next(inner_join(device, joins.Side(good.keys, other.payload), other, Kernel.UNIQUE))
+    assert device.launches == []
+    wide = KeyCodes(device.upload(np.array([0, 1 << 40])), None)
     with pytest.raises(KernelArgumentError, match="slots"):
-        next(inner_join(emulated, joins.Side(wide, ()), other, Kernel.DIRECT))
+        next(inner_join(device, joins.Side(wide, ()), other, Kernel.DIRECT))
