@@ -113,7 +113,7 @@ class _Watch:
         elif isinstance(problem, EmulationError):
             self.failure = Outcome("caught", problem.kind, name)
         else:
-            wrong = isinstance(problem, AssertionError)
+            wrong = isinstance(problem, AssertionError | pytest.fail.Exception)
             self.failure = Outcome("caught", "wrong answer" if wrong else type(problem).__name__, name)
 
     @contextlib.contextmanager
