@@ -18,6 +18,7 @@ from gpujoin.spark.query.island import AGGREGATE, IslandFinder
 from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
+from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import is_local
@@ -79,6 +80,7 @@ class QueryPlanner:
         self._values = SubqueryValues(self._subquery_rows)
         self._finder = IslandFinder(options, self._values.placeholder)
         self._placer = IslandPlacer(spark)
+        self._unreadable = reading_obstacle(conf)
         self.explanation = Explanation()
         self.changed = False
 
@@ -130,6 +132,11 @@ class QueryPlanner:
         """Place the island at a node; a reason, if there is one that is left to Spark; else nothing."""
         if self._options.strategy is Strategy.SPARK:
             return None
+        if self._unreadable is not None:
+            if node.class_name not in (JOIN, AGGREGATE):
+                return None
+            self._reasons.append(Reason(ReasonKind.UNSUPPORTED, "files", self._unreadable))
+            return self._reasons[-1]
         asked = self._values.asked
         island = self._finder.at(node)
         if island is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,17 @@ _INDEX = _SOURCES + "InMemoryFileIndex"
 _STATUS = re.compile(
     r"path=(?P<path>[^;]*); isDirectory=(?P<folder>\w+); length=(?P<length>\d+);.*?modification_time=(?P<time>\d+);"
 )
+_READING = {
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
+    "spark.sql.parquet.int96RebaseModeInRead": "corrected",
+    "spark.sql.legacy.parquet.datetimeRebaseModeInRead": "corrected",
+    "spark.sql.legacy.parquet.int96RebaseModeInRead": "corrected",
+}
+"""Settings of Spark's with another meaning of the same files, and the value under which there is only one."""
+
 _SEPARATOR = "\x1e"
 _HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header", "inferschema"})
 
@@ -54,6 +66,14 @@ class ParquetFiles:
     def paths(self) -> tuple[str, ...]:
         """Their paths."""
         return tuple(one.path for one in self.files)
+
+
+def reading_obstacle(conf: Mapping[str, str]) -> str | None:
+    """Tell which of Spark's settings has files read in a way that is not covered, if one does."""
+    for key, wanted in _READING.items():
+        if conf.get(key, wanted).lower() != wanted:
+            return f"{key} is {conf[key]}"
+    return None
 
 
 def read_relation(node: PlanNode, options: Options) -> ParquetFiles:

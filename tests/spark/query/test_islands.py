@@ -123,12 +123,27 @@ def test_settings_of_scans_and_aggregates(tables: SparkSession) -> None:
     assert not check(tables.sql(WHOLE["join and aggregate"])).islands
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.files.ignoreMissingFiles", "true"),
+        ("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY"),
+    ],
+)
+def test_settings_under_which_spark_reads_otherwise(tables: SparkSession, key: str, value: str) -> None:
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.conf.set(key, value)
+    found = rewrite(tables.sql(WHOLE["distinct"])).explanation
+    assert not found.islands
+    assert key in str(found)
+
+
 def test_small_files_are_left_to_spark(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.backend", "auto")
     tables.conf.set("spark.gpujoin.fallback", "silent")
     found = rewrite(tables.sql(WHOLE["groups"]))
     assert not found.changed
-    assert "bytes" in str(found.explanation)
+    assert "to be read" in str(found.explanation)
     tables.conf.set("spark.gpujoin.fallback", "raise")
     with pytest.raises(FallbackError):
         accelerate(tables.sql(WHOLE["groups"]))
