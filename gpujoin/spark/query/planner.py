@@ -130,7 +130,7 @@ class QueryPlanner:
 
     def _island(self, node: PlanNode) -> Rewritten | Reason | None:
         """Place the island at a node; a reason, if there is one that is left to Spark; else nothing."""
-        if self._options.strategy is Strategy.SPARK:
+        if self._options.strategy is Strategy.SPARK or not self._options.scan_fuse:
             return None
         if self._unreadable is not None:
             if node.class_name not in (JOIN, AGGREGATE):
