@@ -20,11 +20,12 @@ from gpujoin.engine.derive import Rest
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.layout import JoinLayout
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.notin import NullPatterns
 from gpujoin.engine.payload import Payload, one_batch
 from gpujoin.engine.ranges import RangeCodec, RangeEvaluationError, spread
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
 from gpujoin.plan.algorithm import chooser
@@ -126,10 +127,11 @@ class BuiltSide:
         return 0 if searched is None else searched.nbytes
 
     @cached_property
-    def null_keys(self) -> npt.NDArray[np.int64]:
-        """Build rows with a null key, ascending."""
-        mask = self.layout.codec.null_mask(self.rows, self.layout.build.side)
-        return np.zeros(0, np.int64) if mask is None else np.flatnonzero(mask)
+    def null_patterns(self) -> NullPatterns | None:
+        """What null keys match in a null-aware anti join; ``None`` in all others."""
+        if self.layout.spec.join_type is not JoinType.NULL_AWARE_ANTI:
+            return None
+        return NullPatterns(self.layout.codec, self.backend, self.rows, self.layout.build.side)
 
     def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
         """The same side built on the CPU backend, made once, for chunks that do not fit the device."""

@@ -8,15 +8,15 @@ are held than the slices of other joins have.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpujoin.engine.derive import Rest
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.backend import PairSlice, Resumable
-from gpujoin.model.maps import OutOfBounds
+from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
+from gpujoin.model.maps import Indices, OutOfBounds
 
 if TYPE_CHECKING:
     from gpujoin.engine.match import Morsel
@@ -25,6 +25,7 @@ FIRST_LOOKS = 4
 GROWTH = 4
 
 Rows = npt.NDArray[np.int64]
+Done = Callable[[], npt.NDArray[np.bool_]]
 
 
 def until_matched(morsel: Morsel, most: int) -> Iterator[PairSlice] | None:
@@ -49,25 +50,44 @@ def until_matched(morsel: Morsel, most: int) -> Iterator[PairSlice] | None:
         if derivation.build_rest is Rest.NOTHING:
             return _product_by_probe_row(morsel, most)
         return _product_by_build_row(morsel, most)
-    if (
-        derivation.build_rest is Rest.NOTHING
-        and isinstance(morsel.probe, Resumable)
-        and morsel.probe.resumable
-    ):
-        return _rounds_of_probe(morsel, morsel.probe, most)
+    if derivation.build_rest is Rest.NOTHING:
+        return rounds_of(
+            morsel,
+            morsel.probe,
+            morsel.rows.num_rows,
+            lambda: morsel.backend.mask_to_host(morsel.marks),
+            most,
+        )
     return None
 
 
-def _rounds_of_probe(morsel: Morsel, probe: Resumable, most: int) -> Iterator[PairSlice]:
-    counts = morsel.backend.indices_to_host(morsel.counts_map())
+def rounds_of(morsel: Morsel, probe: Probe[Any], rows: int, done: Done, most: int) -> Iterator[PairSlice]:
+    """Candidates of a probe, in rounds; all of them, row by row, if it cannot be taken up where it was left.
+
+    Parameters
+    ----------
+    morsel : Morsel
+        For its backend and counters.
+    probe : Probe
+        Of some rows.
+    rows : int
+        How many.
+    done : callable () -> ndarray of bool
+        Which of them have a match; asked after each round.
+    most : int
+        Largest slice.
+    """
+    if not (isinstance(probe, Resumable) and probe.resumable):
+        yield from morsel.slices_of(probe, most)
+        return
+    counts = morsel.backend.indices_to_host(Indices(probe.counts, rows))
     waiting = np.flatnonzero(counts)
     skip, width = 0, FIRST_LOOKS
     while len(waiting):
         for rows in _chunks(waiting, max(1, most // width)):
             yield from _surely(morsel, probe, rows, skip, min(width, most))
         skip, width = skip + min(width, most), min(width * GROWTH, most)
-        done = morsel.backend.mask_to_host(morsel.marks)
-        waiting = waiting[~done[waiting] & (counts[waiting] > skip)]
+        waiting = waiting[~done()[waiting] & (counts[waiting] > skip)]
 
 
 def _surely(morsel: Morsel, probe: Resumable, rows: Rows, skip: int, width: int) -> Iterator[PairSlice]:
@@ -91,10 +111,10 @@ def _surely(morsel: Morsel, probe: Resumable, rows: Rows, skip: int, width: int)
 
 def _product_by_probe_row(morsel: Morsel, most: int) -> Iterator[PairSlice]:
     waiting = np.arange(morsel.rows.num_rows)
-    for waiting_rows, others in _product_rounds(
+    for waiting_rows, others in product_rounds(
         waiting, morsel.built.rows.num_rows, most, lambda: morsel.backend.mask_to_host(morsel.marks)
     ):
-        yield _pairs(morsel, waiting_rows, others)
+        yield paired(morsel.backend, waiting_rows, others)
 
 
 def _product_by_build_row(morsel: Morsel, most: int) -> Iterator[PairSlice]:
@@ -102,13 +122,12 @@ def _product_by_build_row(morsel: Morsel, most: int) -> Iterator[PairSlice]:
         return morsel.backend.mask_to_host(morsel.run.marks)
 
     waiting = np.flatnonzero(~done())
-    for waiting_rows, others in _product_rounds(waiting, morsel.rows.num_rows, most, done):
-        yield _pairs(morsel, others, waiting_rows)
+    for waiting_rows, others in product_rounds(waiting, morsel.rows.num_rows, most, done):
+        yield paired(morsel.backend, others, waiting_rows)
 
 
-def _product_rounds(
-    waiting: Rows, others: int, most: int, done: Callable[[], npt.NDArray[np.bool_]]
-) -> Iterator[tuple[Rows, Rows]]:
+def product_rounds(waiting: Rows, others: int, most: int, done: Done) -> Iterator[tuple[Rows, Rows]]:
+    """Pairs of rows and of ``0 … others - 1``, in rounds, of rows that are not done; asked after each round."""
     skip, width = 0, FIRST_LOOKS
     while len(waiting) and skip < others:
         width = min(width, most, others - skip)
@@ -119,8 +138,9 @@ def _product_rounds(
         waiting = waiting[~done()[waiting]]
 
 
-def _pairs(morsel: Morsel, probe: Rows, build: Rows) -> PairSlice:
-    take = morsel.backend.indices_from_host
+def paired(backend: AnyBackend, probe: Rows, build: Rows) -> PairSlice:
+    """Row numbers as a slice of a backend."""
+    take = backend.indices_from_host
     return PairSlice(take(probe, OutOfBounds.NEVER), take(build, OutOfBounds.NEVER))
 
 

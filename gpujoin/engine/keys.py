@@ -15,7 +15,7 @@ need not know of types, of NaN and −0.0, or of null equality:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,11 @@ class KeyCodec:
             tuple(types),
             tuple(key.nulls for key in spec.keys),
         )
+
+    def each(self) -> Iterator[KeyCodec]:
+        """The codec of each key alone."""
+        for column, dtype, nulls in zip(self.columns, self.types, self.nulls, strict=True):
+            yield KeyCodec((column,), (dtype,), (nulls,))
 
     def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
         """The codes of each row.

@@ -18,7 +18,7 @@ from gpujoin.engine.payload import Payload
 from gpujoin.engine.ranges import RangeEvaluationError
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import PairSlice, Probe
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
 
 
@@ -213,11 +213,10 @@ class Morsel:
         if self.probe is None:
             return np.full(self.rows.num_rows, self.built.rows.num_rows > 0)
         mask = self.backend.mask_to_host(self.probe.matched())
-        if self.layout.spec.join_type is JoinType.NULL_AWARE_ANTI and self.built.rows.num_rows:
-            nulls = self.layout.codec.null_mask(self.rows, self.layout.probe.side)
-            if len(self.built.null_keys):
-                return np.ones(len(mask), np.bool_)
-            return mask if nulls is None else mask | nulls
+        patterns = self.built.null_patterns
+        if patterns is not None:
+            mask = mask.copy()
+            patterns.matched(self.rows, mask)
         return mask
 
     # -- under a condition ---------------------------------------------------------------------------------
@@ -239,32 +238,8 @@ class Morsel:
         most = self.built.options.candidate_pairs
         rounds = until_matched(self, most)
         yield from self._slices(most) if rounds is None else rounds
-        if self.layout.spec.join_type is JoinType.NULL_AWARE_ANTI:
-            yield from self._null_candidates(most)
-
-    def counts_map(self) -> Indices:
-        """How many candidates each row has, as the backend's integers."""
-        counts = getattr(self.probe, "counts")  # noqa: B009 - of a Resumable
-        return Indices(counts, self.rows.num_rows)
-
-    def _null_candidates(self, most: int) -> Iterator[PairSlice]:
-        """Pairs whose keys might be equal because one of them is null: with ``NOT IN`` they count as candidates."""
-        nulls = self.layout.codec.null_mask(self.rows, self.layout.probe.side)
-        null_rows = np.zeros(0, np.int64) if nulls is None else np.flatnonzero(nulls)
-        all_build, all_probe = np.arange(self.built.rows.num_rows), np.arange(self.rows.num_rows)
-        yield from self._product(null_rows, all_build, most)
-        if len(self.built.null_keys):
-            yield from self._product(np.setdiff1d(all_probe, null_rows), self.built.null_keys, most)
-
-    def _product(
-        self, probe: npt.NDArray[np.int64], build: npt.NDArray[np.int64], most: int
-    ) -> Iterator[PairSlice]:
-        for outer, inner in cross_maps(len(probe), len(build), most):
-            positions = np.arange(outer.start, outer.start + outer.length)
-            yield PairSlice(
-                self.backend.indices_from_host(probe[positions // outer.times], OutOfBounds.NEVER),
-                self.backend.indices_from_host(build[positions % inner.period], OutOfBounds.NEVER),
-            )
+        if self.built.null_patterns is not None:
+            yield from self.built.null_patterns.candidates(self, most)
 
     def _satisfying(self, part: PairSlice) -> Iterator[PairSlice]:
         """The pairs of a slice for which the condition is true."""
@@ -324,10 +299,14 @@ class Morsel:
             for outer, inner in cross_maps(self.rows.num_rows, self.built.rows.num_rows, most):
                 yield PairSlice(outer, inner)
             return
+        yield from self.slices_of(self.probe, most)
+
+    def slices_of(self, probe: Probe[Any], most: int) -> Iterator[PairSlice]:
+        """Pairs of a probe, at most ``most`` at a time, and fewer while memory is short."""
         done = 0
-        while done < self.probe.pairs:
+        while done < probe.pairs:
             try:
-                for part in _skip(self.probe.slices(most), done):
+                for part in _skip(probe.slices(most), done):
                     done += part.length
                     yield part
                 return

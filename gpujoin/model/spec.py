@@ -12,6 +12,9 @@ from gpujoin.errors import JoinSpecError
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 
+MOST_NULL_AWARE_KEYS = 62
+"""Most columns of a ``NOT IN``: a set of them is a 64-bit integer."""
+
 
 class NullEquality(Enum):
     """Whether a null key equals a null key."""
@@ -89,8 +92,10 @@ class JoinSpec:
         _check_positions("right_output", self.right_output)
         if kind is JoinType.CROSS and (self.keys or self.condition is not None):
             raise JoinSpecError("a cross join takes no keys and no condition; use an inner join")
-        if kind is JoinType.NULL_AWARE_ANTI and len(self.keys) != 1:
-            raise JoinSpecError(f"a null-aware anti join needs exactly one key, got {len(self.keys)}")
+        if kind is JoinType.NULL_AWARE_ANTI and not 1 <= len(self.keys) <= MOST_NULL_AWARE_KEYS:
+            raise JoinSpecError(
+                f"a null-aware anti join needs 1 to {MOST_NULL_AWARE_KEYS} keys, got {len(self.keys)}"
+            )
         if kind.left_rows_only and self.right_output:
             raise JoinSpecError(
                 f"a {kind.value} join returns left columns only, not right {self.right_output}"

@@ -11,9 +11,11 @@ equality joins of 1 M × 1 M and 10 M × 10 M rows with three payload columns (1
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gpujoin.model.jointype import JoinType
+from gpujoin.plan.ranges import Shape
 
 ROW_SECONDS = 5.0e-7
 """One row from Spark to Arrow, or back, with a few fixed-width columns."""
@@ -35,6 +37,12 @@ PAIR_SECONDS = 2.5e-8
 
 GPU_PAIR_SECONDS = 1.0e-9
 """One pair of rows under a residual condition on a GPU: a cautious guess from memory traffic, not measured."""
+
+SORT_SECONDS = 4.0e-8
+"""One row of either side through a search by order, for each doubling of the rows."""
+
+PATTERN_SECONDS = 1.0e-6
+"""One row of either side through a null-aware anti join over several columns."""
 
 WORST_RATIO = 1.0
 """A join is taken where its estimate here is below this share of Spark's."""
@@ -60,7 +68,15 @@ class Estimate:
 
 
 def estimate(
-    join_type: JoinType, left_rows: float, right_rows: float, *, equality: bool, condition: bool, gpu: bool
+    join_type: JoinType,
+    left_rows: float,
+    right_rows: float,
+    *,
+    equality: bool,
+    condition: bool,
+    gpu: bool,
+    shape: Shape | None = None,
+    keys: int = 0,
 ) -> Estimate:
     """Estimate what a join costs here and in Spark.
 
@@ -76,13 +92,30 @@ def estimate(
         Whether there is a residual condition.
     gpu : bool
         Whether it would run on a GPU.
+    shape : Shape or None
+        How matches are found here; ``None``: by equality, or pair by pair.
+    keys : int
+        How many equality keys there are.
+
+    Notes
+    -----
+    Spark runs a range join, and ``NOT IN`` over several columns or with a further condition, as a nested loop over all
+    pairs. How many pairs match is not known; one a row is taken for it.
     """
     rows_in = left_rows + right_rows
+    pairs = left_rows * right_rows
+    if shape is Shape.RANGE:
+        rows_out = left_rows if join_type.left_rows_only else max(left_rows, right_rows)
+        crossing = START_SECONDS + (rows_in + rows_out) * ROW_SECONDS
+        sorting = rows_in * SORT_SECONDS * math.log2(max(2.0, rows_in))
+        return Estimate(here=crossing + sorting, spark=pairs * SPARK_PAIR_SECONDS)
+    if shape is Shape.NOT_IN and (keys > 1 or condition):
+        crossing = START_SECONDS + (rows_in + left_rows) * ROW_SECONDS
+        return Estimate(here=crossing + rows_in * PATTERN_SECONDS, spark=pairs * SPARK_PAIR_SECONDS)
     if equality:
         rows_out = left_rows if join_type.left_rows_only else max(left_rows, right_rows)
         crossing = START_SECONDS + (rows_in + rows_out) * ROW_SECONDS
         return Estimate(here=crossing + rows_in * HASH_SECONDS, spark=rows_in * SPARK_HASH_SECONDS)
-    pairs = left_rows * right_rows
     crossing = START_SECONDS + rows_in * ROW_SECONDS
     if not condition:
         out = left_rows if join_type.left_rows_only else pairs

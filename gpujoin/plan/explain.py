@@ -25,6 +25,8 @@ class JoinExplanation:
     backend : str
         ``"gpu"``, ``"cpu"`` or ``"spark"``. Under ``auto`` each worker decides for itself; this is then what the
         driver expects, and ``notes`` say so.
+    shape : str or None
+        How matches are found, and what that costs; ``None`` where Spark runs the join.
     build_side : Side or None
         The side that is built; ``None`` where Spark runs the join.
     keys : tuple of str
@@ -46,6 +48,7 @@ class JoinExplanation:
     join_type: str
     strategy: Strategy
     backend: str
+    shape: str | None = None
     build_side: Side | None = None
     keys: tuple[str, ...] = ()
     condition: str | None = None
@@ -81,6 +84,8 @@ class JoinExplanation:
         return found
 
     def _details(self) -> Iterator[str]:
+        if self.shape:
+            yield self.shape
         if self.keys:
             yield f"keys: {', '.join(self.keys)}"
         if self.condition:

@@ -9,6 +9,7 @@ from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import estimate
+from gpujoin.plan.ranges import Shape
 
 SPARK_BROADCAST_THRESHOLD = 10 << 20
 """Default of ``spark.sql.autoBroadcastJoinThreshold``."""
@@ -70,6 +71,10 @@ class JoinFacts:
         Whether there is a residual condition.
     left, right : SideFacts
         The inputs.
+    shape : Shape or None
+        How matches are found here; ``None``: by equality, or pair by pair without one.
+    keys : int
+        How many equality keys there are, if that is known.
     gpu : GpuOutlook
         Whether workers are expected to have a GPU.
     spark_threshold : int
@@ -81,6 +86,8 @@ class JoinFacts:
     condition: bool
     left: SideFacts
     right: SideFacts
+    shape: Shape | None = None
+    keys: int = 0
     gpu: GpuOutlook = GpuOutlook.UNKNOWN
     spark_threshold: int = SPARK_BROADCAST_THRESHOLD
 
@@ -161,9 +168,9 @@ def _without_equality(facts: JoinFacts, options: Options) -> Choice:
             "strategy='nested_loop'",
         )  # fmt: skip
     if not legal:
-        return _spark(
-            ReasonKind.UNSUPPORTED, "join type",
-            f"a {facts.join_type.value} outer join without an equality has no side that may be broadcast",
+        return Choice(
+            Strategy.SHUFFLE, _smaller(facts, (Side.RIGHT, Side.LEFT)),
+            notes=(f"a {facts.join_type.value} outer join without an equality is one task: no side may be broadcast",),
         )  # fmt: skip
     side, note = _broadcast_side(facts, legal)
     asked = options.strategy is not Strategy.AUTO or facts.side(side).hint is Hint.BROADCAST
@@ -178,6 +185,11 @@ def _without_equality(facts: JoinFacts, options: Options) -> Choice:
 
 def _with_equality(facts: JoinFacts, options: Options) -> Choice:
     legal = broadcast_sides(facts.join_type)
+    if facts.shape is Shape.NOT_IN and options.strategy is Strategy.AUTO:
+        size = _size(facts.right)
+        if size is None or size <= BROADCAST_LIMIT:
+            return Choice(Strategy.BROADCAST, Side.RIGHT, notes=("the right side of NOT IN is broadcast",))
+        return _shuffle(facts, "the right side of NOT IN is too large to broadcast: one task")
     match options.strategy:
         case Strategy.BROADCAST | Strategy.NESTED_LOOP:
             if not legal:
@@ -235,6 +247,8 @@ def _broadcast_side(facts: JoinFacts, legal: tuple[Side, ...]) -> tuple[Side, st
 
 def _shuffle(facts: JoinFacts, note: str) -> Choice:
     first = Side.LEFT if facts.join_type is JoinType.RIGHT else Side.RIGHT
+    if facts.join_type is JoinType.NULL_AWARE_ANTI:
+        return Choice(Strategy.SHUFFLE, Side.RIGHT, notes=(note,))
     return Choice(Strategy.SHUFFLE, _smaller(facts, (first, first.other)), notes=(note,))
 
 
@@ -257,7 +271,10 @@ def _slower(facts: JoinFacts) -> Reason | None:
     if left is None or right is None:
         why = "sizes are unknown, and rows that cross between Spark and Arrow usually cost more than the join gains"
         return Reason(ReasonKind.SLOWER, "cost", why, settings)
-    cost = estimate(facts.join_type, left, right, equality=facts.equality, condition=facts.condition, gpu=gpu)
+    cost = estimate(
+        facts.join_type, left, right, equality=facts.equality, condition=facts.condition, gpu=gpu, shape=facts.shape,
+        keys=facts.keys,
+    )  # fmt: skip
     if cost.taken:
         return None
     why = (

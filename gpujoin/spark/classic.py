@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options, Strategy
-from gpujoin.errors import JoinSpecError
+from gpujoin.errors import JoinSpecError, ProductSizeError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec
 from gpujoin.plan.explain import JoinExplanation
+from gpujoin.plan.ranges import Shape, shape_of
 from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
 from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
@@ -155,6 +156,7 @@ class JoinPlan:
         frames = {side: self._prepare(join, side, split, columns[side]) for side in Side}
         facts = self._facts(join, split, frames)
         choice = choose(facts, self._options)
+        _check_product(facts, self._options)
         if choice.strategy is Strategy.SPARK:
             self.explanation = self._explain(split, facts, choice)
             return
@@ -200,10 +202,13 @@ class JoinPlan:
         )
 
     def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:
+        kind = _kind(join, split)
         return JoinFacts(
-            join_type=join.join_type,
+            join_type=kind,
             equality=bool(split.keys),
             condition=split.residual is not None,
+            shape=shape_of(kind, len(split.keys), split.residual, Side.RIGHT),
+            keys=len(split.keys),
             left=_side_facts(frames[Side.LEFT], join.left_hint),
             right=_side_facts(frames[Side.RIGHT], join.right_hint),
             gpu=self._outlook,
@@ -221,6 +226,7 @@ class JoinPlan:
             base,
             strategy=choice.strategy,
             backend=backend,
+            shape=None if facts.shape is None else facts.shape.value,
             build_side=choice.build_side,
             notes=choice.notes + notes,
         )
@@ -339,7 +345,7 @@ def _spec(
     join: JoinNode, split: SplitCondition, outputs: dict[Side, list[int]]
 ) -> tuple[JoinSpec, tuple[int, ...]]:
     """The specification, and where each column of Spark's join is found in its result."""
-    kind = join.join_type
+    kind = _kind(join, split)
     if kind in (JoinType.INNER, JoinType.CROSS):
         kind = JoinType.INNER if split.keys or split.residual is not None else JoinType.CROSS
     left = outputs[Side.LEFT]
@@ -351,6 +357,29 @@ def _spec(
     sources = list(range(len(outputs[Side.LEFT])))
     sources += [left.index(same[i]) if i in same else len(left) + right.index(i) for i in outputs[Side.RIGHT]]
     return spec, tuple(sources)
+
+
+def _check_product(facts: JoinFacts, options: Options) -> None:
+    """Refuse a product that is estimated to be too large, before anything runs.
+
+    Raises
+    ------
+    ProductSizeError
+        If ``spark.gpujoin.maxProductRows`` is set, and less.
+    """
+    most, left, right = options.max_product_rows, facts.left.rows, facts.right.rows
+    if most is None or facts.shape is not Shape.PRODUCT or left is None or right is None:
+        return
+    if left * right > most:
+        raise ProductSizeError(
+            f"about {left:.0f} × {right:.0f} rows without keys or ranges are {left * right:.3g} pairs, more than"
+            f" spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by order, or raise the setting"
+        )
+
+
+def _kind(join: JoinNode, split: SplitCondition) -> JoinType:
+    """What the join returns, an anti join over equalities that may be unknown being ``NOT IN``."""
+    return JoinType.NULL_AWARE_ANTI if split.null_aware else join.join_type
 
 
 def _same_as_left(join: JoinNode, split: SplitCondition) -> dict[int, int]:

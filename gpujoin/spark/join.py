@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from gpujoin.config import Strategy
-from gpujoin.errors import GpuJoinError, JoinSpecError
+from gpujoin.errors import GpuJoinError, JoinSpecError, ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.spark.classic import ClassicPlan
@@ -71,6 +71,8 @@ def gpu_join(
         If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
     FallbackError
         If the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``.
+    ProductSizeError
+        If there are neither keys nor ranges, and by Spark's estimates more pairs than ``spark.gpujoin.maxProductRows``.
     JoinSpecError
         If ``left`` or ``right`` is no DataFrame.
 
@@ -104,6 +106,8 @@ def gpu_join(
         return native
     try:
         plan.decide()
+    except ProductSizeError:
+        raise
     except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own join is still right
         plan.leave((unexpected(problem),))
     tell(plan.explanation, options)

@@ -32,7 +32,6 @@ REFUSED: dict[str, tuple[Callable[[DataFrame, DataFrame], Column | str | None], 
     "key with a collation": (
         lambda a, b: sf.collate(a.s, "UTF8_LCASE") == sf.collate(b.s, "UTF8_LCASE"), "inner", "collate",
     ),
-    "full outer without equality": (lambda a, b: a.k < b.k, "full", "no side that may be broadcast"),
 }  # fmt: skip
 
 

@@ -48,6 +48,8 @@ class SplitCondition:
         What each side is filtered by before the join.
     residual : Expression or None
         The rest.
+    null_aware : bool
+        Whether an anti join is ``NOT IN`` over the keys: a pair also matches where an equality is unknown.
     shown_keys, shown_residual : list of str
         The same for people, with the user's names.
     reasons : list of Reason
@@ -59,6 +61,7 @@ class SplitCondition:
     key_nodes: list[tuple[Node, Node]] = field(default_factory=list)
     filters: dict[Side, list[Node]] = field(default_factory=lambda: {side: [] for side in Side})
     residual: Expression | None = None
+    null_aware: bool = False
     shown_keys: list[str] = field(default_factory=list)
     shown_residual: list[str] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
@@ -84,7 +87,8 @@ def split_condition(join: JoinNode, columns: dict[Side, SideColumns], gateway: A
         return result
     ids = {side: frozenset(c.expr_id for c in join.columns(side)) for side in Side}
     splitter = _Splitter(join.join_type, Translator(ids, columns), result)
-    for part in _conjuncts(expand(join.condition, gateway)):
+    parts = list(_conjuncts(expand(join.condition, gateway)))
+    for part in splitter.not_in(parts) or parts:
         splitter.take(part)
     return result
 
@@ -94,6 +98,30 @@ class _Splitter:
         self._join_type = join_type
         self._translate = translate
         self._result = result
+
+    def not_in(self, parts: list[Expanded]) -> list[Expanded] | None:
+        """The conjuncts of a ``NOT IN``, its equalities without ``OR … IS NULL``; ``None`` if it is none.
+
+        An equality of columns without nulls, of which the optimizer leaves nothing else, is one of the ``NOT IN`` in
+        any case; one of columns that hold nulls may be a correlation, and is no match where it is unknown.
+        """
+        if self._join_type is not JoinType.LEFT_ANTI:
+            return None
+        equalities = [_null_aware_equality(part) for part in parts]
+        if not any(e is not None and self._across(e) for e in equalities):
+            return None
+        found = [
+            e if e is not None and self._across(e) else p for e, p in zip(equalities, parts, strict=True)
+        ]
+        plain = [p for p, e in zip(parts, equalities, strict=True) if e is None and p.name in _EQUALITIES]
+        if any(self._across(p) and not _certain(p) for p in plain):
+            return None
+        self._result.null_aware = True
+        return found
+
+    def _across(self, part: Expanded) -> bool:
+        sides = [self._translate.side_of(child) for child in part.children]
+        return None not in sides and sides[0] is not sides[1]
 
     def take(self, part: Expanded) -> None:
         """Put one conjunct where it belongs."""
@@ -106,12 +134,10 @@ class _Splitter:
             self._take_residual(part)
 
     def _take_key(self, part: Expanded) -> bool:
-        if part.name not in ("EqualTo", "EqualNullSafe"):
+        if part.name not in _EQUALITIES or not self._across(part):
             return False
-        sides = [self._translate.side_of(child) for child in part.children]
-        if None in sides or sides[0] is sides[1]:
-            return False
-        one, two = part.children if sides[0] is Side.LEFT else reversed(part.children)
+        first = self._translate.side_of(part.children[0])
+        one, two = part.children if first is Side.LEFT else reversed(part.children)
         refusal = _key_refusal(one.source, two.source)
         if refusal is not None:
             self._result.reasons.append(
@@ -142,6 +168,26 @@ class _Splitter:
             else Call(function=Function.AND, arguments=(before, translated), type=pa.bool_())
         )
         self._result.shown_residual.append(_bare(str(part)))
+
+
+_EQUALITIES = ("EqualTo", "EqualNullSafe")
+
+
+def _null_aware_equality(part: Expanded) -> Expanded | None:
+    """The equality ``e`` of ``e OR e IS NULL``."""
+    if part.name != "Or":
+        return None
+    equal, unknown = part.children
+    if equal.name == "IsNull":
+        equal, unknown = unknown, equal
+    if equal.name != "EqualTo" or unknown.name != "IsNull" or unknown.children[0].name != "EqualTo":
+        return None
+    return equal if equal.source.jvm.semanticEquals(unknown.children[0].source.jvm) else None
+
+
+def _certain(part: Expanded) -> bool:
+    """Whether an equality is never unknown."""
+    return not part.source.jvm.nullable()
 
 
 def _conjuncts(node: Expanded) -> Iterator[Expanded]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from gpujoin.config import Options
-from gpujoin.errors import JoinSpecError
+from gpujoin.errors import JoinSpecError, ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
@@ -109,6 +109,8 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         return Accelerated(frame, Explanation(), changed=False)
     try:
         found = _rewritten(frame, conf, options, purpose)
+    except ProductSizeError:
+        raise
     except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own plan is still right
         return _left(frame, options, unexpected(problem), purpose)
     if purpose is Purpose.RUN:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Options, Strategy
+from gpujoin.errors import ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.spark.catalyst.joins import JOIN
@@ -189,6 +190,8 @@ class QueryPlanner:
         try:
             decided.decide()
             plan = self._carried_out(decided)
+        except ProductSizeError:
+            raise
         except Exception as problem:  # noqa: BLE001 - Spark's own join is still right
             first = str(problem).strip().splitlines()[:1]
             decided.leave(

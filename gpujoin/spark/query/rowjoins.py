@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.plan.ranges import Shape
 from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.joins import read_join
 from gpujoin.spark.classic import JoinPlan, choose_without_reading
@@ -73,10 +74,19 @@ class RowJoinPlan(JoinPlan):
         parts = [] if join.condition is None else list(_conjuncts(join.condition))
         ids = {side: frozenset(column.expr_id for column in join.columns(side)) for side in Side}
         equal = [part for part in parts if _across(part, ids)]
+        unknown = [part for part in parts if join.join_type is JoinType.LEFT_ANTI and _or_unknown(part, ids)]
+        ranges = [part for part in parts if _across(part, ids, _BY_ORDER)]
+        kind, shape, keys = join.join_type, None, len(equal)
+        if unknown:
+            kind, shape, keys = JoinType.NULL_AWARE_ANTI, Shape.NOT_IN, len(unknown) + len(equal)
+        elif ranges and not equal:
+            shape = Shape.RANGE
         return JoinFacts(
-            join_type=join.join_type,
-            equality=bool(equal),
-            condition=len(parts) > len(equal),
+            join_type=kind,
+            equality=bool(equal or unknown),
+            condition=len(parts) > keys,
+            shape=shape,
+            keys=keys,
             left=_facts_of(join.left),
             right=_facts_of(join.right),
             gpu=self._outlook,
@@ -90,8 +100,17 @@ def _conjuncts(node: Node) -> list[Node]:
     return [part for child in node.children for part in _conjuncts(child)]
 
 
-def _across(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
-    if part.name not in ("EqualTo", "EqualNullSafe"):
+_EQUALITIES = ("EqualTo", "EqualNullSafe")
+_BY_ORDER = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
+
+
+def _or_unknown(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
+    """Whether this looks like an equality of ``NOT IN``."""
+    return part.name == "Or" and any(_across(child, ids) for child in part.children)
+
+
+def _across(part: Node, ids: dict[Side, frozenset[int]], names: tuple[str, ...] = _EQUALITIES) -> bool:
+    if part.name not in names:
         return False
     one, two = (child.attribute_ids for child in part.children)
     return any(

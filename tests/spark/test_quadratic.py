@@ -1,0 +1,98 @@
+"""Joins that Spark runs as nested loops or products, through gpu_join and whole queries: the answer and the path."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from gpujoin import accelerate, explain, gpu_join
+from gpujoin.config import Strategy
+from gpujoin.errors import ProductSizeError
+from gpujoin.plan.ranges import Shape
+from gpujoin.testing import assert_same_rows
+
+pytestmark = pytest.mark.spark
+
+QUADRATIC = ("BroadcastNestedLoopJoin", "CartesianProduct")
+
+
+@pytest.fixture
+def tables(spark: SparkSession) -> SparkSession:
+    spark.sql(
+        "select cast(id as int) as i, cast(id * 37 % 1000 as int) as x,"
+        " if(id % 17 = 0, null, cast(id % 12 as int)) as a, if(id % 23 = 0, null, cast(id % 10 as int)) as b, cast(id % 3 as int) as c from range(150)"
+    ).createOrReplaceTempView("l")
+    spark.sql(
+        "select cast(id as int) as j, cast(id * 53 % 1000 as int) as y, cast(id % 9 as int) as p,"
+        " if(id = 60, null, cast(id % 7 as int)) as q, cast(id % 3 as int) as r from range(1, 90)"
+    ).createOrReplaceTempView("r")
+    return spark
+
+
+QUERIES = {
+    "two columns NOT IN": ("select * from l where (a, b) not in (select p, q from r)", Shape.NOT_IN),
+    "three columns NOT IN, one without nulls": (
+        "select * from l where (a, b, c) not in (select p, q, r from r)", Shape.NOT_IN,
+    ),
+    "between": ("select i, j from l join r on x between y - 5 and y + 5", Shape.RANGE),
+    "between, full outer": ("select i, j from l full join r on x >= y - 5 and x <= y + 5", Shape.RANGE),
+    "less, left outer, with a rest": ("select i, j from l left join r on x < y and (i + j) % 2 = 0", Shape.RANGE),
+    "less, semi": ("select i from l left semi join r on x < y", Shape.RANGE),
+}  # fmt: skip
+
+
+def explained(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries(tables: SparkSession, name: str) -> None:
+    text, shape = QUERIES[name]
+    tables.conf.set("spark.gpujoin.backend", "cpu")
+    try:
+        native = tables.sql(text)
+        assert any(node in explained(native) for node in QUADRATIC)
+        found = accelerate(native)
+        (join,) = explain(found).joins
+        assert join.accelerated, str(explain(found))
+        assert join.shape == shape.value
+        assert not any(node in explained(found) for node in QUADRATIC)
+        assert_same_rows(found.toArrow(), native.toArrow())
+    finally:
+        tables.conf.unset("spark.gpujoin.backend")
+
+
+def test_correlated_not_in_is_joined_by_its_correlation(tables: SparkSession) -> None:
+    text = "select * from l where a not in (select p from r where r.q = l.b)"
+    tables.conf.set("spark.gpujoin.backend", "cpu")
+    try:
+        native = tables.sql(text)
+        found = accelerate(native)
+        (join,) = explain(found).joins
+        assert join.accelerated
+        assert join.shape == Shape.EQUALITY.value
+        assert_same_rows(found.toArrow(), native.toArrow())
+    finally:
+        tables.conf.unset("spark.gpujoin.backend")
+
+
+def test_the_cost_rule_takes_large_ones(tables: SparkSession) -> None:
+    many = tables.range(200_000).selectExpr("id as x", "id % 100 as a", "if(id % 9 = 0, null, id) as b")
+    other = tables.range(200_000).selectExpr("id as y", "id % 100 as p", "if(id % 7 = 0, null, id) as q")
+    ranged = gpu_join(many, other, (many.x > other.y - 5) & (many.x < other.y + 5), "full")
+    (join,) = explain(ranged).joins
+    assert join.strategy is Strategy.SHUFFLE
+    assert "range: n log n" in str(explain(ranged))
+    left_to_spark = gpu_join(many.limit(10), other.limit(10), many.x > other.y, "inner")
+    assert not explain(left_to_spark).joins[0].accelerated
+
+
+def test_products_over_the_limit_are_refused(tables: SparkSession) -> None:
+    left, right = tables.table("l"), tables.table("r")
+    tables.conf.set("spark.gpujoin.maxProductRows", "1000")
+    try:
+        with pytest.raises(ProductSizeError, match="maxProductRows"):
+            gpu_join(left, right, (left.x + right.y) % 2 == 0, strategy="nested_loop")
+        gpu_join(left, right, left.x < right.y, strategy="nested_loop")
+    finally:
+        tables.conf.unset("spark.gpujoin.maxProductRows")
