@@ -84,8 +84,8 @@ def rounds_of(morsel: Morsel, probe: Probe[Any], rows: int, done: Done, most: in
     waiting = np.flatnonzero(counts)
     skip, width = 0, FIRST_LOOKS
     while len(waiting):
-        for rows in _chunks(waiting, max(1, most // width)):
-            yield from _surely(morsel, probe, rows, skip, min(width, most))
+        for some in _chunks(waiting, max(1, most // width)):
+            yield from _surely(morsel, probe, some, skip, min(width, most))
         skip, width = skip + min(width, most), min(width * GROWTH, most)
         waiting = waiting[~done()[waiting] & (counts[waiting] > skip)]
 
