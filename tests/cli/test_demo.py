@@ -7,9 +7,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from gpujoin import cli
-from gpujoin.cli.demo import data, runner
+from gpujoin.cli.demo import data, queries, runner
 from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
 from gpujoin.cli.demo.show import Plain, progress, table
@@ -168,6 +169,28 @@ def test_results_are_equal_and_strategies_as_asked(only: str) -> None:
         if join.strategy != "auto":
             assert (strategy, backend) == (join.strategy, "cpu")
     assert "Traceback" not in done.stderr
+    assert ("3 of 3 queries equal" in done.stdout) == (not only)
+
+
+@pytest.mark.spark
+def test_whole_queries_run_here_and_are_equal(spark: SparkSession) -> None:
+    spark.conf.set("spark.gpujoin.backend", "cpu")
+    outcomes = queries.run_queries(spark, data.tpch_directory(0.01))
+    assert [(outcome.joins, outcome.differences) for outcome in outcomes] == [
+        ("3 of 3", ()),
+        ("1 of 1", ()),
+        ("1 of 1", ()),
+    ]
+    assert "3 of 3 queries equal" in queries.report_queries(outcomes)
+
+
+def test_differences_of_queries_are_told() -> None:
+    rows = [("a", 1), ("b", 2)]
+    assert queries._differences(rows, rows, rows[::-1]) == ()
+    assert queries._differences(rows, rows[::-1], rows) == ("against Spark: the order of rows",)
+    assert queries._differences(rows, [("a", 1), ("b", 3)], rows)[0].startswith("against Spark: ('b', 2)")
+    assert queries._differences(rows, rows, rows[:1]) == ("against DuckDB: 2 rows instead of 1",)
+    assert queries._differences([], [], []) == ("no rows, which proves nothing",)
 
 
 SABOTAGE = """

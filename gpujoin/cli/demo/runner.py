@@ -19,6 +19,7 @@ from gpujoin.cli.checks.software import java
 from gpujoin.cli.demo.check import Comparison, compare, parquet
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.joins import JOINS, DemoJoin
+from gpujoin.cli.demo.queries import report_queries, run_queries
 from gpujoin.cli.demo.show import Progress, progress, table
 from gpujoin.errors import BackendUnavailableError, ConfigurationError
 
@@ -106,12 +107,15 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
         spark = _session(master, settings)
         try:
             outcomes = _run_all(spark, joins, data, work, backend)
+            queries = run_queries(spark, data) if not only else []
         finally:
             spark.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(_report(outcomes, scale))
-    return 1 if any(outcome.differences for outcome in outcomes) else 0
+    if queries:
+        print(report_queries(queries))
+    return 1 if any(outcome.differences for outcome in (*outcomes, *queries)) else 0
 
 
 def parse_settings(conf: Sequence[str]) -> dict[str, str]:
