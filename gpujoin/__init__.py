@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpujoin.config import Options
     from gpujoin.engine.hashjoin import HashJoin
     from gpujoin.engine.metrics import JoinMetrics
-    from gpujoin.engine.tables import gather_maps, join_tables
+    from gpujoin.engine.tables import asof_join_tables, gather_maps, join_tables
     from gpujoin.errors import (
         ConditionError,
         ConfigurationError,
@@ -44,7 +44,7 @@ _HOMES = {
     "gpujoin.config": ("Options",),
     "gpujoin.engine.hashjoin": ("HashJoin",),
     "gpujoin.engine.metrics": ("JoinMetrics",),
-    "gpujoin.engine.tables": ("gather_maps", "join_tables"),
+    "gpujoin.engine.tables": ("asof_join_tables", "gather_maps", "join_tables"),
     "gpujoin.errors": (
         "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
         "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError",
@@ -69,7 +69,7 @@ __all__ = [
     "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
     "KeyPair", "KeyTypeError", "NullEquality", "Options", "Reason", "Side", "__version__", "accelerate",
-    "call", "coalesce", "disable", "enable", "explain", "gather_maps", "gpu_join", "join_tables", "left",
+    "asof_join_tables", "call", "coalesce", "disable", "enable", "explain", "gather_maps", "gpu_join", "join_tables", "left",
     "lit", "load_ipython_extension", "metrics", "right", "unload_ipython_extension", "when",
 ]  # fmt: skip
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
+from gpujoin.engine.asof import AsOfBuild
 from gpujoin.engine.derive import Rest
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.layout import JoinLayout
@@ -70,6 +71,7 @@ class BuiltSide:
         self.options = options
         self.build: Build[Any, Any] | None = None
         self.ranges: BuiltRanges | None = None
+        self.as_of: AsOfBuild | None = None
         self._twin: BuiltSide | None = None
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
@@ -89,6 +91,11 @@ class BuiltSide:
 
     def _search(self, layout: JoinLayout) -> JoinLayout:
         """Make the rows searchable; the layout, with ranges or without, that this serves."""
+        if layout.spec.as_of is not None:
+            self.as_of = AsOfBuild.of(
+                layout.spec.as_of, layout.codec, layout.probe.schema, self.rows, self.backend
+            )
+            return layout
         if layout.axes:
             self.ranges = self._by_order(layout, 0.0)
             assert self.ranges is not None, "its operands were computed before"
@@ -117,7 +124,9 @@ class BuiltSide:
         build = self.backend.build_ranges(self.backend.from_arrow(points), grouped=codec.grouped)
         return BuiltRanges(codec, build)
 
-    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | None:
+    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | None:
+        if self.as_of is not None:
+            return self.as_of
         return self.build if self.ranges is None else self.ranges.build
 
     @property

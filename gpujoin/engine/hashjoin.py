@@ -245,7 +245,7 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
     """
     most, pairs = options.max_product_rows, build_rows * probe_rows
     ranged = options.range_index and (layout.axes or layout.ranged is not None)
-    if most is None or pairs <= most or layout.spec.keys or ranged:
+    if most is None or pairs <= most or layout.spec.keys or ranged or layout.spec.as_of:
         return
     raise ProductSizeError(
         f"{build_rows} × {probe_rows} rows without keys or ranges are {pairs} pairs, more than"

@@ -102,6 +102,10 @@ def take_in(
     stuck : bool
         Dividing by hash did not make the parts smaller: one key has too many rows. Divide by position.
     """
+    divisible = layout.spec.keys and layout.spec.join_type is not JoinType.NULL_AWARE_ANTI
+    division = Division.HASH if divisible and depth < _DEEPEST and not stuck else Division.SLICES
+    # Slices of the build side of an as-of join say nothing of which row is the nearest: it stays in one piece.
+    whole = layout.spec.as_of is not None and division is Division.SLICES
     rows: list[pa.RecordBatch] = []
     size = 0
     source = iter(batches)
@@ -110,14 +114,14 @@ def take_in(
             continue
         rows.append(batch)
         size += batch.nbytes
-        if size > options.memory_budget:
+        if size > options.memory_budget and not whole:
             break
     else:
+        if whole:
+            return build_surely(layout, backend, options, metrics, one_batch(rows, layout.build.schema))
         built = _in_memory(layout, backend, options, metrics, rows, size)
         if built is not None:
             return built
-    divisible = layout.spec.keys and layout.spec.join_type is not JoinType.NULL_AWARE_ANTI
-    division = Division.HASH if divisible and depth < _DEEPEST and not stuck else Division.SLICES
     directory = directory or SpillDirectory(options, metrics)
     try:
         parts = divide(

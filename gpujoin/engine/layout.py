@@ -14,6 +14,7 @@ from gpujoin.errors import ConditionError, JoinSpecError
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
+from gpujoin.plan.asof import as_of_type
 from gpujoin.plan.ranges import Axis, split_ranges
 
 
@@ -91,6 +92,11 @@ class JoinLayout:
                     raise JoinSpecError(
                         f"{side.value} output column {position} of {len(schema)} does not exist"
                     )
+        if spec.as_of is not None:
+            if build_side is not Side.RIGHT:
+                raise JoinSpecError("an as-of join builds its right side, not its left")
+            terms = spec.as_of
+            as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
         plain = cls._of(spec, spec.condition, left, right, build_side)
         split = None
         if spec.join_type is not JoinType.NULL_AWARE_ANTI:

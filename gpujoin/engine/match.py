@@ -119,6 +119,8 @@ class Morsel:
     def _probed(self) -> Probe[Any] | None:
         """The candidates of the rows; ``None``: every build row is one of every row."""
         ranges = self.built.ranges
+        if self.built.as_of is not None:
+            return self.built.as_of.probe(self.rows)
         if self.built.build is None and ranges is None:
             return None
         if ranges is not None:
@@ -182,8 +184,7 @@ class Morsel:
         build, rest = self.built.build, self.layout.derivation.probe_rest
         return (
             self.layout.derivation.pairs
-            and build is not None
-            and build.unique
+            and (self.built.as_of is not None or (build is not None and build.unique))
             and not (self.deferred is not None and rest is not Rest.NOTHING)
         )
 

@@ -28,7 +28,8 @@ from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.maps import GatherMaps, Indices, OutOfBounds
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import Direction, JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.asof import plan_as_of
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
 from gpujoin.plan.resolve import resolve
@@ -120,6 +121,83 @@ def join_tables(
         join.build(_batches(tables[build_side]))
         batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
     return plan.finish(pa.Table.from_batches(batches, join.output_schema))
+
+
+def asof_join_tables(
+    left: Any,
+    right: Any,
+    on: str | None = None,
+    by: str | Sequence[str] | None = None,
+    *,
+    left_on: str | None = None,
+    right_on: str | None = None,
+    left_by: str | Sequence[str] | None = None,
+    right_by: str | Sequence[str] | None = None,
+    direction: str | Direction = Direction.BACKWARD,
+    tolerance: Any = None,
+    allow_exact: bool = True,
+    suffixes: tuple[str, str] = ("", "_right"),
+    backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
+    options: Options | None = None,
+    metrics: JoinMetrics | None = None,
+) -> pa.Table:
+    """Join each left row with the nearest right row by an order key, within equal ``by`` columns.
+
+    The meaning is that of ``pandas.merge_asof`` and Polars' ``join_asof``: every left row is returned once, with nulls
+    where there is no such row. The inputs need not be sorted.
+
+    Parameters
+    ----------
+    left, right : Table, RecordBatch, or any object with ``__arrow_c_stream__``
+        The inputs; column names must be unique within each.
+    on : str, optional
+        Order key of both sides; returned once, the left side's. Numbers, dates, timestamps (units may differ; zones
+        must be there on both sides or on neither), times, durations; texts and bytes too, where no distance is needed.
+    by : str or sequence of str, optional
+        Columns that must be equal; returned once. A null equals nothing.
+    left_on, right_on, left_by, right_by : str or sequence of str, optional
+        The same with different names; both sides' columns are then returned.
+    direction : {"backward", "forward", "nearest"}
+        The last row at or before the key, the first at or after it, or the nearer of the two, of two as near the
+        earlier. Of several right rows with one order key the last is taken looking backward, the first looking forward.
+    tolerance : int, float, Decimal or timedelta, optional
+        Largest distance, included, in terms of the order key.
+    allow_exact : bool
+        Whether an equal key counts.
+    suffixes : (str, str)
+        Added to the names of columns that both sides have.
+    backend, options, metrics
+        As for :func:`join_tables`. The rows of equal ``by`` stay in memory together, whatever the budget.
+
+    Returns
+    -------
+    Table
+        The left columns, then the right ones. Rows in no promised order.
+
+    Raises
+    ------
+    JoinSpecError
+        Missing or contradicting arguments; a tolerance that is negative or of the wrong type.
+    KeyTypeError
+        Keys without a common order, or, for ``nearest`` and tolerances, without a distance.
+
+    Notes
+    -----
+    Null and NaN order keys match nothing on either side; their left rows are returned with nulls.
+    """
+    options = _options(options)
+    chosen = _backend(backend, options)
+    tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
+    _check_suffixes(suffixes)
+    schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
+    plan = plan_as_of(
+        *schemas, on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by, right_by=right_by,
+        direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
+    )  # fmt: skip
+    with HashJoin(plan.spec, *schemas, options=options, backend=chosen, metrics=metrics) as join:
+        join.build(_batches(tables[Side.RIGHT]))
+        batches = [*join.probe(_batches(tables[Side.LEFT])), *join.finish()]
+        return pa.Table.from_batches(batches, join.output_schema).rename_columns(list(plan.names))
 
 
 def gather_maps(

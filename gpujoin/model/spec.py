@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Integral
+from typing import Any
 
 import pyarrow as pa
 
-from gpujoin.errors import JoinSpecError
+from gpujoin.errors import JoinSpecError, did_you_mean
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 
@@ -54,6 +55,58 @@ class KeyPair:
         return self.left if side is Side.LEFT else self.right
 
 
+class Direction(Enum):
+    """Where an as-of join looks for a row."""
+
+    BACKWARD = "backward"
+    """The last row at or before the key."""
+    FORWARD = "forward"
+    """The first row at or after the key."""
+    NEAREST = "nearest"
+    """The nearer of the two; of two as near the earlier."""
+
+    @classmethod
+    def parse(cls, given: str | Direction) -> Direction:
+        """Read a direction.
+
+        Raises
+        ------
+        JoinSpecError
+            If it is none.
+        """
+        try:
+            return cls(given)
+        except ValueError:
+            known = [direction.value for direction in cls]
+            raise JoinSpecError(f"unknown direction {given!r}.{did_you_mean(str(given), known)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """What makes a left join an as-of join: each left row meets at most one of the right rows of equal keys.
+
+    Of several right rows with one order key the last one is met looking backward, the first one looking forward. Null
+    and NaN order keys meet nothing on either side.
+
+    Attributes
+    ----------
+    left, right : int
+        Positions of the order keys.
+    direction : Direction
+        Where to look.
+    tolerance : object
+        Largest distance, in terms of the keys' type; ``None``: any.
+    allow_exact : bool
+        Whether an equal key counts.
+    """
+
+    left: int
+    right: int
+    direction: Direction = Direction.BACKWARD
+    tolerance: Any = None
+    allow_exact: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
     """What a join computes, with nothing said about how.
@@ -70,6 +123,8 @@ class JoinSpec:
         Column positions to return, in order.
     existence_name : str
         Name of the boolean column of an existence join.
+    as_of : AsOf or None
+        Makes a left join an as-of join.
 
     Raises
     ------
@@ -83,6 +138,7 @@ class JoinSpec:
     left_output: tuple[int, ...] = ()
     right_output: tuple[int, ...] = ()
     existence_name: str = "exists"
+    as_of: AsOf | None = None
 
     def __post_init__(self) -> None:
         kind = self.join_type
@@ -90,6 +146,8 @@ class JoinSpec:
             raise JoinSpecError(f"join_type must be a JoinType such as JoinType.LEFT, got {kind!r}")
         _check_positions("left_output", self.left_output)
         _check_positions("right_output", self.right_output)
+        if self.as_of is not None and (kind is not JoinType.LEFT or self.condition is not None):
+            raise JoinSpecError(f"an as-of join is a left join without condition, not {kind.value}")
         if kind is JoinType.CROSS and (self.keys or self.condition is not None):
             raise JoinSpecError("a cross join takes no keys and no condition; use an inner join")
         if kind is JoinType.NULL_AWARE_ANTI and not 1 <= len(self.keys) <= MOST_NULL_AWARE_KEYS:

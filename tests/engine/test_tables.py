@@ -298,7 +298,9 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[GpuJoinError], str]] = {
     "key twice": ({"on": ["k", "k"]}, JoinSpecError, "given twice"),
     "key that is no name": ({"on": [3]}, JoinSpecError, "given by name, got 3"),
     "cross with keys": ({"on": "k", "how": "cross"}, JoinSpecError, "takes no keys"),
-    "not in without a key": ({"how": "null_aware_anti", "condition": left("k") < right("k")}, JoinSpecError, "1 to 62 keys"),
+    "not in without a key": (
+        {"how": "null_aware_anti", "condition": left("k") < right("k")}, JoinSpecError, "1 to 62 keys",
+    ),
     "incomparable": ({"left_on": "k", "right_on": "y"}, KeyTypeError, r"'k'.*'y'.*int64.*string"),
     "nulls_equal of wrong length": ({"on": "k", "nulls_equal": [True, False]}, JoinSpecError, "each of the 1 keys"),
     "suffixes alike": ({"on": "k", "suffixes": ("_a", "_a")}, JoinSpecError, r"\['v'\].*must differ"),

@@ -1,0 +1,228 @@
+"""As-of joins: for each row the nearest row of the other side, before, after, or either, within equal keys.
+
+The build side is searched by order (:class:`gpujoin.model.backend.RangeBuild`): all rows up to a point, or from it on,
+are a stretch, whose last or first row is the one wanted. A tolerance is applied to what was found: if the nearest row
+is too far, all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.registry import host_grouper
+from gpujoin.engine.keys import KeyCodec, in_common_type
+from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
+from gpujoin.engine.payload import one_array
+from gpujoin.model.backend import AnyBackend, Grouper, PairSlice, RangeBuild
+from gpujoin.model.jointype import Side
+from gpujoin.model.maps import Indices, OutOfBounds
+from gpujoin.model.spec import AsOf, Direction
+from gpujoin.plan.asof import as_of_type, tolerance_in
+
+Found = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AsOfBuild:
+    """The right side of an as-of join, searchable.
+
+    Attributes
+    ----------
+    terms : AsOf
+        What is asked for.
+    keys : KeyCodec
+        Of the equality keys.
+    codec : OrderCodec
+        Of the order key.
+    codes : ndarray of int64
+        Code of each build row's order key.
+    numbers : ndarray or None
+        Its value, where distances are not those of codes: floats.
+    grouper : Grouper or None
+        Numbers the equality keys; ``None``: there are none.
+    search : RangeBuild
+        The rows by order.
+    backend : Backend
+        Where they are searched.
+    """
+
+    terms: AsOf
+    keys: KeyCodec
+    codec: OrderCodec
+    codes: Codes
+    numbers: npt.NDArray[Any] | None
+    grouper: Grouper | None
+    search: RangeBuild[Any, Any]
+    backend: AnyBackend
+
+    @classmethod
+    def of(
+        cls, terms: AsOf, keys: KeyCodec, left: pa.Schema, rows: pa.RecordBatch, backend: AnyBackend
+    ) -> AsOfBuild:
+        """Make right rows searchable."""
+        dtype = as_of_type(left.field(terms.left).type, rows.schema.field(terms.right).type, terms)
+        values = _order_values(rows, terms.right, dtype)
+        codec = OrderCodec.fit(values)
+        codes, valid = codec.codes(values)
+        columns = [pa.array(codes, pa.int64(), mask=None if valid is None else ~valid)]
+        grouper = None
+        if keys.columns:
+            key_codes = keys.codes(rows, Side.RIGHT)
+            grouper = host_grouper(key_codes)
+            columns.insert(0, _groups(grouper, key_codes))
+        points = backend.from_arrow(_table(columns))
+        search = backend.build_ranges(points, grouped=grouper is not None)
+        return cls(terms, keys, codec, codes, _numbers(values), grouper, search, backend)
+
+    @property
+    def algorithm(self) -> str:
+        """Its name, for metrics and explanations."""
+        return "as_of"
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        own = self.codes.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
+        return self.search.nbytes + own
+
+    def probe(self, rows: pa.RecordBatch) -> FoundProbe:
+        """Find the row for each left row."""
+        values = _order_values(rows, self.terms.left, self.codec.dtype)
+        codes, valid = self.codec.codes(values)
+        groups = None if self.grouper is None else _groups(self.grouper, self.keys.codes(rows, Side.LEFT))
+        numbers = _numbers(values)
+        back = ahead = None
+        if self.terms.direction is not Direction.FORWARD:
+            back = self._edge(codes, valid, groups, backward=True)
+        if self.terms.direction is not Direction.BACKWARD:
+            ahead = self._edge(codes, valid, groups, backward=False)
+        found = (
+            back if ahead is None else ahead if back is None else self._nearer(back, ahead, codes, numbers)
+        )
+        assert found is not None
+        if self.terms.tolerance is not None:
+            most = tolerance_in(self.codec.dtype, self.terms.tolerance)
+            distance = self._distance(found, codes, numbers)
+            found[(found >= 0) & ~(distance <= most)] = -1
+        return FoundProbe(self.backend, found)
+
+    def _edge(
+        self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
+    ) -> Found:
+        low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
+        there = np.ones(len(codes), np.bool_) if valid is None else valid.copy()
+        if backward:
+            high = codes
+            if not self.terms.allow_exact:
+                there &= codes != LEAST
+                high = codes - (codes != LEAST)
+        else:
+            low = codes
+            if not self.terms.allow_exact:
+                there &= codes != MOST
+                low = codes + (codes != MOST)
+        columns = [] if groups is None else [groups]
+        columns += [pa.array(low, pa.int64(), mask=~there), pa.array(high, pa.int64())]
+        found = self.search.probe(self.backend.from_arrow(_table(columns))).edge(last=backward)
+        return self.backend.indices_to_host(found).copy()
+
+    def _nearer(self, back: Found, ahead: Found, codes: Codes, numbers: npt.NDArray[Any] | None) -> Found:
+        """The nearer of two rows; the earlier one where both are as near."""
+        later = self._distance(ahead, codes, numbers) < self._distance(back, codes, numbers)
+        return np.where((back < 0) | ((ahead >= 0) & later), ahead, back)
+
+    def _distance(self, found: Found, codes: Codes, numbers: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        """How far the row found is; anything where there is none."""
+        if not len(self.codes):
+            return np.zeros(len(found), np.uint64)
+        at = np.maximum(found, 0)
+        if numbers is not None and self.numbers is not None:
+            with np.errstate(invalid="ignore"):
+                distance = np.abs(numbers - self.numbers[at])
+            return np.where(
+                numbers == self.numbers[at], 0.0, distance
+            )  # infinity less infinity is not a number
+        theirs = self.codes[at]
+        # The difference of two 64-bit integers is exact modulo 2**64.
+        low, high = np.minimum(codes, theirs), np.maximum(codes, theirs)
+        return high.view(np.uint64) - low.view(np.uint64)
+
+
+class FoundProbe:
+    """A probe whose answer is known: see :class:`gpujoin.model.backend.Probe`.
+
+    Parameters
+    ----------
+    backend : Backend
+        Whose maps it gives.
+    found : ndarray of int64
+        Build row of each probe row, or −1.
+    """
+
+    def __init__(self, backend: AnyBackend, found: Found) -> None:
+        self._backend = backend
+        self._found = found
+        self.rows = len(found)
+
+    @cached_property
+    def _mask(self) -> npt.NDArray[np.bool_]:
+        return self._found >= 0
+
+    @cached_property
+    def pairs(self) -> int:
+        """Number of rows with a match."""
+        return int(np.count_nonzero(self._mask))
+
+    def matched(self) -> Any:
+        """Mask over probe rows: has a match."""
+        return self._backend.mask_from_host(self._mask)
+
+    def lookup(self) -> Indices:
+        """For each probe row its build row or −1."""
+        return self._backend.indices_from_host(self._found, OutOfBounds.NULLIFY)
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        """All pairs."""
+        rows = np.flatnonzero(self._mask)
+        for start in range(0, len(rows), max_pairs):
+            some = rows[start : start + max_pairs]
+            take = self._backend.indices_from_host
+            yield PairSlice(take(some, OutOfBounds.NEVER), take(self._found[some], OutOfBounds.NEVER))
+
+    def mark_build(self, marks: Any) -> None:
+        """Set ``marks`` wherever a build row has a match."""
+        rows = self._found[self._mask]
+        self._backend.mark(marks, self._backend.indices_from_host(rows, OutOfBounds.NEVER))
+
+
+def _order_values(rows: pa.RecordBatch, position: int, dtype: pa.DataType) -> pa.Array:
+    """The order key in its common type; null, and so without a match, where it is not a number."""
+    column = rows.column(position)
+    values = in_common_type(one_array(column) if isinstance(column, pa.ChunkedArray) else column, dtype)
+    if pat.is_floating(dtype):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)
+    return values
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
+    if not pat.is_floating(values.type):
+        return None
+    return np.asarray(values.cast(pa.float64()).fill_null(0.0).to_numpy())
+
+
+def _groups(grouper: Grouper, codes: pa.Table) -> pa.Array:
+    groups = grouper.groups(codes)
+    return pa.array(groups, pa.int64(), mask=groups < 0)
+
+
+def _table(columns: list[pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])

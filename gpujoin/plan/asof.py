@@ -1,0 +1,186 @@
+"""Checks and names of as-of joins."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.errors import JoinSpecError, KeyTypeError, did_you_mean
+from gpujoin.model.jointype import JoinType
+from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair
+from gpujoin.plan.key_types import key_type
+from gpujoin.plan.ranges import order_type
+
+_NARROW_DIGITS = 18
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataType:
+    """Find the type in which the order keys of an as-of join are compared.
+
+    Raises
+    ------
+    KeyTypeError
+        If the keys have no common order; or no distance, where the nearest row or a tolerance asks for one.
+    JoinSpecError
+        If the tolerance is of the wrong type.
+    """
+    common = order_type((left, right))
+    if common is None or pat.is_boolean(common):
+        if pat.is_timestamp(left) and pat.is_timestamp(right):
+            key_type(left, right)
+        raise KeyTypeError(
+            f"as-of keys of type {left} and {right} have no common order; give numbers, dates, timestamps, times,"
+            " durations or texts of one kind on both sides"
+        )
+    if terms.direction is Direction.NEAREST or terms.tolerance is not None:
+        wide = pat.is_decimal(common) and common.precision > _NARROW_DIGITS
+        if wide or pat.is_large_string(common) or pat.is_large_binary(common):
+            raise KeyTypeError(
+                f"as-of keys of type {common} have no distance that fits into 64 bits, which direction='nearest' and a"
+                " tolerance need; cast them to a narrower type, or use direction='backward' or 'forward'"
+            )
+    if terms.tolerance is not None:
+        tolerance_in(common, terms.tolerance)
+    return common
+
+
+def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
+    """Give a tolerance in units of a type: the largest distance allowed.
+
+    Raises
+    ------
+    JoinSpecError
+        If it is of another kind than the type, or negative.
+    """
+    wanted, found = "an integer", None
+    is_number = isinstance(tolerance, (Real, Decimal)) and not isinstance(tolerance, bool)
+    if pat.is_temporal(dtype):
+        wanted = "a datetime.timedelta"
+        if isinstance(tolerance, dt.timedelta):
+            found = _time_units(dtype, tolerance)
+    elif pat.is_floating(dtype):
+        wanted = "a number"
+        found = float(tolerance) if is_number else None
+    elif pat.is_decimal(dtype):
+        wanted = "an integer or a Decimal"
+        if is_number and isinstance(tolerance, (Integral, Decimal)):
+            scaled = Decimal(tolerance).scaleb(dtype.scale)
+            found = int(scaled // 1) if scaled.is_finite() else None
+    elif is_number and isinstance(tolerance, Integral):
+        found = int(tolerance)
+    if found is None:
+        raise JoinSpecError(f"the tolerance of as-of keys of type {dtype} is {wanted}, got {tolerance!r}")
+    if not found >= 0:
+        raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
+    return found if isinstance(found, float) else min(found, (1 << 64) - 1)
+
+
+def _time_units(dtype: pa.DataType, tolerance: dt.timedelta) -> int:
+    if pat.is_date(dtype):
+        return tolerance.days
+    microseconds = tolerance // dt.timedelta(microseconds=1)
+    return microseconds * _UNITS[dtype.unit] // 10**6
+
+
+@dataclass(frozen=True)
+class AsOfPlan:
+    """An as-of join over two schemas.
+
+    Attributes
+    ----------
+    spec : JoinSpec
+        The join.
+    names : tuple of str
+        Columns of the result.
+    """
+
+    spec: JoinSpec
+    names: tuple[str, ...]
+
+
+def plan_as_of(
+    left: pa.Schema,
+    right: pa.Schema,
+    *,
+    on: str | None,
+    left_on: str | None,
+    right_on: str | None,
+    by: str | Sequence[str] | None,
+    left_by: str | Sequence[str] | None,
+    right_by: str | Sequence[str] | None,
+    direction: str | Direction,
+    tolerance: Any,
+    allow_exact: bool,
+    suffixes: tuple[str, str],
+) -> AsOfPlan:
+    """Check the arguments of an as-of join and give it its normal form.
+
+    Raises
+    ------
+    JoinSpecError, KeyTypeError
+        If they contradict each other, name no column, or have types that cannot be compared.
+    """
+    if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
+        raise JoinSpecError("give either on, or left_on and right_on: the order key of each side")
+    mine, theirs = (on, on) if on is not None else (left_on, right_on)
+    for name in (mine, theirs):
+        if not isinstance(name, str):
+            raise JoinSpecError(f"the order key of an as-of join is one column, given by name, got {name!r}")
+    if by is not None and (left_by is not None or right_by is not None):
+        raise JoinSpecError("give either by, or left_by and right_by, not both")
+    lefts, rights = (_names(by if by is not None else given) for given in (left_by, right_by))
+    if len(lefts) != len(rights):
+        raise JoinSpecError(
+            f"left_by has {len(lefts)} keys, right_by has {len(rights)}: {lefts} and {rights}"
+        )
+    if not isinstance(allow_exact, bool):
+        raise JoinSpecError(f"allow_exact must be a bool, got {allow_exact!r}")
+    terms = AsOf(
+        _position(left, str(mine), "left"), _position(right, str(theirs), "right"), Direction.parse(direction),
+        tolerance, allow_exact,
+    )  # fmt: skip
+    keys = tuple(
+        KeyPair(_position(left, a, "left"), _position(right, b, "right"))
+        for a, b in zip(lefts, rights, strict=True)
+    )
+    as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
+    for key in keys:
+        key_type(left.field(key.left).type, right.field(key.right).type)
+    shared = {key.right for key in keys} if by is not None else set()
+    shared |= {terms.right} if on is not None else set()
+    kept = [i for i in range(len(right)) if i not in shared]
+    clash = set(left.names) & {right.field(i).name for i in kept}
+    names = [name + (suffixes[0] if name in clash else "") for name in left.names]
+    names += [right.field(i).name + (suffixes[1] if right.field(i).name in clash else "") for i in kept]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise JoinSpecError(
+            f"the result would have the columns {twice} twice; rename them or choose other suffixes"
+        )
+    spec = JoinSpec(JoinType.LEFT, keys, None, tuple(range(len(left))), tuple(kept), as_of=terms)
+    return AsOfPlan(spec, tuple(names))
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(name, str) for name in names):
+        raise JoinSpecError(f"by columns are given by name, got {given!r}")
+    return names
+
+
+def _position(schema: pa.Schema, name: str, side: str) -> int:
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        problem = "has no column" if not found else "has several columns"
+        raise JoinSpecError(f"the {side} input {problem} {name!r}.{did_you_mean(name, schema.names)}")
+    return int(found[0])

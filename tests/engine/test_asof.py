@@ -1,0 +1,242 @@
+"""As-of joins against a row loop, Polars, and their definition at the edges."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from gpujoin import asof_join_tables
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import JoinSpecError, KeyTypeError
+from gpujoin.model.backend import AnyBackend
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+from gpujoin.testing.generate import Generator, KeyShape, Mix
+
+DIRECTIONS = ("backward", "forward", "nearest")
+TYPES = {
+    "int32": (pa.int32(), 3), "int64": (pa.int64(), 3), "double": (pa.float64(), 3.0),
+    "date": (pa.date32(), dt.timedelta(days=3)), "timestamp": (pa.timestamp("us"), dt.timedelta(microseconds=3)),
+    "timestamp_utc": (pa.timestamp("ms", "UTC"), dt.timedelta(milliseconds=3)),
+    "decimal": (pa.decimal128(9, 2), Decimal("3.50")), "duration": (pa.duration("s"), dt.timedelta(seconds=3)),
+}  # fmt: skip
+
+
+def row_loop(
+    one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]], by: Sequence[str], direction: str, tolerance: Any,
+    allow_exact: bool,
+) -> list[tuple[int, int | None]]:  # fmt: skip
+    """Row number of each left row, and of the right row it meets."""
+
+    def missing(value: Any) -> bool:
+        return value is None or value != value
+
+    found: list[tuple[int, int | None]] = []
+    for row in one:
+        behind = ahead = None
+        for other in two:
+            if missing(row["t"]) or missing(other["t"]):
+                continue
+            if any(row[b] is None or row[b] != other[b] for b in by):
+                continue
+            equal = other["t"] == row["t"]
+            if (equal and allow_exact) or other["t"] < row["t"]:
+                behind = max(behind or (other["t"], other["j"]), (other["t"], other["j"]))
+            if (equal and allow_exact) or other["t"] > row["t"]:
+                ahead = min(ahead or (other["t"], other["j"]), (other["t"], other["j"]))
+        best = behind if direction == "backward" else ahead
+        if direction == "nearest":
+            both = [one for one in (behind, ahead) if one is not None]
+            best = min(both, key=lambda one: distance(row["t"], one[0]), default=None)
+        if best is not None and tolerance is not None and distance(row["t"], best[0]) > tolerance:
+            best = None
+        found.append((row["i"], None if best is None else best[1]))
+    return found
+
+
+def distance(one: Any, two: Any) -> Any:
+    if one == two:
+        return one - one if one not in (float("inf"), -float("inf")) else 0.0
+    return max(one, two) - min(one, two)
+
+
+def sides(
+    seed: int, dtype: pa.DataType, by: int, rows: tuple[int, int] = (50, 40)
+) -> tuple[pa.Table, pa.Table]:
+    generator = Generator(seed, Mix(nulls=0.1, special=0.05, spread=40))
+    drawn = pa.int8() if pa.types.is_duration(dtype) else dtype  # Python has no long durations
+    order = generator.keys(drawn, max(rows), KeyShape.UNIFORM, nulls=0.1, distinct=25)
+    order = tuple(values if drawn == dtype else values.cast(pa.int64()).cast(dtype) for values in order)
+    columns: tuple[dict[str, pa.Array], dict[str, pa.Array]] = ({}, {})
+    types = [pa.int32(), pa.string()][:by]
+    keys = [generator.keys(one, max(rows), KeyShape.UNIFORM, distinct=2) for one in types]
+    for side, row in ((0, "i"), (1, "j")):
+        columns[side]["t"] = order[side].slice(0, rows[side])
+        columns[side].update((f"k{n}", pair[side].slice(0, rows[side])) for n, pair in enumerate(keys))
+        columns[side][row] = pa.array(range(rows[side]))
+    return pa.table(columns[0]), pa.table(columns[1])
+
+
+@pytest.mark.parametrize("by", [0, 1, 2])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", TYPES)
+def test_against_the_row_loop(backend: AnyBackend, name: str, direction: str, by: int, seed: int) -> None:
+    dtype, most = TYPES[name]
+    keys = [f"k{n}" for n in range(by)]
+    one, two = sides(seed, dtype, by)
+    for tolerance in (None, most):
+        for allow_exact in (True, False):
+            metrics = JoinMetrics()
+            found = asof_join_tables(
+                one, two, "t", keys or None, direction=direction, tolerance=tolerance, allow_exact=allow_exact,
+                backend=backend, options=Options(batch_bytes=300), metrics=metrics,
+            )  # fmt: skip
+            assert found.schema.names == ["t", *keys, "i", "j"]
+            expected = row_loop(one.to_pylist(), two.to_pylist(), keys, direction, tolerance, allow_exact)
+            actual = sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+            assert actual == expected, f"seed {seed}, tolerance {tolerance}, exact {allow_exact}"
+            assert metrics.algorithms == {"as_of": 1}
+            assert metrics.candidate_pairs == 0
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_against_polars(backend: AnyBackend, direction: Any, rng: np.random.Generator) -> None:
+    n = 5000
+    one = pl.DataFrame({"t": np.sort(rng.integers(0, n, n)), "g": rng.integers(0, 40, n), "i": np.arange(n)})
+    two = pl.DataFrame(
+        {"t": np.sort(rng.permutation(4 * n)[:n]), "g": rng.integers(0, 40, n), "j": np.arange(n)}
+    )
+    expected = one.join_asof(
+        two, on="t", by="g", strategy=direction, tolerance=200, check_sortedness=False
+    ).select("t", "g", "i", "j")
+    found = asof_join_tables(one, two, "t", "g", direction=direction, tolerance=200, backend=backend)
+    assert_same_rows(found, expected.to_arrow())
+
+
+def test_texts_have_an_order_but_no_distance(backend: AnyBackend) -> None:
+    one, two = (
+        pa.table({"t": ["b", "", None, "zz"], "i": range(4)}),
+        pa.table({"t": ["a", "b", None], "j": range(3)}),
+    )
+    found = asof_join_tables(one, two, "t", allow_exact=False, backend=backend)
+    assert dict(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True)) == {
+        0: 0,
+        1: None,
+        2: None,
+        3: 1,
+    }
+    with pytest.raises(KeyTypeError, match="no distance"):
+        asof_join_tables(one, two, "t", direction="nearest", backend=backend)
+
+
+def test_keys_that_are_not_numbers_match_nothing(backend: AnyBackend) -> None:
+    nan, inf = float("nan"), float("inf")
+    one = pa.table({"t": pa.array([nan, None, inf, -inf, -0.0]), "i": range(5)})
+    two = pa.table({"t": pa.array([nan, None, inf, -inf, 0.0]), "j": range(5)})
+    for direction in DIRECTIONS:
+        for tolerance in (None, 0):
+            found = asof_join_tables(one, two, "t", direction=direction, tolerance=tolerance, backend=backend)
+            pairs = dict(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+            assert pairs == {0: None, 1: None, 2: 2, 3: 3, 4: 4}
+
+
+def test_extreme_distances_are_exact(backend: AnyBackend) -> None:
+    low, high = -(1 << 63), (1 << 63) - 1
+    one, two = pa.table({"t": [low, 0, high], "i": range(3)}), pa.table({"t": [high, low], "j": range(2)})
+    for tolerance, expected in ((None, [1, 1, 0]), ((1 << 63) - 1, [1, 0, 0]), (1 << 63, [1, 0, 0])):
+        found = asof_join_tables(one, two, "t", direction="nearest", tolerance=tolerance, backend=backend)
+        assert found.sort_by("i")["j"].to_pylist() == (expected if tolerance is not None else [1, 0, 0])
+    found = asof_join_tables(one, two, "t", allow_exact=False, backend=backend)
+    assert found.sort_by("i")["j"].to_pylist() == [None, 1, 1]
+
+
+def test_units_meet_in_the_finer_one(backend: AnyBackend) -> None:
+    one = pa.table({"t": pa.array([2], pa.timestamp("s")), "i": [0]})
+    two = pa.table({"t": pa.array([1_999_999, 2_000_001], pa.timestamp("us")), "j": [0, 1]})
+    found = asof_join_tables(one, two, "t", tolerance=dt.timedelta(microseconds=1), backend=backend)
+    assert found["j"].to_pylist() == [0]
+
+
+def test_names(backend: AnyBackend) -> None:
+    one, two = pa.table({"t": [1], "g": [1], "v": [5]}), pa.table({"u": [1], "h": [1], "v": [6]})
+    found = asof_join_tables(one, two, left_on="t", right_on="u", left_by="g", right_by="h", backend=backend)
+    assert found.to_pydict() == {"t": [1], "g": [1], "v": [5], "u": [1], "h": [1], "v_right": [6]}
+
+
+@pytest.mark.parametrize("rows", [(0, 0), (0, 3), (3, 0)], ids=str)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_empty_sides(backend: AnyBackend, direction: str, rows: tuple[int, int], seed: int) -> None:
+    one, two = sides(seed, pa.int64(), 1, rows)
+    found = asof_join_tables(one, two, "t", "k0", direction=direction, tolerance=1, backend=backend)
+    assert found["j"].to_pylist() == [None] * rows[0]
+
+
+def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+    one, two = sides(seed, pa.int64(), 2, (400, 300))
+    options = Options(spill_dir=str(tmp_path), memory_budget=4000)
+    for by in (None, ["k0", "k1"]):
+        metrics = JoinMetrics()
+        found = asof_join_tables(one, two, "t", by, backend=backend, options=options, metrics=metrics)
+        assert (metrics.spills > 0) is (by is not None)
+        assert_same_rows(found, asof_join_tables(one, two, "t", by, backend=backend))
+
+
+def test_fault_at_any_call(backend: AnyBackend, seed: int) -> None:
+    one, two = sides(seed, pa.int64(), 1)
+    expected = asof_join_tables(one, two, "t", "k0", direction="nearest", backend=backend)
+    counting = FaultyBackend(backend)
+    asof_join_tables(one, two, "t", "k0", direction="nearest", backend=counting)
+    for number in range(1, counting.total_calls + 1):
+        for faulty in (FaultyBackend(backend, at={number}), FaultyBackend(backend, after=number - 1)):
+            assert_same_rows(
+                asof_join_tables(one, two, "t", "k0", direction="nearest", backend=faulty), expected
+            )
+            assert faulty.faults
+
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no order key": ({"on": None}, JoinSpecError, "order key"),
+    "unknown column": ({"on": "tt"}, JoinSpecError, "no column 'tt'.*Did you mean 't'"),
+    "unknown direction": ({"direction": "backwards"}, JoinSpecError, "Did you mean 'backward'"),
+    "negative tolerance": ({"tolerance": -1}, JoinSpecError, "negative"),
+    "tolerance of the wrong type": (
+        {"tolerance": dt.timedelta(1)},
+        JoinSpecError,
+        "an integer, got datetime",
+    ),
+    "bool tolerance": ({"tolerance": True}, JoinSpecError, "an integer, got True"),
+    "float tolerance": ({"tolerance": 1.5}, JoinSpecError, "an integer, got 1.5"),
+    "unorderable": ({"on": "l"}, KeyTypeError, "no common order"),
+    "booleans": ({"on": "b"}, KeyTypeError, "no common order"),
+    "by and left_by": ({"by": "t", "left_by": "t"}, JoinSpecError, "not both"),
+    "by without partner": ({"left_by": "t"}, JoinSpecError, "left_by has 1 keys"),
+    "both kinds of on": ({"left_on": "t", "right_on": "t"}, JoinSpecError, "either on"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name: str) -> None:
+    changes, error, message = BAD[name]
+    table = pa.table({"t": [1], "l": [[1]], "b": [True]})
+    with pytest.raises(error, match=message):
+        asof_join_tables(table, table, **({"on": "t"} | changes))
+
+
+def test_zones_on_one_side_only() -> None:
+    one, two = (
+        pa.table({"t": pa.array([1], dtype)}) for dtype in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    )
+    with pytest.raises(KeyTypeError, match="time zone"):
+        asof_join_tables(one, two, "t")
+    numbers = pa.table({"t": [1]})
+    with pytest.raises(KeyTypeError, match="no common order"):
+        asof_join_tables(one, numbers, "t")
