@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         GpuJoinError,
         JoinSpecError,
         KeyTypeError,
+        ProductSizeError,
     )
     from gpujoin.model.expressions import Function, call, coalesce, left, lit, right, when
     from gpujoin.model.jointype import JoinType, Side
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gpujoin.model.reasons import Reason
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
     from gpujoin.plan.explain import Explanation
+    from gpujoin.spark.asof import gpu_asof_join
     from gpujoin.spark.join import explain, gpu_join
     from gpujoin.spark.metrics import metrics
     from gpujoin.spark.query.accelerate import accelerate
@@ -47,7 +49,7 @@ _HOMES = {
     "gpujoin.engine.tables": ("asof_join_tables", "gather_maps", "join_tables"),
     "gpujoin.errors": (
         "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
-        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError",
+        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError", "ProductSizeError",
     ),
     "gpujoin.model.expressions": ("Function", "call", "coalesce", "left", "lit", "right", "when"),
     "gpujoin.model.jointype": ("JoinType", "Side"),
@@ -55,6 +57,7 @@ _HOMES = {
     "gpujoin.model.reasons": ("Reason",),
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
     "gpujoin.plan.explain": ("Explanation",),
+    "gpujoin.spark.asof": ("gpu_asof_join",),
     "gpujoin.spark.join": ("explain", "gpu_join"),
     "gpujoin.spark.metrics": ("metrics",),
     "gpujoin.spark.query.accelerate": ("accelerate",),
@@ -68,9 +71,10 @@ __all__ = [
     "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
     "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
-    "KeyPair", "KeyTypeError", "NullEquality", "Options", "Reason", "Side", "__version__", "accelerate",
-    "asof_join_tables", "call", "coalesce", "disable", "enable", "explain", "gather_maps", "gpu_join", "join_tables", "left",
-    "lit", "load_ipython_extension", "metrics", "right", "unload_ipython_extension", "when",
+    "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "Reason", "Side",
+    "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
+    "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
+    "metrics", "right", "unload_ipython_extension", "when",
 ]  # fmt: skip
 
 

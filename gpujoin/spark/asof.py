@@ -1,0 +1,109 @@
+"""As-of joins of Spark DataFrames: :func:`gpu_asof_join`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from gpujoin.config import Strategy
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.jointype import Side
+from gpujoin.model.spec import Direction
+from gpujoin.plan.asof import plan_as_of
+from gpujoin.spark.compat import arrow_schema
+from gpujoin.spark.outcomes import new_join_id
+from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.runtime import execute
+from gpujoin.spark.settings import check_backend, join_options, session_conf
+
+_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
+
+
+def gpu_asof_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | None = None,
+    by: str | Sequence[str] | None = None,
+    *,
+    left_on: str | None = None,
+    right_on: str | None = None,
+    left_by: str | Sequence[str] | None = None,
+    right_by: str | Sequence[str] | None = None,
+    direction: str | Direction = Direction.BACKWARD,
+    tolerance: Any = None,
+    allow_exact: bool = True,
+    suffixes: tuple[str, str] = ("", "_right"),
+    strategy: Strategy | str | None = None,
+    backend: str | None = None,
+) -> DataFrame:
+    """Join each left row with the nearest right row by an order key, within equal ``by`` columns.
+
+    Spark has no such join for users. The meaning is that of :func:`gpujoin.asof_join_tables`, whose parameters these
+    are. With ``by`` both sides are shuffled by it; without, or if asked, the right side is broadcast.
+
+    Parameters
+    ----------
+    left, right : DataFrame
+        Two DataFrames of one session, classic or Spark Connect; column names must be unique within each.
+    on, by, left_on, right_on, left_by, right_by, direction, tolerance, allow_exact, suffixes
+        See :func:`gpujoin.asof_join_tables`.
+    strategy : Strategy or str, optional
+        ``"shuffle"``, ``"broadcast"`` or ``"auto"``; overrides ``spark.gpujoin.strategy``.
+    backend : str, optional
+        ``"gpu"``, ``"cpu"`` or ``"auto"``; overrides ``spark.gpujoin.backend``.
+
+    Returns
+    -------
+    DataFrame
+        The left columns, then the right ones; every left row once.
+
+    Raises
+    ------
+    JoinSpecError
+        Missing or contradicting arguments, no DataFrames, a strategy that cannot run the join.
+    KeyTypeError
+        Keys without a common order or distance.
+
+    Examples
+    --------
+    >>> quoted = gpu_asof_join(trades, quotes, on="time", by="symbol")  # doctest: +SKIP
+    """
+    for name, frame in (("left", left), ("right", right)):
+        if not isinstance(frame, DataFrame):
+            raise JoinSpecError(f"{name} must be a Spark DataFrame, got {type(frame).__name__}")
+    conf = session_conf(left.sparkSession)
+    options = join_options(conf, strategy, backend)
+    check_backend(conf, options)
+    large = conf.get(_LARGE, "false").lower() == "true"
+    frames = {Side.LEFT: left, Side.RIGHT: right}
+    schemas = {side: arrow_schema(frame.schema, large=large) for side, frame in frames.items()}
+    plan = plan_as_of(
+        schemas[Side.LEFT], schemas[Side.RIGHT], on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by,
+        right_by=right_by, direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
+    )  # fmt: skip
+    keyed = bool(plan.spec.keys)
+    chosen = options.strategy
+    if chosen is Strategy.AUTO:
+        chosen = Strategy.SHUFFLE if keyed else Strategy.BROADCAST
+    if chosen not in (Strategy.SHUFFLE, Strategy.BROADCAST):
+        raise JoinSpecError(
+            f"an as-of join is shuffled or broadcast, not {chosen.value!r}; give strategy='shuffle' or 'broadcast'"
+        )
+    prepared, renamed = {}, {}
+    for side, frame in frames.items():
+        names = [f"{side.value[0]}{i}" for i in range(len(frame.columns))]
+        renamed[side] = frame.toDF(*names)
+        schema = renamed[side].schema
+        prepared[side] = PreparedSide(spark=schema, arrow=arrow_schema(schema, large=large))
+    description = f"as-of join, {Direction.parse(direction).value}, on {on or f'{left_on}, {right_on}'}"
+    request = JoinRequest(
+        spec=plan.spec, left=prepared[Side.LEFT], right=prepared[Side.RIGHT], strategy=chosen, build_side=Side.RIGHT,
+        options=options, join_id=new_join_id(), description=description,
+    )  # fmt: skip
+    joined = execute(request, renamed[Side.LEFT], renamed[Side.RIGHT])
+    return joined.select(
+        *(sf.col(old).alias(new) for old, new in zip(joined.columns, plan.names, strict=True))
+    )
