@@ -115,7 +115,8 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
     print(_report(outcomes, scale))
     if queries:
         print(report_queries(queries))
-    return 1 if any(outcome.differences for outcome in (*outcomes, *queries)) else 0
+    wrong = [*(outcome.differences for outcome in outcomes), *(outcome.differences for outcome in queries)]
+    return 1 if any(wrong) else 0
 
 
 def parse_settings(conf: Sequence[str]) -> dict[str, str]:
