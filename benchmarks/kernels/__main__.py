@@ -107,7 +107,7 @@ def machine() -> dict[str, Any]:
         "memory": f"{facts['totalGlobalMem'] / 1e9:.0f} GB",
         "L2": f"{facts['l2CacheSize'] / 1e6:.0f} MB",
         "CUDA driver": cupy.cuda.runtime.driverGetVersion(),
-        "pylibcudf": pylibcudf.__version__,
+        "pylibcudf": str(getattr(pylibcudf, "__version__", "unknown")),
         "CuPy": cupy.__version__,
         "gpujoin": __version__,
     }

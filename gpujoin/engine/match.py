@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import PairSlice, Probe
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
+from gpujoin.plan.gathering import choose_gather
 
 
 def join_morsel(
@@ -201,7 +203,7 @@ class Morsel:
         matched = self.probe.matched()
         kept = self.backend.filter_map(found, matched)
         if isinstance(kept, Indices):
-            kept = Indices(kept.values, kept.length, OutOfBounds.NEVER)
+            kept = dataclasses.replace(kept, out_of_bounds=OutOfBounds.NEVER)
         return self.backend.selection(matched, True), kept
 
     def _mark_build(self) -> None:
@@ -283,8 +285,8 @@ class Morsel:
         evaluator = build_payload.backend
         probe, build = (to_backend(rows, self.backend, evaluator) for rows in (probe, build))
         frames = {
-            self.layout.probe.side: evaluator.gather(probe_payload.frame, probe),
-            self.layout.build.side: evaluator.gather(build_payload.frame, build),
+            self.layout.probe.side: evaluator.gather(probe_payload.frame, probe, choose_gather),
+            self.layout.build.side: evaluator.gather(build_payload.frame, build, choose_gather),
         }
         return evaluator.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
 

@@ -14,6 +14,7 @@ import pyarrow.types as pat
 from gpujoin.engine.hostgather import Sizes, row_bytes, take
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
+from gpujoin.plan.gathering import choose_gather
 
 _SMALL_OFFSETS = (1 << 31) - 1
 
@@ -82,7 +83,7 @@ class Payload:
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.on_backend:
             wanted = pa.schema([schema.field(i) for i in self.on_backend])
-            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows), wanted)
+            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, choose_gather), wanted)
             for position, array in zip(self.on_backend, batch.columns, strict=True):
                 arrays[position] = array
         if self.on_host:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -41,13 +41,19 @@ class CudaDevice:
 
     Allocations come from CuPy's current allocator. Modules are loaded once; an object serves one GPU.
 
+    Parameters
+    ----------
+    free_bytes : callable or None
+        Tells how much that allocator can still give; ``None``: what CUDA and CuPy's own pool have free.
+
     Raises
     ------
     KernelLaunchError
         CUDA does not tell its properties.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, free_bytes: Callable[[], int] | None = None) -> None:
+        self._free_bytes = free_bytes or _cupy_free_bytes
         try:
             self._ordinal = int(cupy.cuda.runtime.getDevice())
             facts = cupy.cuda.runtime.getDeviceProperties(self._ordinal)
@@ -73,6 +79,11 @@ class CudaDevice:
     def properties(self) -> DeviceProperties:
         """Facts of the GPU."""
         return self._properties
+
+    @property
+    def free_bytes(self) -> int:
+        """See :attr:`gpujoin.launch.device.Device.free_bytes`."""
+        return self._free_bytes()
 
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
         """See :meth:`gpujoin.launch.device.Device.kernel`."""
@@ -164,6 +175,11 @@ class CudaDevice:
                 f"kernel {kernel.name} of {kernel.module}: argument {position} does not lie on GPU {self._ordinal}."
             )
         return argument
+
+
+def _cupy_free_bytes() -> int:
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(free) + int(cupy.get_default_memory_pool().free_bytes())
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gpujoin.errors import KernelArgumentError
+from gpujoin.errors import DeviceMemoryError, KernelArgumentError
 
 Array: TypeAlias = Any
 """A device array: CuPy's on a GPU, NumPy's over emulated device memory in the tests."""
@@ -128,6 +128,11 @@ class Device(Protocol):
         """Facts to size grids and tables by."""
         ...
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that can still be allocated, as far as is known."""
+        ...
+
     def kernel(self, module: ModuleSpec, name: str) -> Kernel:
         """A kernel, compiled when first asked for.
 
@@ -198,6 +203,30 @@ class Device(Protocol):
             The device refused the launch.
         """
         ...
+
+
+def check_room(device: Device, nbytes: int, what: str) -> None:
+    """Refuse an output that does not fit, before anything of it is allocated or launched.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    nbytes : int
+        Exact size of the output.
+    what : str
+        What it is, for the error.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If there is not that much free memory.
+    """
+    free = device.free_bytes
+    if nbytes > free:
+        raise DeviceMemoryError(
+            f"{what} takes {nbytes} bytes, and the device has {free} free; ask for less at a time"
+        )
 
 
 def blocks_for(items: int, per_block: int, limit: int = MAX_GRID_BLOCKS) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of
 from gpujoin.launch.matches import Ranges
 
@@ -57,6 +57,7 @@ def pairs(
         check_column("placed rows", placed, np.int32)
     if not 0 <= begin <= begin + length <= matches.pairs:
         raise KernelArgumentError(f"pairs {begin} … {begin + length - 1} of {matches.pairs} do not exist")
+    check_room(device, 2 * 4 * length, f"{length} pairs")
     probe_row, build_row = device.empty(length, np.int32), device.empty(length, np.int32)
     if length:
         arguments = [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable
+from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_contiguous, check_rows, grid_of
 from gpujoin.launch.matches import Found
 
@@ -185,6 +185,7 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
         rows = int(order.shape[0])
     layout = RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
     on_device = layout.on(device)
+    check_room(device, rows * layout.row_bytes, f"packing {rows} rows")
     # Padding is never read, but rows are moved as a whole by nobody either: it stays unwritten.
     memory = device.empty(rows * layout.row_bytes, np.uint8)
     if rows:
@@ -195,6 +196,18 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
         device.launch(_kernel(device, "pack_rows"), grid_of(device, rows), BLOCK_THREADS, arguments)
     like = tuple((c.values.dtype, tuple(c.values.shape[1:])) for c in columns)
     return PackedRows(rows, layout, on_device, memory, like)
+
+
+def compile_gather(device: Device) -> None:
+    """Compile what :func:`pack` and :func:`gather` launch.
+
+    Raises
+    ------
+    KernelCompileError
+        If a kernel does not compile.
+    """
+    for name in ("pack_rows", "gather_rows"):
+        _kernel(device, name)
 
 
 def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -> list[FieldColumn]:
@@ -221,6 +234,7 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
     check_column("the map", rows, np.int32)
     length = int(rows.shape[0])
     check_rows(length)
+    check_room(device, length * _output_bytes(packed, nullable=may_miss), f"gathering {length} rows")
     out = _empty_like(device, packed, length, nullable=may_miss)
     if length:
         arguments = [packed.memory, *packed.arguments(), rows, np.uint64(length), *_pointers(device, out)]
@@ -277,6 +291,8 @@ def emit(
         flat.append(FieldColumn(column.values))
         if column.valid is not None:
             flat.append(FieldColumn(column.valid))
+    each = sum(c.width for c in flat) + (0 if packed is None else _output_bytes(packed, nullable=False))
+    check_room(device, length * each, f"a join's {length} output rows")
     moved = [FieldColumn(device.empty((length, *c.values.shape[1:]), c.values.dtype)) for c in flat]
     build = [] if packed is None else _empty_like(device, packed, length, nullable=False)
     if rows and length:
@@ -331,6 +347,12 @@ def _tile_offsets(device: Device, found: Found, *, matched: bool) -> Array:
     arguments = [found.row, np.uint64(rows), np.uint32(matched), counts]
     device.launch(_kernel(device, "count_tiles"), grid_of(device, rows), BLOCK_THREADS, arguments)
     return device.xp.cumsum(counts, dtype=np.int64) - counts
+
+
+def _output_bytes(packed: PackedRows, *, nullable: bool) -> int:
+    """Bytes of a row of :func:`_empty_like`."""
+    nullable = nullable or packed.layout.flags_at is not None
+    return sum(packed.layout.widths) + packed.fields * nullable
 
 
 def _empty_like(device: Device, packed: PackedRows, length: int, *, nullable: bool) -> list[FieldColumn]:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -267,8 +268,11 @@ class Backend(Protocol[Frame, Vector]):
         """
         ...
 
-    def gather(self, frame: Frame, rows: RowMap) -> Frame:
-        """Rows of a frame by a map; a null row where the map says so."""
+    def gather(self, frame: Frame, rows: RowMap, choose: ChooseGather | None = None) -> Frame:
+        """Rows of a frame by a map; a null row where the map says so.
+
+        A backend with more than one way to do it asks ``choose``; without it, columns are gathered one by one.
+        """
         ...
 
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

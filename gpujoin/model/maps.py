@@ -23,6 +23,15 @@ class OutOfBounds(Enum):
     """The output row is all null."""
 
 
+class MapOrder(Enum):
+    """What is known of the order of a map's rows."""
+
+    ANY = "any"
+    """Nothing."""
+    ASCENDING = "ascending"
+    """They never descend."""
+
+
 @dataclass(frozen=True, slots=True)
 class Indices:
     """Explicit row indices.
@@ -36,11 +45,14 @@ class Indices:
         How many.
     out_of_bounds : OutOfBounds
         Whether negative values may occur.
+    order : MapOrder
+        What is known of their order.
     """
 
     values: Any
     length: int
     out_of_bounds: OutOfBounds = OutOfBounds.NEVER
+    order: MapOrder = MapOrder.ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +141,8 @@ def cross_maps(outer_rows: int, inner_rows: int, max_pairs: int) -> Iterator[tup
 def slice_map(rows: RowMap, start: int, length: int) -> RowMap:
     """Entries ``start … start + length - 1`` of a map, without copying."""
     match rows:
-        case Indices(values, _, out_of_bounds):
-            return Indices(values[start : start + length], length, out_of_bounds)
+        case Indices(values, _, out_of_bounds, order):
+            return Indices(values[start : start + length], length, out_of_bounds, order)
         case Span(first, _):
             return Span(first + start, length)
         case Repeat(first, _, times):

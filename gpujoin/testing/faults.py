@@ -23,6 +23,7 @@ from gpujoin.model.backend import (
     Resumable,
 )
 from gpujoin.model.expressions import Expression
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -175,10 +176,10 @@ class FaultyBackend:
         self.check("build", self.inner.frame_rows(points), lambda: self.inner.frame_bytes(points))
         return _FaultyRangeBuild(self.inner.build_ranges(points, grouped=grouped), self)
 
-    def gather(self, frame: Any, rows: RowMap) -> Any:
+    def gather(self, frame: Any, rows: RowMap, choose: ChooseGather | None = None) -> Any:
         """As the inner backend, or a fault."""
         self.check("gather", rows.length, lambda: self._gathered(frame, rows))
-        return self.inner.gather(frame, rows)
+        return self.inner.gather(frame, rows, choose)
 
     def _gathered(self, frame: Any, rows: RowMap) -> int:
         frame_rows = max(self.inner.frame_rows(frame), 1)

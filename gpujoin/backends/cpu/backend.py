@@ -15,6 +15,7 @@ from gpujoin.backends.cpu.ranges import CpuRangeBuild
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -94,7 +95,12 @@ class CpuBackend:
         return CpuRangeBuild(points, grouped=grouped)
 
     @memory_errors
-    def gather(self, frame: Frame, rows: RowMap) -> Frame:
+    def gather(
+        self,
+        frame: Frame,
+        rows: RowMap,
+        choose: ChooseGather | None = None,  # noqa: ARG002 - there is one way only
+    ) -> Frame:
         """Rows of a frame by a map; a null row where the map says so."""
         return gathering.gather(frame, rows)
 

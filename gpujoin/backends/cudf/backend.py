@@ -26,6 +26,7 @@ from gpujoin.backends.ordered.index import Points, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -166,9 +167,9 @@ class CudfBackend:
         return CudfRangeBuild(self.device, order_ops(self._ops, self.device.entered), points, grouped=grouped)
 
     @_on_device
-    def gather(self, frame: CudfFrame, rows: RowMap) -> CudfFrame:
+    def gather(self, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
         """Rows of a frame by a map; spans share the frame's memory."""
-        return gathered(self._ops, frame, rows)
+        return gathered(self._ops, frame, rows, choose)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:

@@ -128,6 +128,14 @@ def is_out_of_memory(problem: BaseException) -> bool:
     return any(sign in str(problem) for sign in _OUT_OF_MEMORY)
 
 
+def free_bytes() -> int:
+    """Bytes that RMM's resource of the current device can still give, as far as it knows."""
+    resource = rmm.mr.get_current_device_resource()
+    if isinstance(resource, rmm.mr.LimitingResourceAdaptor):
+        return resource.get_allocation_limit() - resource.get_allocated_bytes()
+    return int(rmm.mr.available_device_memory()[0])
+
+
 def release_cached_memory(ordinal: int) -> None:
     """Give the memory that no frame uses back to the GPU, for other processes; e.g. when a GPU slot is given up."""
     if ordinal in _installed and _pools_supported(ordinal):

@@ -12,11 +12,13 @@ import pyarrow.types as pat
 import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.device import STREAM
+from gpujoin.backends.cudf.device import STREAM, free_bytes
+from gpujoin.backends.cudf.packing import Packing
 from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.cuda import CudaDevice
+from gpujoin.launch.rows import FieldColumn
 
 _T = plc.types.TypeId
 _NUMPY = {
@@ -39,11 +41,14 @@ class CudfFrame:
         What the columns stand for.
     dictionaries : dict of int to pyarrow.Array
         The values of each dictionary-encoded column, which stay on the host.
+    packing : Packing
+        Its fixed-width columns as rows, once that pays.
     """
 
     table: plc.Table
     types: tuple[pa.DataType, ...] = ()
     dictionaries: dict[int, pa.Array] = field(default_factory=dict)
+    packing: Packing = field(default_factory=Packing, compare=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -52,8 +57,8 @@ class CudfFrame:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that its rows take, shared or not."""
-        return sum(column_bytes(column) for column in self.table.columns())
+        """Device memory that its rows take, shared or not, packed copies included."""
+        return sum(column_bytes(column) for column in self.table.columns()) + self.packing.nbytes
 
     def with_table(self, table: plc.Table) -> CudfFrame:
         """Other rows of the same columns."""
@@ -160,6 +165,28 @@ def decimal_words(column: plc.Column) -> tuple[Array, Array]:
     return words.view(np.uint64)[::2], words[1::2]
 
 
+def is_fixed_width(column: plc.Column) -> bool:
+    """Whether a column's values have one width and no structure."""
+    return column.type().id() in _NUMPY or column.type().id() == _T.DECIMAL128
+
+
+def as_field(column: plc.Column) -> FieldColumn:
+    """A fixed-width column as kernels pack it."""
+    if column.type().id() == _T.DECIMAL128:
+        words = _view(column, np.dtype("int64"), 2 * column.size(), 2 * column.offset())
+        return FieldColumn(words.reshape(-1, 2), validity(column))
+    return FieldColumn(as_array(column), validity(column))
+
+
+def from_field(given: FieldColumn, dtype: plc.DataType) -> plc.Column:
+    """What kernels made of fields as a column over the same memory, the mask of nulls apart."""
+    data = as_column(given.values.reshape(-1)).data()
+    if given.valid is None:
+        return plc.Column(dtype, given.rows, data, None, 0, 0, [])
+    mask, nulls = plc.transform.bools_to_mask(as_column(given.valid), stream=STREAM)
+    return plc.Column(dtype, given.rows, data, mask if nulls else None, nulls, 0, [])
+
+
 def _view(column: plc.Column, dtype: np.dtype[Any], size: int, offset: int) -> Array:
     data = column.data()
     if size == 0 or data is None:
@@ -196,7 +223,7 @@ def column_bytes(column: plc.Column) -> int:
 
 def device_ops() -> ArrayOps:
     """CuPy, with libcudf's radix sort and gpujoin's own kernels, on the current device."""
-    return ArrayOps(cupy, _stable_argsort, CudaDevice())
+    return ArrayOps(cupy, _stable_argsort, CudaDevice(free_bytes))
 
 
 def _stable_argsort(values: Array) -> Array:

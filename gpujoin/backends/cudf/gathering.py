@@ -8,15 +8,37 @@ import pylibcudf as plc
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, null_row, validity
+from gpujoin.backends.cudf.frames import (
+    CudfFrame,
+    as_array,
+    as_column,
+    as_field,
+    from_field,
+    is_fixed_width,
+    null_row,
+    validity,
+)
+from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
 from gpujoin.errors import GpuJoinError
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 _T = plc.types.TypeId
 
 
-def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> CudfFrame:
+def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
     """Rows of a frame by a map; a null row where it has none.
+
+    Parameters
+    ----------
+    ops : ArrayOps
+        The device.
+    frame : CudfFrame
+        The rows.
+    rows : RowMap
+        Which of them.
+    choose : callable or None
+        Chooses whether fixed-width columns come from packed rows; ``None``: they do not.
 
     Raises
     ------
@@ -37,10 +59,37 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> CudfFrame:
         if not rowmaps.may_miss(rows):
             raise GpuJoinError(f"{rows.length} rows cannot be gathered from a frame without any")
         return frame.with_table(_nulls(frame, rows.length))
+    packed = {} if choose is None else _by_rows(ops, frame, rows, choose)
+    others = [i for i in range(frame.table.num_columns()) if i not in packed]
+    if not others:
+        return frame.with_table(plc.Table([packed[i] for i in range(len(packed))]))
     policies = plc.copying.OutOfBoundsPolicy
     policy = policies.NULLIFY if rowmaps.may_miss(rows) else policies.DONT_CHECK
     index = as_column(rowmaps.gather_indices(ops, rows))
-    return frame.with_table(plc.copying.gather(frame.table, index, policy, stream=STREAM))
+    if not packed:
+        return frame.with_table(plc.copying.gather(frame.table, index, policy, stream=STREAM))
+    source = frame.table.columns()
+    rest = plc.copying.gather(plc.Table([source[i] for i in others]), index, policy, stream=STREAM)
+    found = {**packed, **dict(zip(others, rest.columns(), strict=True))}
+    return frame.with_table(plc.Table([found[i] for i in range(len(found))]))
+
+
+def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather) -> dict[int, plc.Column]:
+    """The columns, by position, that the planner wants gathered from packed rows, gathered."""
+    if ops.kernels is None:
+        return {}
+    columns = frame.table.columns()
+    held = [i for i, column in enumerate(columns) if is_fixed_width(column)]
+    fields = Fields(
+        rows=frame.rows,
+        widths=tuple(plc.types.size_of(columns[i].type()) for i in held),
+        nullable=tuple(columns[i].null_count() > 0 for i in held),
+        columns=lambda: [as_field(columns[i]) for i in held],
+    )
+    found = gathered_by_rows(ops.kernels, frame.packing, fields, rows, choose)
+    if found is None:
+        return {}
+    return {i: from_field(one, columns[i].type()) for i, one in zip(held, found, strict=True)}
 
 
 def _nulls(frame: CudfFrame, length: int) -> plc.Table:

@@ -24,7 +24,7 @@ from gpujoin.launch.matches import Found, Places, Ranges
 from gpujoin.launch.normalise import KeyColumn
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.keyfacts import Choose, Wanted
-from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span
+from gpujoin.model.maps import Indices, MapOrder, OutOfBounds, RowMap, Span
 
 
 class Keys(Protocol):
@@ -289,7 +289,8 @@ class IndexProbe:
             end = min(self.pairs, start + max_pairs)
             with index.entered():
                 probe, build = index.matcher.expand(found, running, start, end)
-            yield PairSlice(Indices(probe, end - start), Indices(build, end - start))
+            of_probe = Indices(probe, end - start, order=MapOrder.ASCENDING)
+            yield PairSlice(of_probe, Indices(build, end - start))
 
     def _unique_pairs(self, row: Array) -> tuple[Array | None, Array]:
         """Probe rows (``None``: all) and build rows of all pairs."""
@@ -321,5 +322,7 @@ def _group_of_place(ops: ArrayOps, places: Places) -> Array:
 def _cut(pairs: tuple[Array | None, Array], start: int, end: int) -> PairSlice:
     probe, build = pairs
     length = end - start
-    from_probe: RowMap = Span(start, length) if probe is None else Indices(probe[start:end], length)
+    from_probe: RowMap = Span(start, length)
+    if probe is not None:
+        from_probe = Indices(probe[start:end], length, order=MapOrder.ASCENDING)
     return PairSlice(from_probe, Indices(build[start:end], length))

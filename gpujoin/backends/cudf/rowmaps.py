@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, positions
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
+from gpujoin.model.maps import AllNull, Indices, MapOrder, OutOfBounds, Repeat, RowMap, Span, Tile
 
 OUT_OF_BOUNDS = -(1 << 31)
 """An index that libcudf takes for no row whatever the size of the table: it adds the row count to negative ones."""
@@ -21,7 +21,7 @@ def indices(ops: ArrayOps, rows: RowMap) -> Array:
     xp = ops.xp
     check_length(rows.length)
     match rows:
-        case Indices(values, _, _):
+        case Indices(values):
             return values
         case Span(start, length):
             return xp.arange(start, start + length, dtype=xp.int32)
@@ -53,12 +53,12 @@ def filtered(ops: ArrayOps, rows: RowMap, mask: Array) -> RowMap:
     kept = positions(ops, mask)
     count = int(kept.shape[0])
     match rows:
-        case Indices(values, _, out_of_bounds):
-            return Indices(values[kept], count, out_of_bounds)
+        case Indices(values, _, out_of_bounds, order):
+            return Indices(values[kept], count, out_of_bounds, order)
         case Span(start, length):
-            return Span(start, length) if count == length else Indices(kept + start, count)
+            return Span(start, length) if count == length else _ascending(kept + start)
         case Repeat(start, _, times):
-            return Indices(((kept.astype(ops.xp.int64) + start) // times).astype(ops.xp.int32), count)
+            return _ascending(((kept.astype(ops.xp.int64) + start) // times).astype(ops.xp.int32))
         case Tile(start, _, period):
             return Indices(((kept.astype(ops.xp.int64) + start) % period).astype(ops.xp.int32), count)
         case AllNull():
@@ -69,7 +69,11 @@ def selected(ops: ArrayOps, mask: Array, value: bool) -> RowMap:
     """Ascending positions at which a mask has a value."""
     found = positions(ops, mask if value else ~mask)
     count = int(found.shape[0])
-    return Span(0, count) if count == mask.shape[0] else Indices(found, count)
+    return Span(0, count) if count == mask.shape[0] else _ascending(found)
+
+
+def _ascending(values: Array) -> Indices:
+    return Indices(values, int(values.shape[0]), order=MapOrder.ASCENDING)
 
 
 def set_marks(ops: ArrayOps, marks: Array, rows: RowMap) -> None:

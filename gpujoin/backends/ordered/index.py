@@ -24,7 +24,7 @@ from gpujoin.backends.ordered.ops import Array, OrderOps
 from gpujoin.backends.ordered.wavelet import WaveletMatrix
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import PairSlice
-from gpujoin.model.maps import Indices, OutOfBounds
+from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
 LOOKS_PER_STEP = 2
 """Candidates that can be looked at one after the other in the time of one step of one search in a wavelet matrix:
@@ -315,7 +315,7 @@ class RangeProbe:
             found = self._guarded(lambda: self._positions(max_pairs))
         for probe, position in found:
             with self._ops.entered():
-                part = self._pair_slice(probe, position)
+                part = self._pair_slice(probe, position, MapOrder.ASCENDING)
             if part.length:
                 yield part
 
@@ -356,10 +356,12 @@ class RangeProbe:
             number = xp.arange(start, stop, dtype=xp.int64) - before[owner]
             yield owner + first, number
 
-    def _pair_slice(self, probe: Array, position: Array) -> PairSlice:
+    def _pair_slice(self, probe: Array, position: Array, order: MapOrder = MapOrder.ANY) -> PairSlice:
         length = int(probe.shape[0])
         build = self._index.order[position]
-        return PairSlice(Indices(probe.astype(self._ops.index), length), Indices(build, length))
+        return PairSlice(
+            Indices(probe.astype(self._ops.index), length, order=order), Indices(build, length)
+        )
 
     def beginning(self, rows: Any, skip: int, most: int) -> PairSlice:
         """See :class:`gpujoin.model.backend.Resumable`."""

@@ -19,6 +19,7 @@ from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.offers import can_evaluate
+from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, order_ops
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.values import Value, in_words
@@ -26,8 +27,10 @@ from gpujoin.backends.ordered.index import Points, RangeProbe
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.normalise import KeyColumn, Kind
+from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import ColumnRef, Expression, Function
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -253,6 +256,32 @@ def _text_bytes(cell: Any) -> int:
     return len(cell) if isinstance(cell, bytes) else 0
 
 
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value in libcudf; 0 for types without one width."""
+    if pat.is_boolean(kind):
+        return 1
+    fixed = pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind)
+    return int(kind.bit_width // 8) if fixed else 0
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _from_field(given: FieldColumn, like: pa.ChunkedArray) -> pa.Array:
+    """What kernels made of a field, as a column of the type that it had."""
+    values = np.ascontiguousarray(on_host(given.values))
+    kind = storage_type(like.type)
+    if pat.is_boolean(kind):
+        values = np.packbits(values.astype(bool), bitorder="little")
+    mask = None
+    if given.valid is not None:
+        mask = pa.py_buffer(np.packbits(on_host(given.valid), bitorder="little"))
+    stored = pa.Array.from_buffers(kind, given.rows, [mask, pa.py_buffer(values)])
+    dictionary = _one_chunk(like).dictionary if pat.is_dictionary(like.type) else None
+    return restore(stored, like.type, dictionary)
+
+
 def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=bool)
 
@@ -307,6 +336,7 @@ class HostBackend:
     name: BackendName = BackendName.GPU
     evaluated: list[str] = field(default_factory=list)
     ops: ArrayOps = HOST
+    packings: dict[int, tuple[pa.Table, Packing]] = field(default_factory=dict)
 
     def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002
         return storage_type(type) is not None
@@ -342,13 +372,44 @@ class HostBackend:
     def build_ranges(self, points: pa.Table, *, grouped: bool) -> HostRangeBuild:
         return HostRangeBuild(order_ops(self.ops, entered), _points(points), grouped=grouped)
 
-    def gather(self, frame: pa.Table, rows: RowMap) -> pa.Table:
+    def gather(self, frame: pa.Table, rows: RowMap, choose: ChooseGather | None = None) -> pa.Table:
         indices = on_host(rowmaps.gather_indices(self.ops, rows))
         assert indices.size == 0 or (indices[indices < 0] == rowmaps.OUT_OF_BOUNDS).all()
         if not frame.num_columns:
             return pa.table({"rows": pa.nulls(rows.length)}).select([])
         wanted = pa.array(indices, mask=indices < 0)
-        return pa.table([take(column, wanted) for column in frame.columns], schema=frame.schema)
+        packed = {} if choose is None or self.ops.kernels is None else self._by_rows(frame, rows, choose)
+        columns = [packed[i] if i in packed else take(c, wanted) for i, c in enumerate(frame.columns)]
+        return pa.table(columns, schema=frame.schema)
+
+    def _by_rows(self, frame: pa.Table, rows: RowMap, choose: ChooseGather) -> dict[int, pa.Array]:
+        """The columns that come from packed rows; see `gpujoin.backends.cudf.gathering`."""
+        assert self.ops.kernels is not None
+        kinds = [storage_type(column.type) for column in frame.columns]
+        held = [i for i, kind in enumerate(kinds) if kind is not None and _width(kind)]
+        fields = Fields(
+            rows=frame.num_rows,
+            widths=tuple(_width(kinds[i]) for i in held),
+            nullable=tuple(frame.column(i).null_count > 0 for i in held),
+            columns=lambda: [self._field(frame.column(i)) for i in held],
+        )
+        _, packing = self.packings.setdefault(id(frame), (frame, Packing()))
+        found = gathered_by_rows(self.ops.kernels, packing, fields, rows, choose)
+        if found is None:
+            return {}
+        return {i: _from_field(one, frame.column(i)) for i, one in zip(held, found, strict=True)}
+
+    def _field(self, column: pa.ChunkedArray) -> FieldColumn:
+        upload = self.ops.xp.asarray
+        array = store(_one_chunk(column))
+        valid = None if array.null_count == 0 else upload(_bools(array.is_valid()))
+        if pat.is_boolean(array.type):
+            return FieldColumn(upload(_bools(pc.fill_null(array, False))), valid)
+        words = 2 if pat.is_decimal(array.type) else 1
+        kind = np.dtype("int64") if words == 2 else np.dtype(array.type.to_pandas_dtype())
+        data = array.buffers()[1] or b""
+        flat = np.frombuffer(data, kind, words * len(array), words * array.offset * kind.itemsize)
+        return FieldColumn(upload(flat.reshape(-1, 2) if words == 2 else flat.copy()), valid)
 
     def gathered_bytes(self, frame: pa.Table, rows: RowMap) -> tuple[int, ...]:
         gathered = self.gather(frame, rows)

@@ -15,6 +15,7 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, ExpressionEvaluationError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import EvalMode
+from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.cells import cells
@@ -93,6 +94,26 @@ def maps(rows: int, backend: AnyBackend, rng: np.random.Generator) -> Iterator[t
     yield AllNull(4), [-1] * 4
     yield Repeat(3, 50, 4), [(3 + i) // 4 for i in range(50)]
     yield Tile(3, 90, rows), [(3 + i) % rows for i in range(90)]
+
+
+def test_gather_from_packed_rows(gpu: AnyBackend, seed: int, rng: np.random.Generator) -> None:
+    """All types that are fixed in width, and one that is not among them."""
+    rows = 40
+    names = ["null", "bool", "int8", "int16", "int64", "float", "string", "decimal_7_2", "decimal_38_10", "date", "dictionary"]
+    arrays = [column(name, rows + 2, seed).slice(1, rows) for name in names]
+    table = pa.table(arrays, names=[str(i) for i in range(len(arrays))])
+    frame = gpu.from_arrow(table)
+    for rows_map, wanted in maps(rows, gpu, rng):
+        taken = pa.array([None if i < 0 else i for i in wanted], pa.int64())
+        found = gpu.to_arrow(gpu.gather(frame, rows_map, _from_rows), table.schema)
+        for one, array in zip(found.columns, arrays, strict=True):
+            same(one, take(array, taken))
+    if not isinstance(gpu, HostBackend):
+        assert frame.packing.packed is not None
+
+
+def _from_rows(facts: GatherFacts) -> GatherChoice:
+    return GatherChoice(GatherMethod.ROWS, f"for the test, {facts.row_bytes} bytes")
 
 
 @pytest.mark.parametrize("name", sorted(GATHERED))

@@ -159,6 +159,11 @@ class EmulatedDevice:
         """As the options say."""
         return self.options.properties
 
+    @property
+    def free_bytes(self) -> int:
+        """See :attr:`gpujoin.launch.device.Device.free_bytes`."""
+        return self.arena.limit - self.arena.used
+
     def kernel(self, module: ModuleSpec, name: str) -> EmulatedKernel:
         """See :meth:`gpujoin.launch.device.Device.kernel`."""
         found = self._kernels.get((module, name))

@@ -1,0 +1,155 @@
+"""Gathering fixed-width columns from packed rows, where the planner's choice is that.
+
+Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpujoin.backends.cudf.rowmaps import may_miss
+from gpujoin.errors import DeviceMemoryError, KernelArgumentError, KernelCompileError
+from gpujoin.launch import rows as packed_rows
+from gpujoin.launch.device import Device
+from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
+from gpujoin.model.gathering import ChooseGather, GatherFacts, GatherMethod
+from gpujoin.model.maps import Indices, MapOrder, RowMap
+
+_logger = logging.getLogger("gpujoin")
+
+
+@dataclass
+class Packing:
+    """What a frame remembers of its gathers. May be shared by threads.
+
+    Attributes
+    ----------
+    entries : int
+        Entries of all maps in no order, so far.
+    packed : PackedRows or None
+        Its fixed-width columns, once packing them has paid.
+    refused : bool
+        Packing was tried and is not to be tried again.
+    """
+
+    entries: int = 0
+    packed: PackedRows | None = None
+    refused: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return 0 if self.packed is None else self.packed.nbytes
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fixed-width columns of a frame.
+
+    Attributes
+    ----------
+    rows : int
+        Row count.
+    widths : tuple of int
+        Bytes of a value of each.
+    nullable : tuple of bool
+        Whether each has nulls.
+    columns : callable
+        Gives the columns.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    nullable: tuple[bool, ...]
+    columns: Callable[[], Sequence[FieldColumn]]
+
+
+def gathered_by_rows(
+    device: Device, packing: Packing, fields: Fields, rows: RowMap, choose: ChooseGather
+) -> list[FieldColumn] | None:
+    """Columns gathered from packed rows.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    packing : Packing
+        That of the frame.
+    fields : Fields
+        The columns.
+    rows : RowMap
+        The map.
+    choose : callable
+        The planner's choice.
+
+    Returns
+    -------
+    list of FieldColumn or None
+        ``None``: they are to be gathered column by column, by the planner's choice, or since packed rows do not fit or
+        their kernels do not compile. Values of null rows are arbitrary.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If what is gathered does not fit.
+    """
+    if not isinstance(rows, Indices) or not fields.widths or not fields.rows or not rows.length:
+        return None
+    with packing.lock:
+        if packing.refused:
+            return None
+        ascending = rows.order is MapOrder.ASCENDING
+        if not ascending:
+            packing.entries += rows.length
+        facts = GatherFacts(
+            rows=fields.rows,
+            widths=fields.widths,
+            row_bytes=_row_bytes(fields),
+            entries=packing.entries,
+            ascending=ascending,
+            packed=packing.packed is not None,
+            l2_bytes=device.properties.l2_bytes,
+        )
+        choice = choose(facts)
+        _logger.debug("gather by %s: %s", choice.method.value, choice.reason)
+        if choice.method is GatherMethod.COLUMNS:
+            return None
+        packed = _packed(device, packing, fields)
+    if packed is None:
+        return None
+    misses = may_miss(rows)
+    found = packed_rows.gather(device, packed, rows.values, may_miss=misses)
+    return [
+        one if nullable or misses else FieldColumn(one.values)
+        for one, nullable in zip(found, fields.nullable, strict=True)
+    ]
+
+
+def _packed(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
+    if packing.packed is not None:
+        return packing.packed
+    try:
+        packed_rows.compile_gather(device)
+        packed = packed_rows.pack(device, fields.columns())
+    except KernelCompileError as problem:
+        _logger.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
+    except DeviceMemoryError as problem:
+        _logger.debug("packed rows do not fit: %s", problem)
+    else:
+        # Waits for the device: another thread, on a stream of its own, may read the rows next.
+        device.download(packed.layout_on_device)
+        packing.packed = packed
+        return packed
+    packing.refused = True
+    return None
+
+
+def _row_bytes(fields: Fields) -> int | None:
+    try:
+        return RowLayout.of(fields.widths, nullable=any(fields.nullable)).row_bytes
+    except KernelArgumentError:
+        return None
