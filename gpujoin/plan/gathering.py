@@ -1,7 +1,7 @@
 """How a device gathers payload: a pure function of the facts of a gather.
 
-A random access costs a 32-byte sector however few bytes of it are wanted: n columns gathered one by one cost n sectors an
-entry, and packed into rows of up to 32 bytes they cost one (Wu, Koutsoukos, Alonso, arXiv 2312.00720). Packing reads
+A random access costs a 32-byte sector however few bytes of it are wanted: n columns gathered one by one cost n sectors
+an entry, and packed into rows of up to 32 bytes they cost one (Wu, Koutsoukos, Alonso, arXiv 2312.00720). Packing reads
 and writes every row once. It is put off until the entries gathered so far would have paid for it: then at most twice as
 much is moved as by who knows the maps to come (the rule for renting skis). The numbers are predictions until
 ``benchmarks/kernels`` has measured them on a device.

@@ -359,9 +359,7 @@ class RangeProbe:
     def _pair_slice(self, probe: Array, position: Array, order: MapOrder = MapOrder.ANY) -> PairSlice:
         length = int(probe.shape[0])
         build = self._index.order[position]
-        return PairSlice(
-            Indices(probe.astype(self._ops.index), length, order=order), Indices(build, length)
-        )
+        return PairSlice(Indices(probe.astype(self._ops.index), length, order=order), Indices(build, length))
 
     def beginning(self, rows: Any, skip: int, most: int) -> PairSlice:
         """See :class:`gpujoin.model.backend.Resumable`."""

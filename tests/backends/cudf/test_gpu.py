@@ -99,7 +99,19 @@ def maps(rows: int, backend: AnyBackend, rng: np.random.Generator) -> Iterator[t
 def test_gather_from_packed_rows(gpu: AnyBackend, seed: int, rng: np.random.Generator) -> None:
     """All types that are fixed in width, and one that is not among them."""
     rows = 40
-    names = ["null", "bool", "int8", "int16", "int64", "float", "string", "decimal_7_2", "decimal_38_10", "date", "dictionary"]
+    names = [
+        "null",
+        "bool",
+        "int8",
+        "int16",
+        "int64",
+        "float",
+        "string",
+        "decimal_7_2",
+        "decimal_38_10",
+        "date",
+        "dictionary",
+    ]
     arrays = [column(name, rows + 2, seed).slice(1, rows) for name in names]
     table = pa.table(arrays, names=[str(i) for i in range(len(arrays))])
     frame = gpu.from_arrow(table)
