@@ -56,14 +56,20 @@ def test_make_targets_and_settings_that_pages_name_exist(page: Path) -> None:
 
 @pytest.mark.spark
 def test_the_quick_start_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    whole, one = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     for table in ("orders", "lineitem"):
         (tmp_path / f"{table}.parquet").symlink_to(tpch_directory(0.001) / f"{table}.parquet")
-    (tmp_path / "start.py").write_text(code + "print(df.count(), 'rows')\n")
+    (tmp_path / "start.py").write_text(
+        whole + one + "print(df.count(), 'rows')\nprint(gpujoin.explain(df))\n"
+    )
     done = subprocess.run(
         [sys.executable, "start.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^\d+ rows$", done.stdout, re.MULTILINE)
-    assert (tmp_path / "joined.parquet" / "_SUCCESS").exists()
+    shown, counted = done.stdout.split(" rows\n")
+    assert "o_orderpriority" in shown
+    assert "inner join" in shown
+    assert "left join" in counted
