@@ -11,7 +11,17 @@ import pytest
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import normalise
-from gpujoin.launch.normalise import KeyColumn, Kind, fingerprints, layout_of, packed, verified
+from gpujoin.launch.keys import BLOCK_THREADS
+from gpujoin.launch.normalise import (
+    KeyColumn,
+    KeyField,
+    KeyLayout,
+    Kind,
+    fingerprints,
+    layout_of,
+    packed,
+    verified,
+)
 from tests.kernels.cases import SIZES, Side, colliding
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.devices import RecordingDevice
@@ -73,16 +83,18 @@ def random_values(rng: np.random.Generator, kind: str, rows: int) -> Values:
 
 
 def agree(codes: Side, expected: list[Any], other: Side, other_expected: list[Any]) -> None:
-    """Codes of two sides are equal exactly where the keys are; rows that match nothing have none."""
+    """Codes of two sides are equal exactly where the keys are; keys of both sides have some, lost rows have none."""
     found = codes.labels()
     theirs = other.labels()
     shared = set(other_expected) - {None}
+    both = shared & set(expected)
     for code, key in zip(found, expected, strict=True):
         if key is None or key not in shared:
             assert code is None or code not in theirs
     mapping: dict[Any, Any] = {}
     pairs = [*zip(found, expected, strict=True), *zip(theirs, other_expected, strict=True)]
     for code, key in pairs:
+        assert code is not None or key not in both
         if code is not None:
             assert key is not None
             assert mapping.setdefault(key, code) == code
@@ -173,6 +185,79 @@ def test_texts_of_up_to_sixteen_bytes(
         for v in (build, probe)
     ]
     agree(sides[0], labels([build], [False]), sides[1], labels([probe], [False]))
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 17, 24])
+def test_every_byte_of_a_text_is_hashed(
+    device: RecordingDevice, rng: np.random.Generator, length: int
+) -> None:
+    """Texts that differ in one byte alone, or in zero bytes at their end, have hashes of their own."""
+    text = bytes(rng.integers(1, 256, length, np.uint8).tolist())
+    texts = [text[:i] + bytes([text[i] ^ 1]) + text[i + 1 :] for i in range(length)]
+    texts += [text, text + b"\x00", text + bytes(8)]
+    given = column(device, "text", texts)
+    codes = on_host(device, fingerprints(device, [given, given], 2)).labels()
+    assert len(set(codes)) == len(texts)
+    again = on_host(device, fingerprints(device, [column(device, "text", texts[::-1])] * 2, 2)).labels()
+    assert again == codes[::-1]
+
+
+@pytest.mark.parametrize(("kind", "value"), [("int32", 7), ("text", b"seven")])
+def test_a_null_leaves_a_trace_in_the_hash(device: RecordingDevice, kind: str, value: Any) -> None:
+    """Which of two null-safe columns is null makes a difference."""
+    made = [
+        column(device, kind, values, null_safe=True) for values in ([value, None, None], [None, value, None])
+    ]
+    codes = on_host(device, fingerprints(device, made, 0)).labels()
+    assert None not in codes
+    assert len(set(codes)) == 3
+
+
+def test_null_and_length_in_the_first_bits(device: RecordingDevice) -> None:
+    """A layout may have them anywhere; null in bit 0 is no "nowhere", and neither is a length there."""
+    values = [3, None, 0]
+    layout = KeyLayout((KeyField(1, 8, null_bit=0),), 1)
+    codes = packed(device, layout, [column(device, "int8", values, null_safe=True)])
+    assert on_host(device, codes).labels() == [6, 1, 0]
+    texts = [b"", b"a", b"a\x00", None]
+    layout = KeyLayout((KeyField(2, 16, longest=2, length_shift=0, null_bit=18),), 1)
+    codes = packed(device, layout, [column(device, "text", texts, null_safe=True)])
+    assert on_host(device, codes).labels() == [0, 0x61 << 2 | 1, 0x61 << 2 | 2, 1 << 18]
+
+
+def test_bytes_of_null_texts_do_not_count(device: RecordingDevice) -> None:
+    """They may lie between those of others, as Arrow allows."""
+    data = device.upload(np.frombuffer(b"abc" + bytes(30) + b"de", np.uint8).copy())
+    offsets = device.upload(np.array([0, 3, 33, 35], np.int32))
+    valid = device.upload(np.array([True, False, True]))
+    layout = layout_of(device, [KeyColumn(Kind.TEXT, data, valid, offsets)])
+    assert layout is not None
+    assert (layout.fields[0].longest, layout.fields[0].length_shift) == (3, -1)
+
+
+def test_every_text_of_many_counts(device: RecordingDevice) -> None:
+    """Wherever the one long text is that ends in a zero byte: around the number of threads, and at the ends."""
+    threads = min(device.properties.blocks * BLOCK_THREADS, 2048)
+    for place in (0, threads - 1, threads, threads + 1, 2 * threads):
+        texts = [b"a"] * (2 * threads + 1)
+        texts[place] = b"abcd\x00"
+        layout = layout_of(device, [column(device, "text", texts)])
+        assert layout is not None
+        assert layout.fields[0].longest == 5
+        assert layout.fields[0].length_shift == 40
+
+
+@pytest.mark.parametrize("kind", ["int64", "text"])
+def test_every_pair_of_many_is_verified(device: RecordingDevice, rng: np.random.Generator, kind: str) -> None:
+    """More pairs than the emulated device has threads, first all unequal, then some."""
+    values: Values = [7, 8, 9, None] if kind == "int64" else [b"same", b"sane", b"", None]
+    made = column(device, kind, values)
+    for left, right in (
+        (np.zeros(2100, np.int32), np.ones(2100, np.int32)),
+        (rng.integers(0, 4, 2100).astype(np.int32), rng.integers(0, 4, 2100).astype(np.int32)),
+    ):
+        equal = verified(device, [made], device.upload(left), [made], device.upload(right))
+        assert (device.download(equal) == ((left == right) & (left != 3))).all()
 
 
 def test_longer_texts_have_no_layout(device: RecordingDevice) -> None:

@@ -138,6 +138,31 @@ def test_matches_are_restricted_in_place(emulated: EmulatedDevice, rng: np.rando
         assert emulated.download(found.row).tolist() == np.where(kept, row, -1).tolist()
 
 
+def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    """More rows than threads; one overflow among them is told, wherever it is, and none where there is none."""
+    count = 2100
+    text = (
+        "from_left(pair).column<i64>(0).add(from_right(pair).column<i64>(1)).checked<FAIL>(pair)"
+        ".lt(literal<i64>(10))"
+    )
+    row = rng.integers(-1, 40, count).astype(np.int32)
+    row[[0, 767, 768, count - 1]] = 7
+    build = rng.integers(0, 10, 40)
+    build[7] = 1
+    for overflows in (None, 0, 767, 768, count - 1):
+        probe = rng.integers(0, 10, count)
+        if overflows is not None:
+            probe[overflows] = (1 << 63) - 1
+        columns = [ConditionColumn(emulated.upload(values), None) for values in (probe, build)]
+        found, failed = launcher.restricted(
+            emulated, text, columns, Found(emulated.upload(row), 0), probe_is_left=True
+        )
+        kept = (row >= 0) & (probe + build[row] < 10)
+        assert failed == (overflows is not None)
+        assert found.pairs == kept.sum()
+        assert (emulated.download(found.row) == np.where(kept, row, -1)).all()
+
+
 def test_rows_by_maps(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
     one, two = rng.integers(0, 10, 30), rng.integers(0, 10, 50)
     left_row, right_row = rng.integers(0, 30, 200).astype(np.int32), rng.integers(0, 50, 200).astype(np.int32)
