@@ -27,7 +27,7 @@ from gpujoin.engine.ranges import RangeCodec, RangeEvaluationError, spread
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.keyfacts import Wanted
+from gpujoin.model.keyfacts import Choice, KeyFacts, Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
 from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.ranges import LEAST_SPREAD
@@ -71,6 +71,7 @@ class BuiltSide:
         self.options = options
         self.build: Build[Any, Any] | None = None
         self.ranges: BuiltRanges | None = None
+        self._choices: list[Choice] = []
         self.as_of: AsOfBuild | None = None
         self._twin: BuiltSide | None = None
         self._plain: BuiltSide | None = None
@@ -81,6 +82,9 @@ class BuiltSide:
             if searched is not None:
                 algorithm = searched.algorithm
                 metrics.algorithms[algorithm] = metrics.algorithms.get(algorithm, 0) + 1
+                if self._choices and self.ranges is None:
+                    made = self._choices[-1]
+                    metrics.algorithm_reasons.setdefault(algorithm, f"{made.algorithm.value}: {made.reason}")
             self.evaluator = _evaluator(layout, backend)
             self.payload = Payload.of(rows, layout.build.output, backend)
             self.condition_payload = Payload.of(rows, layout.build.condition, self.evaluator)
@@ -103,15 +107,19 @@ class BuiltSide:
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
             codes = layout.codec.codes(self.rows, layout.build.side)
-            self.build = self.backend.build(
-                self.backend.from_arrow(codes), chooser(self.options.gpu_algorithm), _wanted(layout)
-            )
+            self.build = self.backend.build(self.backend.from_arrow(codes), self._choose, _wanted(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
             self.ranges = self._by_order(ranged, LEAST_SPREAD)
             if self.ranges is not None:
                 self.build = None
                 return ranged
         return dataclasses.replace(layout, ranged=None)
+
+    def _choose(self, facts: KeyFacts) -> Choice:
+        """The planner's choice of an algorithm, remembered for the metrics."""
+        choice = chooser(self.options.gpu_algorithm)(facts)
+        self._choices.append(choice)
+        return choice
 
     def _by_order(self, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
         """Search by order, unless an operand has no value for some row, or few rows have equal keys."""

@@ -31,6 +31,9 @@ class JoinMetrics:
         Chunks finished on another backend than planned.
     algorithms : dict of str to int
         How often each build algorithm was chosen.
+    algorithm_reasons : dict of str to str
+        Why, for those that a planner chose: one task's reason each, its own choice first, which differs where build
+        keys turned out to have duplicates or a kernel did not compile.
     backends : dict of str to int
         How many tasks ran on each backend.
     """
@@ -53,13 +56,16 @@ class JoinMetrics:
     retries: int = 0
     fallbacks: int = 0
     algorithms: dict[str, int] = field(default_factory=dict)
+    algorithm_reasons: dict[str, str] = field(default_factory=dict)
     backends: dict[str, int] = field(default_factory=dict)
 
     def merge(self, other: JoinMetrics) -> None:
         """Add another task's counters to this one's."""
         for item in dataclasses.fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
-            if isinstance(mine, dict):
+            if item.name == "algorithm_reasons":
+                mine.update({**theirs, **mine})
+            elif isinstance(mine, dict):
                 for key, count in theirs.items():
                     mine[key] = mine.get(key, 0) + count
             else:

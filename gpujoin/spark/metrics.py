@@ -346,6 +346,7 @@ def _run_lines(run: JoinRunMetrics) -> list[str]:
         f"output {m.output_rows:,} rows in {m.output_batches:,} batches, {_size(m.output_bytes)}",
         f"seconds: build {m.build_seconds:.2f}, probe {m.probe_seconds:.2f}, gather {m.gather_seconds:.2f}",
     ]
+    lines[1:1] = [f"{name} since {reason}" for name, reason in sorted(m.algorithm_reasons.items())]
     if m.wait_seconds:
         lines.append(f"{m.wait_seconds:.2f} s waiting for a GPU")
     if m.candidate_pairs:
