@@ -10,6 +10,7 @@ RESULTS = Path(__file__).parent / "results"
 PROGRAMS = {
     "engine": ["--rows", "2000000", "--repeats", "3", "--memory", "gpujoin"],
     "pipeline": [],
+    "quadratic": [],
     "spark": [],
 }
 

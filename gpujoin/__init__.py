@@ -49,7 +49,8 @@ _HOMES = {
     "gpujoin.engine.tables": ("asof_join_tables", "gather_maps", "join_tables"),
     "gpujoin.errors": (
         "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
-        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError", "ProductSizeError",
+        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError",
+        "ProductSizeError",
     ),
     "gpujoin.model.expressions": ("Function", "call", "coalesce", "left", "lit", "right", "when"),
     "gpujoin.model.jointype": ("JoinType", "Side"),
