@@ -60,7 +60,8 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     JoinSpecError
         If it is of another kind than the type, or negative.
     """
-    wanted, found = "an integer", None
+    wanted = "an integer"
+    found: int | float | None = None
     is_number = isinstance(tolerance, (Real, Decimal)) and not isinstance(tolerance, bool)
     if pat.is_temporal(dtype):
         wanted = "a datetime.timedelta"
@@ -72,7 +73,9 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     elif pat.is_decimal(dtype):
         wanted = "an integer or a Decimal"
         if is_number and isinstance(tolerance, (Integral, Decimal)):
-            scaled = Decimal(tolerance).scaleb(dtype.scale)
+            scaled = (tolerance if isinstance(tolerance, Decimal) else Decimal(int(tolerance))).scaleb(
+                dtype.scale
+            )
             found = int(scaled // 1) if scaled.is_finite() else None
     elif is_number and isinstance(tolerance, Integral):
         found = int(tolerance)
