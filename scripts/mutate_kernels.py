@@ -82,7 +82,9 @@ def told(mutant: Mutant, outcome: Outcome) -> str:
 
 
 def page(rows: dict[str, Row]) -> str:
-    """The report as a page of the documentation."""
+    """The report as a page of the documentation; it names the sources that were not tried."""
+    sources = {path.name for path in (ROOT / "kernels").iterdir() if path.suffix in (".cu", ".cuh")}
+    missing = ", ".join(f"`{file}`" for file in sorted(sources - rows.keys()))
     lines = [
         "# Mutation check of the kernels",
         "",
@@ -92,6 +94,7 @@ def page(rows: dict[str, Row]) -> str:
         "compile are not counted.",
         "",
         *table(rows),
+        *(["", f"Not tried, or not to the end: {missing}."] if missing else []),
     ]
     return "\n".join(lines) + "\n"
 
