@@ -154,8 +154,8 @@ def as_of_case(rows: int, groups: int, repeats: int) -> dict[str, Any]:
         at = np.sort(rng.integers(0, 10 * rows, rows))
         frames.append(pl.DataFrame({"t": at, "g": rng.integers(0, groups, rows), name: np.arange(rows)}))
     one, two = frames
-    tables = [frame.to_arrow() for frame in frames]
-    seconds, found = timed(lambda: asof_join_tables(*tables, on="t", by="g", backend="cpu"), repeats)
+    left, right = one.to_arrow(), two.to_arrow()
+    seconds, found = timed(lambda: asof_join_tables(left, right, on="t", by="g", backend="cpu"), repeats)
     theirs, expected = timed(
         lambda: one.join_asof(two, on="t", by="g", check_sortedness=False, allow_parallel=True), repeats
     )

@@ -20,7 +20,8 @@ QUADRATIC = ("BroadcastNestedLoopJoin", "CartesianProduct")
 def tables(spark: SparkSession) -> SparkSession:
     spark.sql(
         "select cast(id as int) as i, cast(id * 37 % 1000 as int) as x,"
-        " if(id % 17 = 0, null, cast(id % 12 as int)) as a, if(id % 23 = 0, null, cast(id % 10 as int)) as b, cast(id % 3 as int) as c from range(150)"
+        " if(id % 17 = 0, null, cast(id % 12 as int)) as a, if(id % 23 = 0, null, cast(id % 10 as int)) as b,"
+        " cast(id % 3 as int) as c from range(150)"
     ).createOrReplaceTempView("l")
     spark.sql(
         "select cast(id as int) as j, cast(id * 53 % 1000 as int) as y, cast(id % 9 as int) as p,"
