@@ -71,6 +71,10 @@ CONDITIONS: dict[str, Expression] = {
     "nulls": left("s").is_null() | (right("i").is_not_null() & (left("i") < right("i")).is_null()),
     "null of and": (left("b") & right("b")).is_null(),
     "null of or": (left("b") | right("b")).is_null(),
+    "null of arithmetic": every(
+        (left("d") + right("d") > lit(0.0)).is_null(), (left("d") - right("d") > lit(0.0)).is_null(),
+        (left("d") * right("d") > lit(0.0)).is_null(),
+    ),
     "dates and decimals": every(left("t") < right("t"), left("m") >= right("m"), left("m") == lit(Decimal("1.50")),
                                 left("t") == lit(datetime.date(2024, 2, 29))),
     "no columns": lit(3).is_in([2, 3]) & lit(True),
