@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,9 @@ def main() -> None:
     if unknown:
         raise SystemExit(f"no benchmark {sorted(unknown)}; there are {sorted(PROGRAMS)}")
     for name in names:
-        out = RESULTS / f"{name}-cpu.json"
+        out = os.path.relpath(RESULTS / f"{name}-cpu.json")
         subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}", *PROGRAMS[name], "--out", str(out)], check=True
+            [sys.executable, "-m", f"benchmarks.{name}", *PROGRAMS[name], "--out", out], check=True
         )
 
 
