@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.cli.demo.data import TABLES
+from gpujoin.cli.demo.check import create_views, quoted
 from gpujoin.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
@@ -56,15 +56,9 @@ def connect(data: Path) -> duckdb.DuckDBPyConnection:
         raise BackendUnavailableError(f"DuckDB's TPC-H extension is not installed: {install}")
     files = sorted(Path(found.origin).parent.rglob("tpch.duckdb_extension"))
     connection = duckdb.connect()
-    connection.execute(f"LOAD '{_quoted(files[-1])}'")
-    for table in TABLES:
-        path = _quoted(data / f"{table}.parquet")
-        connection.execute(f"CREATE VIEW {table} AS FROM read_parquet('{path}')")
+    connection.execute(f"LOAD '{quoted(files[-1])}'")
+    create_views(connection, data)
     return connection
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
 
 
 def queries(connection: duckdb.DuckDBPyConnection) -> dict[int, str]:

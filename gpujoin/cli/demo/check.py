@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpujoin.cli.demo.data import TABLES
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -45,8 +47,18 @@ def parquet(path: Path) -> str:
     str
         For use after ``FROM``.
     """
-    quoted = str(path / "*.parquet").replace("'", "''")
-    return f"read_parquet('{quoted}')"
+    return f"read_parquet('{quoted(path / '*.parquet')}')"
+
+
+def quoted(path: Path) -> str:
+    """A path as it stands between the quotes of a string in SQL."""
+    return str(path).replace("'", "''")
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, data: Path) -> None:
+    """Make each table of a folder of ``<table>.parquet`` known to DuckDB as a view of that name."""
+    for name in TABLES:
+        connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{quoted(data / f'{name}.parquet')}')")
 
 
 def compare(connection: duckdb.DuckDBPyConnection, ours: str, other: str, *, shown: int = 3) -> Comparison:

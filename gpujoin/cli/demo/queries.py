@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.cli.bench.answers import TOLERANCE, difference
+from gpujoin.cli.demo.check import create_views
 from gpujoin.cli.demo.data import TABLES
 from gpujoin.cli.demo.show import progress, table
 
@@ -79,12 +80,9 @@ def run_queries(spark: SparkSession, data: Path) -> list[QueryOutcome]:
 
     outcomes = []
     with duckdb.connect() as connection, progress(len(QUERIES)) as shown:
+        create_views(connection, data)
         for name in TABLES:
-            path = data / f"{name}.parquet"
-            spark.read.parquet(str(path)).createOrReplaceTempView(name)
-            connection.execute(
-                f"CREATE VIEW {name} AS FROM read_parquet('{str(path).replace(chr(39), chr(39) * 2)}')"
-            )
+            spark.read.parquet(str(data / f"{name}.parquet")).createOrReplaceTempView(name)
         for number, (title, text) in enumerate(QUERIES.items(), start=1):
             shown.step(title)
             expected = spark.sql(text).collect()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gpujoin.cli.checks import Status, import_check
 from gpujoin.cli.checks.software import java
-from gpujoin.cli.demo.check import Comparison, compare, parquet
+from gpujoin.cli.demo.check import Comparison, compare, create_views, parquet
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.joins import JOINS, DemoJoin
 from gpujoin.cli.demo.queries import report_queries, run_queries
@@ -185,9 +185,7 @@ def _run_all(
     outcomes = []
     with duckdb.connect() as connection, progress(_STEPS_PER_JOIN * len(joins)) as shown:
         connection.execute(f"SET temp_directory = '{work / 'duckdb'}'")
-        for name in TABLES:
-            file = str(data / f"{name}.parquet").replace("'", "''")
-            connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{file}')")
+        create_views(connection, data)
         for number, join in enumerate(joins, start=1):
             try:
                 outcome = _run_one(join, tables, connection, work / str(number), backend, shown)
