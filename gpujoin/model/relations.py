@@ -8,196 +8,24 @@ picklable, hashable, equal if they say the same. A node checks itself when it is
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Expression
+from gpujoin.model.files import Constant, FileFooter, FileSlice
 from gpujoin.model.jointype import Side
+from gpujoin.model.relation import Output, Relation, SortKey, column
+from gpujoin.model.relation_checks import check_over, check_position, check_unique
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.types import logical
 
-Constant: TypeAlias = bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """A part of one Parquet file for one task to read.
-
-    Attributes
-    ----------
-    path : str
-        Of a file this worker can open.
-    size : int
-        Length of the whole file in bytes when the query was planned.
-    modified_ms : int or None
-        Its modification time then, in milliseconds since 1970; ``None``: not checked.
-    row_groups : tuple of int or None
-        Which row groups to read, ascending; ``None``: those whose middle byte lies in ``byte_range``, or all.
-    byte_range : (int, int) or None
-        First byte and the byte after the last, as Spark cuts files; not together with ``row_groups``.
-    constants : tuple
-        Values of the scan's partition columns in this file, as Python values of their Arrow types.
-    """
-
-    path: str
-    size: int
-    modified_ms: int | None = None
-    row_groups: tuple[int, ...] | None = None
-    byte_range: tuple[int, int] | None = None
-    constants: tuple[Constant, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.row_groups is not None and self.byte_range is not None:
-            raise RelationError(f"{self.path}: give row groups or a byte range, not both")
-        if self.row_groups is not None and list(self.row_groups) != sorted(set(self.row_groups)):
-            raise RelationError(f"{self.path}: row groups must ascend, got {self.row_groups}")
-
-
-@dataclass(frozen=True, slots=True)
-class FileFooter:
-    """What is known of a Parquet file before it is read.
-
-    Attributes
-    ----------
-    path : str
-        Where it is.
-    size : int
-        Its length in bytes.
-    modified_ms : int
-        Its modification time, in milliseconds since 1970.
-    rows : tuple of int
-        Rows of each row group.
-    group_bytes : tuple of int
-        Compressed bytes, in each row group, of the columns that will be read.
-    constants : tuple
-        Values of the partition columns.
-    obstacles : tuple of str
-        Why columns of the file cannot be read here as Spark reads them.
-    """
-
-    path: str
-    size: int
-    modified_ms: int
-    rows: tuple[int, ...]
-    group_bytes: tuple[int, ...]
-    constants: tuple[Constant, ...] = ()
-    obstacles: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Output:
-    """A named expression.
-
-    Attributes
-    ----------
-    name : str
-        Name of the output column.
-    expression : Expression
-        What it holds.
-    nullable : bool
-        Whether the column may hold nulls.
-    """
-
-    name: str
-    expression: Expression
-    nullable: bool = True
-
-    def __post_init__(self) -> None:
-        _check_typed(self.expression)
-
-    @property
-    def field(self) -> pa.Field:
-        """The column as a field."""
-        return pa.field(self.name, self.expression.type, self.nullable)
-
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for outputs that are the same."""
-        return (self.name, self.expression.signature(), self.nullable)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Output) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
-
-
-@dataclass(frozen=True)
-class SortKey:
-    """One key of an order.
-
-    Attributes
-    ----------
-    expression : Expression
-        Over the child's output. NaN is the greatest value; text is ordered by bytes.
-    descending, nulls_first : bool
-        Direction, and where nulls stand.
-    """
-
-    expression: Expression
-    descending: bool = False
-    nulls_first: bool = True
-
-    def __post_init__(self) -> None:
-        _check_typed(self.expression)
-
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for keys that are the same."""
-        return (self.expression.signature(), self.descending, self.nulls_first)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SortKey) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
-
-
-@dataclass(frozen=True, eq=False)
-class Relation:
-    """A node of the tree."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
-        raise NotImplementedError
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return ()
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        assert not children
-        return self
-
-    def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
-        return ()
-
-    def walk(self) -> Iterator[Relation]:
-        """The node and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for trees that say the same."""
-        parts = (_signature_of(getattr(self, f.name)) for f in dataclasses.fields(self))
-        return (type(self).__name__, *parts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Relation) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
+__all__ = [
+    "Constant", "Feed", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate", "Project",
+    "Relation", "Scan", "SortKey", "TopN", "Union", "bind_slices", "column",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,13 +58,13 @@ class Scan(Relation):
     case_sensitive: bool = False
 
     def __post_init__(self) -> None:
-        _check_unique(self.columns)
+        check_unique(self.columns)
         if not 0 <= self.partition_columns <= len(self.columns):
             raise RelationError(
                 f"a scan of {len(self.columns)} columns cannot have {self.partition_columns} partition columns"
             )
         for condition in self.filters:
-            _check_over(condition, self.columns, boolean=True)
+            check_over(condition, self.columns, boolean=True)
         for part in self.slices or ():
             if len(part.constants) != self.partition_columns:
                 raise RelationError(
@@ -291,7 +119,7 @@ class Filter(Relation):
     condition: Expression
 
     def __post_init__(self) -> None:
-        _check_over(self.condition, self.child.schema, boolean=True)
+        check_over(self.condition, self.child.schema, boolean=True)
 
     @property
     def schema(self) -> pa.Schema:
@@ -321,7 +149,7 @@ class Project(Relation):
 
     def __post_init__(self) -> None:
         for output in self.outputs:
-            _check_over(output.expression, self.child.schema)
+            check_over(output.expression, self.child.schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -364,14 +192,14 @@ class Join(Relation):
     def __post_init__(self) -> None:
         left, right = self.left.schema, self.right.schema
         for key in self.spec.keys:
-            _check_position(key.left, left, "left key")
-            _check_position(key.right, right, "right key")
+            check_position(key.left, left, "left key")
+            check_position(key.right, right, "right key")
         for position in self.spec.left_output:
-            _check_position(position, left, "left output")
+            check_position(position, left, "left output")
         for position in self.spec.right_output:
-            _check_position(position, right, "right output")
+            check_position(position, right, "right output")
         if self.spec.condition is not None:
-            _check_over(self.spec.condition, left, right, boolean=True)
+            check_over(self.spec.condition, left, right, boolean=True)
 
     @property
     def schema(self) -> pa.Schema:
@@ -426,8 +254,8 @@ class PartialAggregate(Relation):
         if not self.keys and not self.aggregates:
             raise RelationError("an aggregation needs keys or aggregates")
         for expression in self.expressions():
-            _check_over(expression, self.child.schema)
-        _check_unique(self.schema)
+            check_over(expression, self.child.schema)
+        check_unique(self.schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -463,7 +291,7 @@ class TopN(Relation):
         if self.count < 0 or not self.order:
             raise RelationError(f"a top-n needs keys and a count of 0 or more, not {self.count}")
         for key in self.order:
-            _check_over(key.expression, self.child.schema)
+            check_over(key.expression, self.child.schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -542,25 +370,6 @@ class Union(Relation):
         return Union(tuple(children))
 
 
-def column(schema: pa.Schema, at: int | str) -> ColumnRef:
-    """Refer to a column of a relation's output, by position or unique name.
-
-    Raises
-    ------
-    RelationError
-        If there is no such column, or more than one.
-    """
-    if isinstance(at, str):
-        found = schema.get_all_field_indices(at)
-        if len(found) != 1:
-            raise RelationError(f"{len(found)} columns are named {at!r} among {schema.names}")
-        at = int(found[0])
-    _check_position(at, schema, "column")
-    return ColumnRef(
-        side=Side.LEFT, name=schema.field(at).name, index=at, type=logical(schema.field(at).type)
-    )
-
-
 def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Relation:
     """Give scans the slices that a task is to read.
 
@@ -576,54 +385,3 @@ def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Re
     if not tree.children:
         return tree
     return tree.with_children([bind_slices(child, slices) for child in tree.children])
-
-
-def _signature_of(value: object) -> object:
-    if isinstance(value, (Relation, Output, SortKey, AggregateCall, Expression)):
-        return value.signature()
-    if isinstance(value, JoinSpec):
-        return (value, None if value.condition is None else value.condition.signature())
-    if isinstance(value, tuple):
-        return tuple(_signature_of(item) for item in value)
-    return value
-
-
-def _check_unique(schema: pa.Schema) -> None:
-    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if repeated:
-        raise RelationError(f"column names must be unique here; repeated: {', '.join(map(repr, repeated))}")
-
-
-def _check_position(position: int, schema: pa.Schema, what: str) -> None:
-    if not 0 <= position < len(schema):
-        raise RelationError(f"{what} {position} does not exist: the input has {len(schema)} columns")
-
-
-def _check_typed(expression: Expression) -> None:
-    for node in expression.walk():
-        if node.type is None:
-            raise RelationError(f"{expression}: {node} is not resolved: every node needs a type")
-
-
-def _check_over(
-    expression: Expression, left: pa.Schema, right: pa.Schema | None = None, *, boolean: bool = False
-) -> None:
-    _check_typed(expression)
-    for ref in (node for node in expression.walk() if isinstance(node, ColumnRef)):
-        schema = left if ref.side is Side.LEFT else right
-        if schema is None:
-            raise RelationError(f"{expression}: reads {ref} of the right side, but there is only one input")
-        _check_position(ref.index, schema, f"{expression}: column")
-        held = logical(schema.field(ref.index).type)
-        if held != logical(ref.type) and not _zones_differ(held, ref.type):
-            raise RelationError(f"{expression}: takes {ref} for {ref.type}, but it is {held}")
-    if boolean and not pat.is_boolean(logical(expression.type)):
-        raise RelationError(f"the condition {expression} is {expression.type}, not boolean")
-
-
-def _zones_differ(one: pa.DataType, two: pa.DataType) -> bool:
-    """Whether both are timestamps with a zone: a reference may say the session's zone, the data is the same."""
-    return bool(
-        pat.is_timestamp(one) and pat.is_timestamp(two) and one.tz is not None and two.tz is not None
-        and one.unit == two.unit
-    )  # fmt: skip

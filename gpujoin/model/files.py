@@ -1,0 +1,77 @@
+"""Parts of Parquet files: what a task reads, and what is known of a file before it is read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
+
+from gpujoin.errors import RelationError
+
+Constant: TypeAlias = bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A part of one Parquet file for one task to read.
+
+    Attributes
+    ----------
+    path : str
+        Of a file this worker can open.
+    size : int
+        Length of the whole file in bytes when the query was planned.
+    modified_ms : int or None
+        Its modification time then, in milliseconds since 1970; ``None``: not checked.
+    row_groups : tuple of int or None
+        Which row groups to read, ascending; ``None``: those whose middle byte lies in ``byte_range``, or all.
+    byte_range : (int, int) or None
+        First byte and the byte after the last, as Spark cuts files; not together with ``row_groups``.
+    constants : tuple
+        Values of the scan's partition columns in this file, as Python values of their Arrow types.
+    """
+
+    path: str
+    size: int
+    modified_ms: int | None = None
+    row_groups: tuple[int, ...] | None = None
+    byte_range: tuple[int, int] | None = None
+    constants: tuple[Constant, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.row_groups is not None and self.byte_range is not None:
+            raise RelationError(f"{self.path}: give row groups or a byte range, not both")
+        if self.row_groups is not None and list(self.row_groups) != sorted(set(self.row_groups)):
+            raise RelationError(f"{self.path}: row groups must ascend, got {self.row_groups}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileFooter:
+    """What is known of a Parquet file before it is read.
+
+    Attributes
+    ----------
+    path : str
+        Where it is.
+    size : int
+        Its length in bytes.
+    modified_ms : int
+        Its modification time, in milliseconds since 1970.
+    rows : tuple of int
+        Rows of each row group.
+    group_bytes : tuple of int
+        Compressed bytes, in each row group, of the columns that will be read.
+    constants : tuple
+        Values of the partition columns.
+    obstacles : tuple of str
+        Why columns of the file cannot be read here as Spark reads them.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    rows: tuple[int, ...]
+    group_bytes: tuple[int, ...]
+    constants: tuple[Constant, ...] = ()
+    obstacles: tuple[str, ...] = ()
