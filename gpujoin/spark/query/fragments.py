@@ -25,12 +25,12 @@ from gpujoin.model.relations import (
     Union,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.estimates import estimate
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.joins import join_type_of
 from gpujoin.spark.catalyst.nodes import Node, read_expression
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
-from gpujoin.spark.query.estimates import estimate
 from gpujoin.spark.query.footers import footers_of
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation

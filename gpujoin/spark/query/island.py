@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Options
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
+from gpujoin.plan.sideways import filtered_early
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.sideways import filtered_early
 
 if TYPE_CHECKING:
     from gpujoin.model.expressions import Literal

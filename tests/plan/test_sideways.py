@@ -10,8 +10,8 @@ from gpujoin.model.expressions import Call, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Feed, Filter, Join, Output, PartialAggregate, Relation, Scan, column
 from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.sideways import filtered_early
 from gpujoin.spark.query.choice import divisible
-from gpujoin.spark.query.sideways import filtered_early
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 SCANNED = {0: 1e6, 1: 1e5, 2: 10.0}

@@ -15,7 +15,7 @@ from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, column
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.spark.query.estimates import estimate
+from gpujoin.plan.estimates import estimate
 
 _SELECTIVE = 0.3
 """Share of keys that the small side may have kept at most."""
