@@ -26,12 +26,13 @@ demo: ## Run and check TPC-H joins at scale SF (default 0.1)
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --scale $(SF)
 
-test: ## Run the tests, without the long sweeps
+test: ## Run the tests, without the long sweeps, on the same data each time
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not spark40"
 
-test-all: ## Run all tests, long sweeps and PySpark 4.0 included
+test-all: export GPUJOIN_TEST_SEED ?= random
+test-all: ## Run all tests, long sweeps and PySpark 4.0 included, on random data
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test

@@ -13,6 +13,7 @@ import duckdb
 import hypothesis
 import numpy as np
 import pytest
+from hypothesis import HealthCheck
 
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.model.backend import AnyBackend, BackendName
@@ -21,14 +22,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SEED_VARIABLE = "GPUJOIN_TEST_SEED"
+_DEFAULT_SEED = "20260807"
+_DRAWN = "random"
 
-hypothesis.settings.register_profile("gpujoin", deadline=None, print_blob=True)
+# How long a loaded machine takes says nothing of the code.
+hypothesis.settings.register_profile(
+    "gpujoin",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 hypothesis.settings.load_profile("gpujoin")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # The first process chooses; workers of pytest-xdist inherit its environment.
-    os.environ.setdefault(_SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+    """Settle the seed of the run, for Hypothesis too.
+
+    The first process does; workers of pytest-xdist inherit its environment.
+    """
+    chosen = os.environ.get(_SEED_VARIABLE) or _DEFAULT_SEED
+    if chosen == _DRAWN:
+        chosen = str(random.SystemRandom().randrange(2**32))
+    os.environ[_SEED_VARIABLE] = chosen
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = chosen
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -38,14 +56,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+    if report.failed:
         report.sections.append(("seed", f"{_SEED_VARIABLE}={os.environ[_SEED_VARIABLE]}"))
     return report
 
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """The seed of this run; set GPUJOIN_TEST_SEED to repeat one."""
+    """The seed of this run: GPUJOIN_TEST_SEED, by default always the same, drawn anew if that is ``random``."""
     return int(os.environ[_SEED_VARIABLE])
 
 

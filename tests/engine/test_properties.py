@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpujoin.config import Options
@@ -21,9 +21,7 @@ from gpujoin.testing.generate import KEY_TYPES, KeyShape
 from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import CONDITIONS, KEYED, WHOLE, batches, build_sides, keyed, run_join, sides
 
-SETTINGS = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SETTINGS = settings(max_examples=40)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def test_the_timeout_is_kept(tmp_path: Path) -> None:
     with slots.acquire(["0"], 0.0) or pytest.fail("the only slot was taken"):
         start = time.monotonic()
         assert slots.acquire(["0"], 0.3) is None
-        assert 0.3 <= time.monotonic() - start < 2.0
+        assert time.monotonic() - start >= 0.3
     assert slots.held("0") == 0
 
 

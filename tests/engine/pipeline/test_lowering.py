@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -24,7 +23,6 @@ from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing.trees import Tree, count, total
 from tests.expressions.values import VALUES
 
-SEED = int(os.environ.get("GPUJOIN_TEST_SEED", "0"))
 D = Decimal
 
 SMALL: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -212,13 +210,10 @@ TREES = st.lists(booleans(3) | numbers(3) | texts(2), min_size=10, max_size=20)
 
 
 def settings(examples: int) -> hypothesis.settings:
-    return hypothesis.settings(
-        max_examples=examples, suppress_health_check=list(HealthCheck), deadline=None, print_blob=True
-    )
+    return hypothesis.settings(max_examples=examples, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("data", DATA)
-@hypothesis.seed(SEED)
 @settings(25)
 @given(trees=TREES, mode=st.sampled_from([EvalMode.LEGACY, EvalMode.ANSI]))
 def test_random_trees(data: str, trees: list[Expression], mode: EvalMode) -> None:
@@ -227,7 +222,6 @@ def test_random_trees(data: str, trees: list[Expression], mode: EvalMode) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", DATA)
-@hypothesis.seed(SEED)
 @settings(500)
 @given(trees=TREES, mode=st.sampled_from([EvalMode.LEGACY, EvalMode.ANSI]))
 def test_many_random_trees(data: str, trees: list[Expression], mode: EvalMode) -> None:
