@@ -13,9 +13,9 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, CONFIG, MODEL, PLAN, REGISTRY, ORDERED = (
+ERRORS, CONFIG, MODEL, PLAN, REGISTRY, ORDERED, PARQUET = (
     "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.plan", "gpujoin.backends.registry",
-    "gpujoin.backends.ordered",
+    "gpujoin.backends.ordered", "gpujoin.backends.parquet",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
@@ -28,10 +28,11 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
-    "gpujoin.backends.cpu": {"gpujoin.backends.cpu", ORDERED, REGISTRY, MODEL, ERRORS, "polars", ARROW, NUMPY},
+    "gpujoin.backends.parquet": {PARQUET, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.cpu": {"gpujoin.backends.cpu", ORDERED, PARQUET, REGISTRY, MODEL, ERRORS, "polars", ARROW, NUMPY},
     "gpujoin.backends.cudf": {
-        "gpujoin.backends.cudf", ORDERED, "gpujoin.launch", REGISTRY, MODEL, ERRORS, "pylibcudf", "rmm", "cupy", "cuda",
-        ARROW, NUMPY,
+        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, MODEL, ERRORS, "pylibcudf", "rmm",
+        "cupy", "cuda", ARROW, NUMPY,
     },
     "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},

@@ -14,6 +14,7 @@ from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
 from gpujoin.backends.cpu.pipeline.columns import can_carry
 from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
+from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
@@ -54,7 +55,7 @@ class CpuPipeline:
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file."""
-        return parquet.footer(node, path, constants)
+        return footer(node, path, constants)
 
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
