@@ -17,6 +17,8 @@ from gpujoin.backends.cpu.rowmaps import index_type
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 
+_BLOCK = 1 << 14
+"""Questions to a wavelet matrix at a time: their state then stays in the second-level cache from step to step."""
 _FEW = 1 << 12
 """A sorted array of so few values stays in the first-level cache: searches in any order are fast."""
 
@@ -46,7 +48,7 @@ def _owners(sizes: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
 
 
 def _ops(rows: int) -> OrderOps:
-    return OrderOps(np, _argsort, _search, _owners, index_type(rows), nullcontext)
+    return OrderOps(np, _argsort, _search, _owners, index_type(rows), _BLOCK, nullcontext)
 
 
 class CpuRangeBuild:

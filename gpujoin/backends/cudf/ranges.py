@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpujoin.backends.cudf.arrays import Array, ArrayOps, owners
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 
@@ -22,7 +22,7 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
         starts = xp.cumsum(sizes, dtype=xp.int64) - sizes
         return owners(ops, sizes, starts, total).astype(xp.int64)
 
-    return OrderOps(xp, ops.stable_argsort, search, repeated, xp.int32, entered)
+    return OrderOps(xp, ops.stable_argsort, search, repeated, xp.int32, MAX_ROWS, entered)
 
 
 class DeviceRangeBuild:

@@ -31,6 +31,8 @@ class OrderOps:
         ``[0] * sizes[0] + [1] * sizes[1] + …``, given the sizes, one at least positive, and their sum.
     index : dtype
         Of row numbers that leave an index.
+    block : int
+        How many questions are best asked at a time: what fits a cache, or fills a device.
     entered : callable
         Makes the device current for a ``with`` block.
     """
@@ -40,4 +42,5 @@ class OrderOps:
     search: Callable[[Array, Array, bool], Array]
     owners: Callable[[Array, int], Array]
     index: Any
+    block: int
     entered: Callable[[], AbstractContextManager[Any]]

@@ -10,6 +10,7 @@ range of values: its points are counted, and the k-th of them found, in as many 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpujoin.backends.ordered.ops import Array, OrderOps
@@ -71,6 +72,7 @@ class WaveletMatrix:
             places = xp.concatenate([places[zero], places[~zero]])
         self._levels = tuple(levels)
         self._places = places
+        self._block = ops.block
 
     @property
     def nbytes(self) -> int:
@@ -86,6 +88,22 @@ class WaveletMatrix:
 
     def count_below(self, begin: Array, end: Array, bound: Array) -> Array:
         """How many values at positions ``begin … end - 1`` are less than a bound in ``0 … limit``, row by row."""
+        return self._in_blocks(self._count_below, begin, end, bound)
+
+    def select(self, begin: Array, end: Array, number: Array) -> Array:
+        """Position of the ``number``-th value, from 0, of those at ``begin … end - 1`` by value, then position."""
+        return self._in_blocks(self._select, begin, end, number)
+
+    def _in_blocks(
+        self, ask: Callable[[Array, Array, Array], Array], begin: Array, end: Array, other: Array
+    ) -> Array:
+        rows = int(begin.shape[0])
+        if rows <= self._block:
+            return ask(begin, end, other)
+        parts = [slice(start, start + self._block) for start in range(0, rows, self._block)]
+        return self._xp.concatenate([ask(begin[part], end[part], other[part]) for part in parts])
+
+    def _count_below(self, begin: Array, end: Array, bound: Array) -> Array:
         xp = self._xp
         count = xp.zeros(begin.shape[0], dtype=xp.int64)
         for level in self._levels:
@@ -96,8 +114,7 @@ class WaveletMatrix:
             end = xp.where(one, level.zeros + end - high, high)
         return count
 
-    def select(self, begin: Array, end: Array, number: Array) -> Array:
-        """Position of the ``number``-th value, from 0, of those at ``begin … end - 1`` by value, then position."""
+    def _select(self, begin: Array, end: Array, number: Array) -> Array:
         xp = self._xp
         for level in self._levels:
             low, high = level.zeros_before(begin), level.zeros_before(end)
