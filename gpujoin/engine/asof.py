@@ -112,28 +112,33 @@ class AsOfBuild:
         if self.terms.tolerance is not None:
             most = tolerance_in(self.codec.dtype, self.terms.tolerance)
             distance = self._distance(found, codes, numbers)
-            found[(found >= 0) & ~(distance <= most)] = -1
+            found = np.where((found >= 0) & ~(distance <= most), -1, found)
         return FoundProbe(self.backend, found)
 
     def _edge(
         self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
     ) -> Found:
         low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
-        there = np.ones(len(codes), np.bool_) if valid is None else valid.copy()
+        low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
         if backward:
             high = codes
-            if not self.terms.allow_exact:
-                there &= codes != LEAST
-                high = codes - (codes != LEAST)
         else:
             low = codes
-            if not self.terms.allow_exact:
-                there &= codes != MOST
-                low = codes + (codes != MOST)
+        if not self.terms.allow_exact:
+            # There is no code beyond the outermost one.
+            inner = codes != (LEAST if backward else MOST)
+            valid = inner if valid is None else valid & inner
+            if backward:
+                high = codes - inner
+            else:
+                low = codes + inner
         columns = [] if groups is None else [groups]
-        columns += [pa.array(low, pa.int64(), mask=~there), pa.array(high, pa.int64())]
+        columns += [
+            pa.array(low, pa.int64(), mask=None if valid is None else ~valid),
+            pa.array(high, pa.int64()),
+        ]
         found = self.search.probe(self.backend.from_arrow(_table(columns))).edge(last=backward)
-        return self.backend.indices_to_host(found).copy()
+        return self.backend.indices_to_host(found)
 
     def _nearer(self, back: Found, ahead: Found, codes: Codes, numbers: npt.NDArray[Any] | None) -> Found:
         """The nearer of two rows; the earlier one where both are as near."""
@@ -221,7 +226,8 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
 
 def _groups(grouper: Grouper, codes: pa.Table) -> pa.Array:
     groups = grouper.groups(codes)
-    return pa.array(groups, pa.int64(), mask=groups < 0)
+    none = groups < 0
+    return pa.array(groups, pa.int64(), mask=none if none.any() else None)
 
 
 def _table(columns: list[pa.Array]) -> pa.Table:

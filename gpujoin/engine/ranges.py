@@ -136,7 +136,8 @@ def spread(groups: pa.Array) -> float:
 
 def _group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
     groups = grouper.groups(codes)
-    return _column(groups, groups >= 0)
+    valid = groups >= 0
+    return _column(groups, None if valid.all() else valid)
 
 
 def _narrow(low: Codes, high: Codes, comparison: Comparison, codes: Codes) -> Mask | None:

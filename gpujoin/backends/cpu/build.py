@@ -9,7 +9,14 @@ from typing import TypeAlias
 import numpy as np
 
 from gpujoin.backends.cpu.cascade import Cascade, Scramble, build_cascade, renumbered, scramble_words
-from gpujoin.backends.cpu.direct import DirectGroups, DirectOffset, DirectRows, direct_groups, direct_unique
+from gpujoin.backends.cpu.direct import (
+    Address,
+    DirectGroups,
+    DirectOffset,
+    DirectRows,
+    direct_groups,
+    direct_unique,
+)
 from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.grouping import Groups, group_rows
 from gpujoin.backends.cpu.keywords import KeyLayout, KeyRows, any_valid, bounds
@@ -115,14 +122,44 @@ def make_build(
     layout, encoded = KeyLayout.fit(keys)
     if not any_valid(encoded):
         return CpuBuild(keys.rows, Algorithm.EMPTY, layout, None, None)
-    rows = None
-    if encoded.valid is not None and not encoded.valid.all():
-        rows = np.flatnonzero(encoded.valid).astype(index_type(keys.rows))
-    if len(encoded.words) == 1 and not encoded.tails and encoded.words[0].dtype != np.uint64:
+    rows = _valid_rows(encoded, keys.rows)
+    if _is_one_number(encoded):
         build = _direct(layout, encoded, rows, keys.rows, dense_factor, dense_anyway)
         if build is not None:
             return build
     return _hashed(layout, encoded, rows, keys.rows, scramble)
+
+
+@memory_errors
+def make_locator(keys: Frame) -> tuple[KeyLayout, Locator | None]:
+    """Number the rows of a key frame so that those with equal keys have equal numbers.
+
+    Returns
+    -------
+    KeyLayout, locator or None
+        The locator gives numbers from 0, some of which may be no row's; ``None``: no row has a valid key.
+    """
+    layout, encoded = KeyLayout.fit(keys)
+    if not any_valid(encoded):
+        return layout, None
+    rows = _valid_rows(encoded, keys.rows)
+    if _is_one_number(encoded):
+        words = encoded.words[0] if rows is None else np.take(encoded.words[0], rows)
+        low, high = bounds(words, None)
+        if high - low + 1 <= max(DENSE_FACTOR * len(words), DENSE_ANYWAY):
+            return layout, DirectGroups(Address.of(low, high))
+    return layout, _numbered(encoded, rows, keys.rows, scramble_words).cascade
+
+
+def _valid_rows(encoded: KeyRows, total: int) -> IndexArray | None:
+    """Rows with a valid key; ``None``: all."""
+    if encoded.valid is None or encoded.valid.all():
+        return None
+    return np.flatnonzero(encoded.valid).astype(index_type(total))
+
+
+def _is_one_number(encoded: KeyRows) -> bool:
+    return len(encoded.words) == 1 and not encoded.tails and encoded.words[0].dtype != np.uint64
 
 
 def _direct(
@@ -151,9 +188,35 @@ def _hashed(
     kind = Algorithm.HASH if len(encoded.words) == 1 else Algorithm.HASH_WORDS
     if encoded.tails:
         kind = Algorithm.HASH_BYTES
+    found = _numbered(encoded, rows, total, scramble)
+    if found.of_row is None:
+        return CpuBuild(total, kind, layout, found.cascade, None)
+    return CpuBuild(total, kind, layout, found.cascade, group_rows(found.of_row, found.size + 1, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A cascade from key to row, or to the number of the key.
+
+    Attributes
+    ----------
+    cascade : Cascade
+        The search structure.
+    of_row : ndarray of int or None
+        Number of each valid row's key; ``None``: keys are unique, and their row is their number.
+    size : int
+        How many keys there are.
+    """
+
+    cascade: Cascade
+    of_row: IndexArray | None
+    size: int
+
+
+def _numbered(encoded: KeyRows, rows: IndexArray | None, total: int, scramble: Scramble) -> _Numbered:
     entries = build_cascade(encoded, rows, scramble)
     if not len(entries.duplicates):
-        return CpuBuild(total, kind, layout, entries.cascade, None)
+        return _Numbered(entries.cascade, None, total)
     original = np.arange(total, dtype=index_type(total))
     original[entries.duplicates] = entries.originals
     is_entry = original == np.arange(total, dtype=original.dtype)
@@ -163,5 +226,4 @@ def _hashed(
     numbers = np.cumsum(is_entry, dtype=original.dtype)
     numbers -= 1
     of_row = np.take(numbers, original if rows is None else np.take(original, rows))
-    groups = group_rows(of_row, len(firsts) + 1, rows)
-    return CpuBuild(total, kind, layout, renumbered(entries.cascade, numbers, firsts), groups)
+    return _Numbered(renumbered(entries.cascade, numbers, firsts), of_row, len(firsts))

@@ -18,11 +18,15 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
     def search(ordered: Array, values: Array, including: bool) -> Array:
         return xp.searchsorted(ordered, values, side="right" if including else "left").astype(xp.int64)
 
+    def sort(values: Array) -> tuple[Array, Array]:
+        order = ops.stable_argsort(values)
+        return values[order], order
+
     def repeated(sizes: Array, total: int) -> Array:
         starts = xp.cumsum(sizes, dtype=xp.int64) - sizes
         return owners(ops, sizes, starts, total).astype(xp.int64)
 
-    return OrderOps(xp, ops.stable_argsort, search, repeated, xp.int32, MAX_ROWS, entered)
+    return OrderOps(xp, sort, search, repeated, xp.int32, MAX_ROWS, entered)
 
 
 class DeviceRangeBuild:

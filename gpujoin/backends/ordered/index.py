@@ -31,6 +31,8 @@ LOOKS_PER_STEP = 2
 `benchmarks/engine/README.md`, "two ranges"."""
 _MOST_CODES = 1 << 62
 _CANDIDATES = 1 << 20
+_ROWS_A_SEARCH = 16
+"""Rows that can be counted in the time of one binary search."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,44 @@ Range: TypeAlias = tuple[Points, Points]
 """Lowest and highest point of each row's matches, both included; none if the lowest is the higher one."""
 
 
+class _Scale:
+    """Points as distances from the least one of the build side, where that leaves room for the group's number.
+
+    Parameters
+    ----------
+    ops : OrderOps
+        The array module.
+    values : int64 array
+        Points of the build side.
+    """
+
+    def __init__(self, ops: OrderOps, values: Array) -> None:
+        self._xp = ops.xp
+        some = int(values.shape[0]) > 0
+        self.low, self.high = (int(values.min()), int(values.max())) if some else (0, 0)
+        self.size = self.high - self.low + 1 if some else 0
+
+    def add_to(self, keys: Array, values: Array) -> None:
+        """Add the numbers, from 0, of the build side's points, in place."""
+        keys += values
+        keys -= self.low
+
+    def below(self, bounds: Array, including: bool) -> Array | None:
+        """How many points there may be that are less than each bound, or not greater; ``None``: 0 everywhere."""
+        xp = self._xp
+        if not self.size or not including and bool((bounds <= self.low).all()):
+            return None
+        distance = xp.clip(bounds, self.low, self.high) - self.low
+        return distance + (bounds >= self.low if including else bounds > self.high)
+
+
 class _Axis:
     """Points as ranks among the distinct ones of the build side."""
 
     def __init__(self, ops: OrderOps, values: Array) -> None:
         self._ops = ops
         xp = ops.xp
-        order = ops.argsort(values)
-        ordered = values[order]
+        ordered, order = ops.sort(values)
         leads = xp.ones(ordered.shape[0], dtype=bool)
         leads[1:] = ordered[1:] != ordered[:-1]
         self.distinct = ordered[leads]
@@ -70,6 +102,11 @@ class _Axis:
     @property
     def size(self) -> int:
         return int(self.distinct.shape[0])
+
+    def add_to(self, keys: Array, values: Array) -> None:
+        """Add the ranks of the build side's points, which the axis was made of, in place."""
+        del values
+        keys += self.ranks
 
     def below(self, bounds: Array, including: bool) -> Array:
         """How many distinct points are less than each bound, or not greater."""
@@ -103,23 +140,26 @@ class RangeIndex:
         kept = None if valid is None else xp.flatnonzero(valid)
         values = [p.values if kept is None else p.values[kept] for p in points]
         own = None if groups is None else groups.values if kept is None else groups.values[kept]
-        self.axis: _Axis | None = None
+        self.axis: _Axis | _Scale | None = None
         self.second: _Axis | None = None
         if len(points) == 2 and int(values[0].shape[0]):
             self.second = _Axis(ops, values[1])
         if own is None:
             keys = values[0]
         else:
-            self.axis = _Axis(ops, values[0])
+            self.axis = _Scale(ops, values[0])
+            if not self._fits(own, self.axis.size + 1):
+                self.axis = _Axis(ops, values[0])
             self._step = self.axis.size + 1
             self._check(own, self._step)
-            keys = own * self._step + self.axis.ranks
+            keys = own * self._step
+            self.axis.add_to(keys, values[0])
         if self.second is None:
-            order = ops.argsort(keys)
+            self.keys, order = ops.sort(keys)
         else:
-            order = ops.argsort(self.second.ranks)
-            order = order[ops.argsort(keys[order])]
-        self.keys = keys[order]
+            _, inner = ops.sort(self.second.ranks)
+            self.keys, outer = ops.sort(keys[inner])
+            order = inner[outer]
         self.order = (order if kept is None else kept[order]).astype(ops.index)
         self.places = int(self.keys.shape[0])
         self.seconds: Array | None = None
@@ -129,8 +169,12 @@ class RangeIndex:
         self._wavelet: WaveletMatrix | None = None
         self._lock = threading.Lock()
 
+    @staticmethod
+    def _fits(groups: Array, step: int) -> bool:
+        return not groups.shape[0] or (int(groups.max()) + 2) * step <= _MOST_CODES
+
     def _check(self, groups: Array, step: int) -> None:
-        if groups.shape[0] and (int(groups.max()) + 2) * step > _MOST_CODES:
+        if not self._fits(groups, step):
             raise DeviceMemoryError("too many keys and points for one index; the engine divides them")
 
     def _take_second(self, order: Array, groups: Array | None) -> None:
@@ -179,8 +223,25 @@ class RangeIndex:
             return search(self.keys, low, False), search(self.keys, high, True)
         assert groups is not None
         first = groups.values * self._step
-        begin = search(self.keys, first + self.axis.below(low, False), False)
-        return begin, search(self.keys, first + self.axis.below(high, True), False)
+        start, end = self.axis.below(low, False), self.axis.below(high, True)
+        begin = self._begin_of(groups.values) if start is None else search(self.keys, first + start, False)
+        return begin, begin if end is None else search(self.keys, first + end, False)
+
+    def _begin_of(self, groups: Array) -> Array:
+        """Where groups begin; anything for those that no build row has."""
+        starts = self._starts
+        return starts[self.ops.xp.clip(groups, 0, starts.shape[0] - 1)]
+
+    @cached_property
+    def _starts(self) -> Array:
+        xp = self.ops.xp
+        groups = int(self.keys[-1]) // self._step + 1 if self.places else 0
+        if groups * _ROWS_A_SEARCH < self.places:
+            return self.ops.search(self.keys, xp.arange(groups + 1, dtype=xp.int64) * self._step, False)
+        starts = xp.zeros(groups + 1, dtype=xp.int64)
+        if groups:
+            starts[1:] = xp.cumsum(xp.bincount(self.keys // self._step))
+        return starts
 
     def second_ranks(self, bounds: Range) -> tuple[Array, Array]:
         """Lowest rank of the second point, and the one after the highest."""
@@ -203,7 +264,7 @@ def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
     for mask in masks:
         if mask is not None:
             found = mask if found is None else found & mask
-    return found
+    return None if found is None or bool(found.all()) else found
 
 
 class RangeProbe:

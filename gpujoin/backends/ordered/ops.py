@@ -23,8 +23,8 @@ class OrderOps:
     ----------
     xp : module
         ``numpy`` or ``cupy``.
-    argsort : callable (int64 array) -> int array
-        Ascending order, equal values in their old order.
+    sort : callable (int64 array) -> (int64 array, int array)
+        The values ascending, and where each was; equal values in their old order.
     search : callable (sorted int64 array, int64 array, bool) -> int64 array
         How many sorted values are less than each of the others, or, if the flag is set, not greater.
     owners : callable (int64 array, int) -> int array
@@ -38,7 +38,7 @@ class OrderOps:
     """
 
     xp: Any
-    argsort: Callable[[Array], Array]
+    sort: Callable[[Array], tuple[Array, Array]]
     search: Callable[[Array, Array, bool], Array]
     owners: Callable[[Array, int], Array]
     index: Any
