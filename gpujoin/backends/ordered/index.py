@@ -80,7 +80,7 @@ class _Scale:
     def below(self, bounds: Array, including: bool) -> Array | None:
         """How many points there may be that are less than each bound, or not greater; ``None``: 0 everywhere."""
         xp = self._xp
-        if not self.size or not including and bool((bounds <= self.low).all()):
+        if not self.size or (not including and bool((bounds <= self.low).all())):
             return None
         distance = xp.clip(bounds, self.low, self.high) - self.low
         return distance + (bounds >= self.low if including else bounds > self.high)
