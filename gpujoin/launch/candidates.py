@@ -1,0 +1,139 @@
+"""Launches ``candidates.cu``: matches of two ranges, found by looking at what fits the first one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.expand import OUTPUT_TILE
+from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of, total, value_of
+from gpujoin.launch.matches import Ranges
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("candidates.cu"),)
+
+_TILE_BYTES = 4 + 8
+_PAIR_BYTES = 2 * 4
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What fits the first range of each probe row, and which of it fits the second.
+
+    Attributes
+    ----------
+    places : Ranges
+        By the first range.
+    running : int64 array of shape ``(rows,)``
+        Candidates up to and with each probe row: :func:`gpujoin.launch.expand.running_counts`.
+    ranks : int32 array of shape ``(places,)``
+        Rank of the second point at each place.
+    second : Ranges
+        Ranks that fit the second range of each probe row: the first of them, and how many.
+    """
+
+    places: Ranges
+    running: Array
+    ranks: Array
+    second: Ranges
+
+    @property
+    def rows(self) -> int:
+        """Probe rows."""
+        return int(self.running.shape[0])
+
+    @property
+    def arguments(self) -> list[Array]:
+        """As kernels take them."""
+        return [
+            self.running, np.uint64(self.rows), self.places.start, self.ranks, self.second.start, self.second.count,
+        ]  # fmt: skip
+
+
+def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
+    """Matches of each probe row, and of all.
+
+    Returns
+    -------
+    int32 array of shape ``(rows,)``, int
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described, or there are too many rows.
+    """
+    _check(candidates)
+    counts, matches = device.zeros(candidates.rows, np.int32), total(device)
+    length = candidates.places.pairs
+    if length:
+        arguments = [*candidates.arguments, np.uint64(length), counts, matches]
+        kernel = device.kernel(SPECIALISATIONS[0], "count_candidates")
+        device.launch(kernel, grid_of(device, length, OUTPUT_TILE), BLOCK_THREADS, arguments)
+    return counts, value_of(device, matches)
+
+
+def keep(
+    device: Device, candidates: Candidates, placed: Array, begin: int, length: int
+) -> tuple[Array, Array]:
+    """Matches among some of the candidates.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    candidates : Candidates
+        All of them.
+    placed : int32 array of shape ``(places,)``
+        Build row at each place.
+    begin, length : int
+        Which candidates are looked at; ascending by probe row and place.
+
+    Returns
+    -------
+    probe_row, build_row : int32 array
+        The matches, in that order.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described, or there are no such candidates.
+    DeviceMemoryError
+        If the matches do not fit.
+    """
+    _check(candidates)
+    check_rows(length)
+    check_column("placed rows", placed, np.int32, int(candidates.ranks.shape[0]))
+    if not 0 <= begin <= begin + length <= candidates.places.pairs:
+        raise KernelArgumentError(
+            f"candidates {begin} … {begin + length - 1} of {candidates.places.pairs} do not exist"
+        )
+    tiles = -(-length // OUTPUT_TILE)
+    check_room(device, _TILE_BYTES * tiles, f"{length} candidates")
+    if not length:
+        return device.empty(0, np.int32), device.empty(0, np.int32)
+    of_tile = device.empty(tiles, np.int32)
+    given = [np.uint64(begin), np.uint64(length)]
+    grid = grid_of(device, length, OUTPUT_TILE)
+    kernel = device.kernel(SPECIALISATIONS[0], "tile_candidates")
+    device.launch(kernel, grid, BLOCK_THREADS, [*candidates.arguments, *given, of_tile])
+    ends = device.xp.cumsum(of_tile, dtype=np.int64)
+    found = int(ends[-1])
+    check_room(device, _PAIR_BYTES * found, f"{found} pairs")
+    probe_row, build_row = device.empty(found, np.int32), device.empty(found, np.int32)
+    if found:
+        arguments = [*candidates.arguments, placed, *given, ends - of_tile, probe_row, build_row]
+        kernel = device.kernel(SPECIALISATIONS[0], "keep_candidates")
+        device.launch(kernel, grid, BLOCK_THREADS, arguments)
+    return probe_row, build_row
+
+
+def _check(candidates: Candidates) -> None:
+    rows = candidates.rows
+    check_rows(rows)
+    check_column("running counts", candidates.running, np.int64)
+    check_column("first places", candidates.places.start, np.int32, rows)
+    check_column("ranks of second points", candidates.ranks, np.int32)
+    check_column("lowest ranks", candidates.second.start, np.int32, rows)
+    check_column("numbers of ranks", candidates.second.count, np.int32, rows)

@@ -1,0 +1,236 @@
+"""Launches ``ranges.cu``: ranges in build rows that are sorted by group and point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of, total, value_of
+from gpujoin.launch.matches import Ranges
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("ranges.cu"),)
+
+MOST_SAMPLES = 2048
+"""Points a block keeps in shared memory, as in ``ordered.cuh``: the upper eleven steps of every search."""
+
+ROWS_PER_BLOCK = 1024
+"""Probe rows worth loading the samples for: they are read with as many bytes as the samples have."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Integers that ascend, at least within groups.
+
+    Attributes
+    ----------
+    values : int64 array of shape ``(places,)``
+        All of them.
+    samples : int64 array
+        Every ``2 ** shift``-th of them, from the first.
+    shift : int
+        See there.
+    """
+
+    values: Array
+    samples: Array
+    shift: int
+
+    @property
+    def places(self) -> int:
+        """How many there are."""
+        return int(self.values.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.values.nbytes) + int(self.samples.nbytes)
+
+    @property
+    def samples_for_kernel(self) -> tuple[Array, np.uint32, np.uint32]:
+        """The samples as kernels take them."""
+        return self.samples, np.uint32(self.samples.shape[0]), np.uint32(self.shift)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Places of the rows of each group.
+
+    Attributes
+    ----------
+    first : int32 array of shape ``(groups + 1,)``
+        Where each group begins, and where the last one ends.
+    """
+
+    first: Array
+
+    @property
+    def number(self) -> int:
+        """How many there are, empty ones included."""
+        return int(self.first.shape[0]) - 1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What probe rows ask for.
+
+    Attributes
+    ----------
+    low, high : int64 array of shape ``(rows,)``
+        Lowest and highest point of a match, both included.
+    valid : bool array or None
+        False where a row matches nothing; ``None``: nowhere.
+    group : int64 array or None
+        Group of each row; one that does not exist matches nothing. ``None`` where build rows have no groups.
+    """
+
+    low: Array
+    high: Array
+    valid: Array | None = None
+    group: Array | None = None
+
+    @property
+    def rows(self) -> int:
+        """Row count."""
+        return int(self.low.shape[0])
+
+
+def ordered(values: Array, most_samples: int = MOST_SAMPLES) -> Ordered:
+    """Make ascending integers searchable.
+
+    Parameters
+    ----------
+    values : int64 array
+        Ascending, at least wherever they will be searched.
+    most_samples : int
+        At most :data:`MOST_SAMPLES`.
+
+    Raises
+    ------
+    KernelArgumentError
+        If the array is not one of those, or too long.
+    """
+    check_column("sorted points", values, np.int64)
+    places = int(values.shape[0])
+    check_rows(places)
+    if not 1 <= most_samples <= MOST_SAMPLES:
+        raise KernelArgumentError(f"a block keeps 1 to {MOST_SAMPLES} samples, not {most_samples}")
+    shift = (max(1, -(-places // most_samples)) - 1).bit_length()
+    return Ordered(values, values[:: 1 << shift].copy(), shift)
+
+
+def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
+    """Where each group begins, given the group of each place.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    ordered_groups : int64 array of shape ``(places,)``
+        Ascending, none negative, none above ``number - 1``.
+    number : int
+        How many groups there are.
+
+    Raises
+    ------
+    KernelArgumentError
+        If the array is not as described, or there are too many groups.
+    """
+    check_column("groups", ordered_groups, np.int64)
+    check_rows(max(int(ordered_groups.shape[0]), number))
+    xp = device.xp
+    numbers = xp.arange(number + 1, dtype=np.int64)
+    return Groups(xp.searchsorted(ordered_groups, numbers, side="left").astype(np.int32))
+
+
+def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds) -> Ranges:
+    """The places at which the matches of each probe row lie.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    points : Ordered
+        Of the build rows, ascending within each group.
+    groups : Groups or None
+        ``None``: all rows are one group.
+    bounds : Bounds
+        Of the probe rows.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described, or there are too many rows.
+    """
+    check_bounds(bounds)
+    if (groups is None) != (bounds.group is None):
+        raise KernelArgumentError(
+            "either both sides have groups or neither; pass the groups of the other side too"
+        )
+    check_rows(points.places)
+    if groups is not None:
+        check_column("the beginnings of groups", groups.first, np.int32)
+    start, count = device.empty(bounds.rows, np.int32), device.empty(bounds.rows, np.int32)
+    matches = total(device)
+    if bounds.rows:
+        arguments = [
+            points.values, np.uint64(points.places), *points.samples_for_kernel,
+            None if groups is None else groups.first, np.uint64(0 if groups is None else groups.number), bounds.low,
+            bounds.high, bounds.valid, bounds.group, np.uint64(bounds.rows), start, count, matches,
+        ]  # fmt: skip
+        kernel = device.kernel(SPECIALISATIONS[0], "find_stretches")
+        device.launch(kernel, grid_of(device, bounds.rows, ROWS_PER_BLOCK), BLOCK_THREADS, arguments)
+    return Ranges(start, count, value_of(device, matches))
+
+
+def narrow(device: Device, points: Ordered, found: Ranges, bounds: Bounds) -> Ranges:
+    """The places among those found at which a second point lies in a second range.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    points : Ordered
+        Second points of the build rows; they ascend wherever something was found.
+    found : Ranges
+        By the first point; its arrays are written over.
+    bounds : Bounds
+        Second ranges; validity and groups were taken account of before.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described, or there are too many rows.
+    """
+    check_bounds(bounds)
+    check_rows(points.places)
+    check_column("first places", found.start, np.int32, bounds.rows)
+    check_column("numbers of places", found.count, np.int32, bounds.rows)
+    matches = total(device)
+    if bounds.rows:
+        arguments = [
+            points.values, *points.samples_for_kernel, bounds.low, bounds.high, np.uint64(bounds.rows), found.start,
+            found.count, matches,
+        ]  # fmt: skip
+        kernel = device.kernel(SPECIALISATIONS[0], "narrow_stretches")
+        device.launch(kernel, grid_of(device, bounds.rows, ROWS_PER_BLOCK), BLOCK_THREADS, arguments)
+    return Ranges(found.start, found.count, value_of(device, matches))
+
+
+def check_bounds(bounds: Bounds) -> None:
+    """Refuse what no kernel can read as ranges.
+
+    Raises
+    ------
+    KernelArgumentError
+        Wrong type, shape or layout of an array, or more than :data:`~gpujoin.launch.keys.MAX_ROWS` rows; says which.
+    """
+    check_rows(bounds.rows)
+    check_column("lowest points", bounds.low, np.int64, bounds.rows)
+    check_column("highest points", bounds.high, np.int64, bounds.rows)
+    if bounds.valid is not None:
+        check_column("the validity of ranges", bounds.valid, np.bool_, bounds.rows)
+    if bounds.group is not None:
+        check_column("groups of probe rows", bounds.group, np.int64, bounds.rows)

@@ -1,0 +1,208 @@
+"""Launches ``wavelet.cu``: matches of two ranges, counted and found in a wavelet matrix of the second points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.errors import KernelArgumentError
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.expand import OUTPUT_TILE
+from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of, total, value_of
+from gpujoin.launch.matches import Ranges
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("wavelet.cu"),)
+
+_WORD_POSITIONS = 32
+_PAIR_BYTES = 2 * 4
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A sequence of ranks, searchable.
+
+    Attributes
+    ----------
+    words : uint64 array of shape ``(depth, words of a level)``
+        As ``wavelet.cu`` reads them.
+    zeros : int64 array of shape ``(depth,)``
+        Zeros of each level.
+    placed : int32 array of shape ``(places,)``
+        Build rows in the order of the last level.
+    """
+
+    words: Array
+    zeros: Array
+    placed: Array
+
+    @property
+    def depth(self) -> int:
+        """Steps of a search."""
+        return int(self.words.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.words.nbytes + self.zeros.nbytes + self.placed.nbytes)
+
+    @property
+    def arguments(self) -> list[Array]:
+        """As kernels take it."""
+        return [self.words, self.zeros, np.uint64(self.words.shape[1]), np.uint32(self.depth)]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Matches of each probe row in a matrix.
+
+    Attributes
+    ----------
+    places : Ranges
+        What was searched.
+    below : int32 array of shape ``(rows,)``
+        Places whose rank is too low.
+    count : int32 array of shape ``(rows,)``
+        Matches.
+    pairs : int
+        Sum of them, exact in 64 bits.
+    """
+
+    places: Ranges
+    below: Array
+    count: Array
+    pairs: int
+
+
+def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
+    """Make ranks searchable.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    ranks : int32 array of shape ``(places,)``
+        Not negative.
+    placed : int32 array of shape ``(places,)``
+        Build row at each place.
+    limit : int
+        A number that no rank, and no bound asked for, exceeds.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    DeviceMemoryError
+        If it does not fit.
+    """
+    check_column("ranks of second points", ranks, np.int32)
+    length = int(ranks.shape[0])
+    check_rows(max(length, limit))
+    check_column("placed rows", placed, np.int32, length)
+    depth, words = max(1, limit.bit_length()), length // _WORD_POSITIONS + 1
+    check_room(
+        device, (8 * depth + 4 + 8 + 8) * words + 4 * 4 * length, f"a search structure of {length} rows"
+    )
+    matrix = device.empty((depth, words), np.uint64)
+    zeros = device.empty(depth, np.int64)
+    votes, number = device.empty(words, np.uint32), device.empty(words, np.int64)
+    grid = grid_of(device, words * _WORD_POSITIONS)
+    count, split = (device.kernel(SPECIALISATIONS[0], name) for name in ("wavelet_zeros", "wavelet_split"))
+    for level in range(depth):
+        given = [ranks, np.uint64(length), np.uint64(words), np.uint32(depth - 1 - level), votes, number]
+        device.launch(count, grid, BLOCK_THREADS, given)
+        running = device.xp.cumsum(number, dtype=np.int64)
+        zeros[level] = running[-1]
+        after = device.empty(length, np.int32), device.empty(length, np.int32)
+        given = [ranks, placed, np.uint64(length), np.uint64(words), votes, running, matrix[level], *after]
+        device.launch(split, grid, BLOCK_THREADS, given)
+        ranks, placed = after
+    return Matrix(matrix, zeros, placed)
+
+
+def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Counted:
+    """Count the places of each probe row whose rank is one of those wanted.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    matrix : Matrix
+        Of the build rows.
+    places : Ranges
+        Places to count at, for each probe row.
+    second : Ranges
+        Ranks wanted: the first of them, and how many.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    """
+    rows = int(places.start.shape[0])
+    check_rows(rows)
+    _check(places, rows)
+    check_column("lowest ranks", second.start, np.int32, rows)
+    check_column("numbers of ranks", second.count, np.int32, rows)
+    below, found, matches = device.empty(rows, np.int32), device.empty(rows, np.int32), total(device)
+    if rows:
+        arguments = [
+            *matrix.arguments, places.start, places.count, second.start, second.count, np.uint64(rows), below, found,
+            matches,
+        ]  # fmt: skip
+        kernel = device.kernel(SPECIALISATIONS[0], "wavelet_count")
+        device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
+    return Counted(places, below, found, value_of(device, matches))
+
+
+def pairs(
+    device: Device, matrix: Matrix, found: Counted, running: Array, begin: int, length: int
+) -> tuple[Array, Array]:
+    """Some of the pairs that were counted.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    matrix : Matrix
+        What was searched.
+    found : Counted
+        What was found.
+    running : int64 array of shape ``(rows,)``
+        Pairs up to and with each probe row.
+    begin, length : int
+        Which pairs; ascending by probe row, rank and place.
+
+    Returns
+    -------
+    probe_row, build_row : int32 array of shape ``(length,)``
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described, or there are no such pairs.
+    DeviceMemoryError
+        If the pairs do not fit.
+    """
+    rows = int(found.places.start.shape[0])
+    check_rows(max(rows, length))
+    _check(found.places, rows)
+    check_column("running counts", running, np.int64, rows)
+    check_column("numbers of low ranks", found.below, np.int32, rows)
+    if not 0 <= begin <= begin + length <= found.pairs:
+        raise KernelArgumentError(f"pairs {begin} … {begin + length - 1} of {found.pairs} do not exist")
+    check_room(device, _PAIR_BYTES * length, f"{length} pairs")
+    probe_row, build_row = device.empty(length, np.int32), device.empty(length, np.int32)
+    if length:
+        arguments = [
+            *matrix.arguments, matrix.placed, running, np.uint64(rows), found.places.start, found.places.count,
+            found.below, np.uint64(begin), np.uint64(length), probe_row, build_row,
+        ]  # fmt: skip
+        kernel = device.kernel(SPECIALISATIONS[0], "wavelet_pairs")
+        device.launch(kernel, grid_of(device, length, OUTPUT_TILE), BLOCK_THREADS, arguments)
+    return probe_row, build_row
+
+
+def _check(places: Ranges, rows: int) -> None:
+    check_column("first places", places.start, np.int32, rows)
+    check_column("numbers of places", places.count, np.int32, rows)
