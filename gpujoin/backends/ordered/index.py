@@ -15,22 +15,17 @@ Which of the last two is taken depends on counts alone, so every backend takes t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gpujoin.backends.ordered.ops import Array, OrderOps
+from gpujoin.backends.ordered.probe import CANDIDATES, OrderedProbe, Stretches
 from gpujoin.backends.ordered.wavelet import WaveletMatrix
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.backend import PairSlice
-from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
-LOOKS_PER_STEP = 2
-"""Candidates that can be looked at one after the other in the time of one step of one search in a wavelet matrix:
-`benchmarks/engine/README.md`, "two ranges"."""
 _MOST_CODES = 1 << 62
-_CANDIDATES = 1 << 20
 _ROWS_A_SEARCH = 16
 """Rows that can be counted in the time of one binary search."""
 
@@ -199,6 +194,11 @@ class RangeIndex:
         return "range_pair" if self.second_keys is None else "range_monotone"
 
     @property
+    def depth(self) -> int:
+        """Steps of a search by the second point."""
+        return 1 if self.second is None else max(1, self.second.size.bit_length())
+
+    @property
     def nbytes(self) -> int:
         """Memory held."""
         arrays = [self.keys, self.order, self.seconds, self.second_keys]
@@ -267,8 +267,8 @@ def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
     return None if found is None or bool(found.all()) else found
 
 
-class RangeProbe:
-    """Matches of some rows in a :class:`RangeIndex`; see :class:`gpujoin.model.backend.Probe`.
+class RangeProbe(OrderedProbe):
+    """Matches of some rows in a :class:`RangeIndex`, by array operations.
 
     Parameters
     ----------
@@ -282,126 +282,83 @@ class RangeProbe:
 
     def __init__(self, index: RangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:
         self._index = index
-        ops = self._ops = index.ops
-        xp = ops.xp
-        self.rows = int(bounds[0][0].values.shape[0])
+        self._skipped: Array | None = None
+        super().__init__(index, self._find(index, bounds, groups))
+
+    @staticmethod
+    def _find(index: RangeIndex, bounds: Sequence[Range], groups: Points | None) -> Stretches:
+        xp = index.ops.xp
         begin, end = index.stretches(bounds[0], groups)
-        self._ranks: tuple[Array, Array] | None = None
+        ranks: tuple[Array, Array] | None = None
         if index.second is not None:
             low, high = index.second_ranks(bounds[1])
             if index.second_keys is not None:
                 other_begin, other_end = index.second_stretches(low, high, groups)
                 begin, end = xp.maximum(begin, other_begin), xp.minimum(end, other_end)
             else:
-                self._ranks = (low, high)
+                ranks = (low, high)
                 end = xp.where(low < high, end, begin)
         valid = _valid_in([column for pair in bounds for column in pair], groups)
         if valid is not None:
             begin, end = xp.where(valid, begin, 0), xp.where(valid, end, 0)
-        self._begin = begin
-        self._looks = xp.maximum(end - begin, 0)
-        self._total_looks = int(self._looks.sum()) if self.rows else 0
-        self._skipped: Array | None = None
-        self._searched = False
-        self.resumable = True
-        """Whether :meth:`beginning` is possible."""
-        if self._ranks is None:
-            self.counts = self._looks
-        else:
-            depth = max(1, index.second.size.bit_length())  # type: ignore[union-attr]
-            counted = self._total_looks > LOOKS_PER_STEP * depth * max(1, self.rows)
-            self.counts = self._count_by_search() if counted else self._count_by_looking()
-            found = int(self.counts.sum()) if self.rows else 0
-            self._searched = counted and self._total_looks > LOOKS_PER_STEP * depth * found
-            self.resumable = counted
-        self.pairs = int(self.counts.sum()) if self.rows else 0
+        length = xp.maximum(end - begin, 0)
+        return Stretches(begin, length, int(length.sum()) if int(length.shape[0]) else 0, ranks)
 
-    # -- two points ----------------------------------------------------------------------------------------
-
-    def _count_by_search(self) -> Array:
-        assert self._ranks is not None
-        wavelet = self._index.wavelet()
-        end = self._begin + self._looks
-        below = wavelet.count_below(self._begin, end, self._ranks[0])
+    def _count_by_search(self) -> tuple[Array, int]:
+        wavelet, found = self._index.wavelet(), self._found
+        assert found.second is not None
+        end = found.begin + found.length
+        below = wavelet.count_below(found.begin, end, found.second[0])
         self._skipped = below
-        return wavelet.count_below(self._begin, end, self._ranks[1]) - below
+        counts = wavelet.count_below(found.begin, end, found.second[1]) - below
+        return counts, int(counts.sum())
 
-    def _count_by_looking(self) -> Array:
+    def _count_by_looking(self) -> tuple[Array, int]:
         xp = self._ops.xp
         counts = xp.zeros(self.rows, dtype=xp.int64)
-        for probe, _ in self._seen(_CANDIDATES):
+        for probe, _ in self._seen(CANDIDATES):
             counts += xp.bincount(probe, minlength=self.rows)
-        return counts
+        return counts, int(counts.sum()) if self.rows else 0
 
     def _seen(self, most: int) -> Iterator[tuple[Array, Array]]:
         """Probe rows and positions of candidates that are matches, from at most so many candidates at a time."""
-        assert self._ranks is not None
-        low, high = self._ranks
-        seconds = self._index.seconds
-        for probe, number in self._numbered(self._looks, self._total_looks, most):
-            position = self._begin[probe] + number
-            rank = seconds[position]  # type: ignore[index]
+        found, seconds = self._found, self._index.seconds
+        assert found.second is not None
+        assert seconds is not None
+        low, high = found.second
+        for probe, number in self._parts(found.length, found.total, most):
+            position = found.begin[probe] + number
+            rank = seconds[position]
             kept = self._ops.xp.flatnonzero((rank >= low[probe]) & (rank < high[probe]))
             yield probe[kept], position[kept]
 
-    # -- the protocol --------------------------------------------------------------------------------------
+    def _looked(self, most: int) -> Iterator[tuple[Array, Array]]:
+        for probe, position in self._seen(most):
+            yield self._rows(probe, position)
 
-    def matched(self) -> Array:
-        """Mask over probe rows: has a match."""
-        with self._ops.entered():
-            return self.counts > 0
+    def _numbered(self, most: int) -> Iterator[tuple[Array, Array]]:
+        for probe, number in self._parts(self.counts, self.pairs, most):
+            yield self._rows(probe, self._position(probe, number))
 
-    def lookup(self) -> Indices:
-        """The first match of each row, or −1; all of them only where the build is said to be unique."""
-        return self.edge(last=False)
+    def _continued(self, rows: Array, counts: Array, skip: int, total: int) -> tuple[Array, Array]:
+        xp = self._ops.xp
+        owner = self._ops.owners(counts, total)
+        number = xp.arange(total, dtype=xp.int64) - (xp.cumsum(counts) - counts)[owner] + skip
+        probe = rows[owner]
+        return self._rows(probe, self._position(probe, number))
 
-    def edge(self, *, last: bool) -> Indices:
-        """The match with the lowest or highest first point, or −1; of several the first or last row.
-
-        Only for one point.
-        """
-        with self._ops.entered():
-            xp, order = self._ops.xp, self._index.order
-            if not self._index.places:
-                return Indices(xp.full(self.rows, -1, dtype=self._ops.index), self.rows, OutOfBounds.NULLIFY)
-            position = self._begin + self.counts - 1 if last else self._begin
-            found = order[xp.clip(position, 0, self._index.places - 1)]
-            return Indices(xp.where(self.counts > 0, found, -1), self.rows, OutOfBounds.NULLIFY)
-
-    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        """All pairs, ascending by probe row, then in the order of the index."""
-        if self._ranks is not None and not self._searched:
-            found = self._guarded(lambda: self._seen(max_pairs))
-        else:
-            found = self._guarded(lambda: self._positions(max_pairs))
-        for probe, position in found:
-            with self._ops.entered():
-                part = self._pair_slice(probe, position, MapOrder.ASCENDING)
-            if part.length:
-                yield part
-
-    def _guarded(self, make: Callable[[], Iterator[tuple[Array, Array]]]) -> Iterator[tuple[Array, Array]]:
-        """The same with the device current only while a part is being made."""
-        source = make()
-        while True:
-            with self._ops.entered():
-                part = next(source, None)
-            if part is None:
-                return
-            yield part
-
-    def _positions(self, most: int) -> Iterator[tuple[Array, Array]]:
-        for probe, number in self._numbered(self.counts, self.pairs, most):
-            yield probe, self._position(probe, number)
+    def _rows(self, probe: Array, position: Array) -> tuple[Array, Array]:
+        return probe.astype(self._ops.index), self._index.order[position]
 
     def _position(self, probe: Array, number: Array) -> Array:
         """Where in the index the ``number``-th match of each probe row is."""
-        begin = self._begin[probe]
+        begin = self._found.begin[probe]
         if self._skipped is None:
             return begin + number
-        return self._index.wavelet().select(begin, begin + self._looks[probe], number + self._skipped[probe])
+        end = begin + self._found.length[probe]
+        return self._index.wavelet().select(begin, end, number + self._skipped[probe])
 
-    def _numbered(self, counts: Array, total: int, most: int) -> Iterator[tuple[Array, Array]]:
+    def _parts(self, counts: Array, total: int, most: int) -> Iterator[tuple[Array, Array]]:
         """Row and number within the row, for ``counts`` things a row, at most so many at a time."""
         if not total:
             return
@@ -416,47 +373,3 @@ class RangeProbe:
             owner = self._ops.owners(sizes, stop - start)
             number = xp.arange(start, stop, dtype=xp.int64) - before[owner]
             yield owner + first, number
-
-    def _pair_slice(self, probe: Array, position: Array, order: MapOrder = MapOrder.ANY) -> PairSlice:
-        length = int(probe.shape[0])
-        build = self._index.order[position]
-        return PairSlice(Indices(probe.astype(self._ops.index), length, order=order), Indices(build, length))
-
-    def beginning(self, rows: Any, skip: int, most: int) -> PairSlice:
-        """See :class:`gpujoin.model.backend.Resumable`."""
-        with self._ops.entered():
-            xp = self._ops.xp
-            rows = xp.asarray(rows, dtype=xp.int64)
-            counts = xp.clip(self.counts[rows] - skip, 0, most)
-            total = int(counts.sum())
-            if not total:
-                none = xp.zeros(0, dtype=self._ops.index)
-                return PairSlice(Indices(none, 0), Indices(none, 0))
-            owner = self._ops.owners(counts, total)
-            number = xp.arange(total, dtype=xp.int64) - (xp.cumsum(counts) - counts)[owner] + skip
-            probe = rows[owner]
-            return self._pair_slice(probe, self._position(probe, number))
-
-    def mark_build(self, marks: Array) -> None:
-        """Set ``marks`` wherever a build row has a match."""
-        if self._ranks is not None:
-            for part in self.slices(_CANDIDATES):
-                with self._ops.entered():
-                    marks[part.build.values] = True  # type: ignore[union-attr]
-            return
-        with self._ops.entered():
-            xp = self._ops.xp
-            some = xp.flatnonzero(self.counts)
-            if not int(some.shape[0]):
-                return
-            places = self._index.places
-            begin = self._begin[some]
-            opened = xp.bincount(begin, minlength=places + 1)
-            closed = xp.bincount(begin + self.counts[some], minlength=places + 1)
-            covered = xp.cumsum(opened - closed)[:places] > 0
-            marks[self._index.order[covered]] = True
-
-    @cached_property
-    def unique(self) -> bool:
-        """Whether no probe row has two matches."""
-        return not self.rows or int(self.counts.max()) <= 1
