@@ -30,6 +30,8 @@ class AggregateFunction(Enum):
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
     FIRST = "first"
+    """A row's value, one row for all calls of a group: the first that is met."""
+    LAST = "last"
 
 
 CENTRAL_MOMENTS = frozenset(
@@ -59,7 +61,7 @@ class AggregateCall:
     mode : EvalMode
         ``ANSI``: a sum of integers that leaves 64 bits is an error; ``LEGACY``: it wraps.
     ignore_nulls : bool
-        For ``FIRST``: the first value that is not null.
+        For ``FIRST`` and ``LAST``: the first, or last, value that is not null.
 
     Raises
     ------
@@ -111,7 +113,7 @@ class AggregateCall:
         ``avg``                        ``sum``: decimal(min(38, p + 10), s) or float64, zero if there was no value,
                                        null if it overflowed; ``count``: int64
         ``stddev…``, ``var…``          ``n``, ``avg``, ``m2``: float64
-        ``first``                      ``value``; ``is_set``
+        ``first``, ``last``            ``value``; ``is_set``
         =============================  =========================================================================
         """
         match self.function:
@@ -129,7 +131,7 @@ class AggregateCall:
                     self._field("sum", total, nullable=pat.is_decimal(total)),
                     self._field("count", pa.int64(), nullable=False),
                 )
-            case AggregateFunction.FIRST:
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return self._field("value", self.dtype), self._field("is_set", pa.bool_(), nullable=False)
             case _:
                 return tuple(self._field(part, pa.float64(), nullable=False) for part in ("n", "avg", "m2"))

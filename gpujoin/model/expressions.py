@@ -59,6 +59,8 @@ class Function(Enum):
     ABS = "abs"
     FLOOR = "floor"
     CEIL = "ceil"
+    SQRT = "sqrt"
+    """Of a float64; NaN of what is negative."""
     IS_NULL = "is null"
     IS_NOT_NULL = "is not null"
     IS_NAN = "isnan"

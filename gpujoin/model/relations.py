@@ -370,6 +370,56 @@ class Union(Relation):
         return Union(tuple(children))
 
 
+@dataclass(frozen=True, eq=False)
+class Expand(Relation):
+    """Each row of an input several times, projected in several ways.
+
+    Grouping sets are made of it, and distinct aggregates of several columns.
+
+    Attributes
+    ----------
+    child : Relation
+        Input.
+    projections : tuple of tuple of Output
+        Of one row type; a column's name is that in the first.
+    """
+
+    child: Relation
+    projections: tuple[tuple[Output, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.projections:
+            raise RelationError("an expansion needs a projection")
+        first = [output.field.type for output in self.projections[0]]
+        for projection in self.projections:
+            for output in projection:
+                check_over(output.expression, self.child.schema)
+            types = [output.field.type for output in projection]
+            if types != first:
+                raise RelationError(f"an expansion's projections must have one row type: {types}, {first}")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output; nullable where any projection's column is."""
+        columns = zip(*self.projections, strict=True)
+        return pa.schema(
+            [column[0].field.with_nullable(any(o.nullable for o in column)) for column in columns]
+        )
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        """Inputs, in order."""
+        return (self.child,)
+
+    def with_children(self, children: Sequence[Relation]) -> Relation:
+        """The same node over other inputs."""
+        return dataclasses.replace(self, child=children[0])
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """All expressions of this node."""
+        return tuple(output.expression for projection in self.projections for output in projection)
+
+
 def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Relation:
     """Give scans the slices that a task is to read.
 

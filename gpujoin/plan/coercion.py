@@ -274,6 +274,13 @@ def _unscaled(node: Call) -> Call | None:
     return _typed(node, pa.int64()) if small else None
 
 
+def _root(node: Call) -> Call | None:
+    dtype = type_of(node.arguments[0])
+    if is_numeric(dtype) or is_text(dtype) or pat.is_null(dtype):
+        return _over(node, pa.float64(), pa.float64())
+    return None
+
+
 def _is_nan(node: Call) -> Call | None:
     dtype = type_of(node.arguments[0])
     if is_float(dtype):
@@ -402,6 +409,7 @@ _ARITY: dict[Function, tuple[int, int]] = {
             Function.IS_NOT_NULL, Function.IS_NAN, Function.LOWER, Function.UPPER, Function.TRIM, Function.LENGTH,
             Function.YEAR, Function.QUARTER, Function.MONTH, Function.DAY, Function.DAY_OF_WEEK,
             Function.DAY_OF_YEAR, Function.HOUR, Function.MINUTE, Function.SECOND, Function.UNSCALED_VALUE,
+            Function.SQRT,
         ),
         (1, 1),
     ),
@@ -435,6 +443,7 @@ _RULES: dict[Function, Rule] = {
     **dict.fromkeys((Function.FLOOR, Function.CEIL), _floor),
     **dict.fromkeys((Function.IS_NULL, Function.IS_NOT_NULL), _test_null),
     Function.IS_NAN: _is_nan,
+    Function.SQRT: _root,
     Function.UNSCALED_VALUE: _unscaled,
     Function.IN: _in,
     Function.COALESCE: _coalesce,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType
-from gpujoin.model.relations import Filter, Join, PartialAggregate, Project, Relation, Scan, Union
+from gpujoin.model.relations import Expand, Filter, Join, PartialAggregate, Project, Relation, Scan, Union
 
 _SELECTIVITY = {
     Function.IS_NOT_NULL: 1.0,
@@ -77,6 +77,8 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
             return Estimate(rows, below[0].kept, below[0].read)
         case Project():
             return below[0]
+        case Expand():
+            return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
         case Union():
             return Estimate(
                 sum(one.rows for one in below), max(one.kept for one in below), sum(one.read for one in below)

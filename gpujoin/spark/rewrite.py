@@ -120,6 +120,18 @@ class PlanBuilder:
         """Put a projection above a plan."""
         return self._logical.Project(self._seq(columns), plan)
 
+    def declared(self, plan: Any, given: StructType, wanted: StructType) -> Any:
+        """Let columns of a plan be nullable where they were declared so: Spark's optimizer may know better."""
+        columns = _items(plan.output())
+        for i, (has, needs) in enumerate(zip(given, wanted, strict=True)):
+            if has.nullable == needs.nullable:
+                continue
+            known = self._expressions.KnownNullable if needs.nullable else self._expressions.KnownNotNull
+            columns[i] = self._alias(
+                known(columns[i]), columns[i].name(), self._new_id(), self._no_names(), self._nothing
+            )
+        return self.project(columns, plan)
+
     def beside(self, original: Any, plan: Any) -> Any:
         """Put a plan under the identities of the plan it stands for, which gives no rows and is optimized away."""
         nothing = self._logical.Filter(self._expressions.Literal.FalseLiteral(), original)

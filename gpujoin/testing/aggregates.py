@@ -114,10 +114,16 @@ def _direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, .
     ]
     if call.function is AggregateFunction.COUNT:
         return sum(all(v is not None for v in values) for values in taken)
-    if call.function is AggregateFunction.FIRST:
+    if call.function in (AggregateFunction.FIRST, AggregateFunction.LAST):
         values = [v for (v,) in taken if v is not None or not call.ignore_nulls]
-        return values[0] if values else None
+        return _edge(call, values)
     return _over_values(call, [v for (v,) in taken if v is not None])
+
+
+def _edge(call: AggregateCall, values: list[Cell]) -> Cell:
+    if not values:
+        return None
+    return values[0] if call.function is AggregateFunction.FIRST else values[-1]
 
 
 def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
@@ -206,9 +212,8 @@ def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
             return sum(n for (n,) in buffers)
         case AggregateFunction.MIN | AggregateFunction.MAX:
             return _extreme(call, [v for (v,) in buffers if v is not None])
-        case AggregateFunction.FIRST:
-            taken = [value for value, is_set in buffers if is_set]
-            return taken[0] if taken else None
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return _edge(call, [value for value, is_set in buffers if is_set])
         case AggregateFunction.SUM if pat.is_decimal(call.dtype):
             lost = any(value is None and not empty for value, empty in buffers)
             known = [value for value, empty in buffers if not empty]

@@ -6,6 +6,7 @@ Slow, and kept apart from the backends' evaluation on purpose: it is what they a
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -384,6 +385,7 @@ _FUNCTIONS: dict[Function, _Handler] = {
     Function.IS_NULL: _of_operands(lambda value: value is None, pa.bool_()),
     Function.IS_NOT_NULL: _of_operands(lambda value: value is not None, pa.bool_()),
     Function.IS_NAN: _of_operands(lambda value: value is not None and value != value, pa.bool_()),
+    Function.SQRT: _strict(pa.float64(), lambda value: math.sqrt(value) if not value < 0 else math.nan),
     Function.IN: _in,
     Function.COALESCE: _coalesce,
     Function.GREATEST: _extreme(max),

@@ -171,6 +171,9 @@ def _apply_unary(node: Call, operand: Vector, length: int) -> Vector:
         case Function.IS_NAN:
             nan = np.isnan(operand.values)
             return Vector(pa.bool_(), nan if operand.valid is None else nan & operand.valid)
+        case Function.SQRT:
+            with np.errstate(invalid="ignore"):
+                return Vector(pa.float64(), np.sqrt(operand.values), operand.valid)
         case Function.NEGATE:
             return arithmetic.negate(node, operand)
         case Function.ABS:

@@ -88,6 +88,8 @@ def _call_supported(node: Call) -> bool:  # noqa: C901
             return all(pat.is_boolean(t) for t in types)
         case Function.IS_NULL | Function.IS_NOT_NULL:
             return True
+        case Function.SQRT:
+            return pat.is_float64(types[0])
         case Function.IS_NAN:
             return is_float(types[0])
         case Function.UNSCALED_VALUE:

@@ -20,6 +20,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyPipelineBackend, PipelineMetrics
 from gpujoin.model.relations import (
+    Expand,
     Feed,
     FileSlice,
     Filter,
@@ -135,6 +136,8 @@ class _Runner:
                 return self._mapped(
                     node.child, lambda piece: self._backend.project(piece, node.expressions())
                 )
+            case Expand():
+                return self._expand(node)
             case Join():
                 return self._join(node)
             case PartialAggregate():
@@ -149,6 +152,11 @@ class _Runner:
 
     def _mapped(self, child: Relation, function: Callable[[_Piece], _Piece]) -> Iterator[_Piece]:
         return map(function, self._pieces(child))
+
+    def _expand(self, node: Expand) -> Iterator[_Piece]:
+        for piece in map(self._backend.collect, self._pieces(node.child)):
+            for projection in node.projections:
+                yield self._backend.project(piece, [output.expression for output in projection])
 
     # -- feeds ---------------------------------------------------------------------------------------------
 

@@ -267,6 +267,7 @@ _FUNCTIONS = {
     "Abs": Function.ABS,
     "Floor": Function.FLOOR,
     "Ceil": Function.CEIL,
+    "Sqrt": Function.SQRT,
     "IsNull": Function.IS_NULL,
     "IsNotNull": Function.IS_NOT_NULL,
     "IsNaN": Function.IS_NAN,

@@ -159,6 +159,8 @@ def _rewritten(frame: DataFrame, conf: Mapping[str, str], options: Options, purp
         return Accelerated(frame, explanation, changed=False)
     result = dataframe_of(spark, plan)
     if schema_text(result) != schema_text(frame):
+        result = dataframe_of(spark, PlanBuilder(spark).declared(plan, result.schema, frame.schema))
+    if schema_text(result) != schema_text(frame):
         raise JoinSpecError(f"the rewritten query has schema {result.schema}, not {frame.schema}")
     _note(result, explanation)
     return Accelerated(result, explanation, changed=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import PartialAggregate, column
 from gpujoin.spark.catalyst.nodes import Node
@@ -26,7 +27,14 @@ _FUNCTIONS = {
     "Min": AggregateFunction.MIN,
     "Max": AggregateFunction.MAX,
     "Average": AggregateFunction.AVG,
+    "StddevSamp": AggregateFunction.STDDEV_SAMP,
+    "StddevPop": AggregateFunction.STDDEV_POP,
+    "VarianceSamp": AggregateFunction.VAR_SAMP,
+    "VariancePop": AggregateFunction.VAR_POP,
+    "First": AggregateFunction.FIRST,
+    "Last": AggregateFunction.LAST,
 }
+_EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 _SUM_DIGITS = 10
 """Digits that Spark adds to a decimal's precision where it sums, if there is room: enough for 10**10 rows."""
 _COUNT_DIGITS = 20
@@ -90,6 +98,7 @@ class ReadAggregate:
                 *(part.signature() for part in call.expressions()),
                 call.filter is None,
                 call.mode,
+                call.ignore_nulls,
             )
             found[number] = seen.setdefault(key, call)
         return found
@@ -133,6 +142,7 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         name=name,
         filter=reader(condition[0]) if condition else None,
         mode=mode,
+        ignore_nulls=known in _EDGES and bool(function.fields["ignoreNulls"]),
     )
 
 
@@ -197,6 +207,8 @@ class FinalReader(ExpressionReader):
             return self._checked_sum(call, parts)
         if call.function is AggregateFunction.AVG:
             return _average(node, call, parts)
+        if call.function in CENTRAL_MOMENTS:
+            return _moment(node, call, parts)
         return parts[0]
 
     def _checked_sum(self, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
@@ -242,6 +254,32 @@ def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Express
     quotient = Call(function=Function.DIVIDE, arguments=(dividend, divisor), type=result)
     return Case(
         conditions=(none,), values=(Literal(value=None, type=result),), otherwise=quotient, type=result
+    )
+
+
+def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
+    """The last step of Spark's `CentralMomentAgg`: null of no value, and of one if a sample's is asked for."""
+    n, _, m2 = parts
+    sample = call.function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP)
+    rooted = call.function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP)
+    kind = pa.float64()
+
+    def number(value: float | None) -> Literal:
+        return Literal(value=value, type=kind)
+
+    def counted(value: float) -> Expression:
+        return Call(function=Function.EQ, arguments=(n, number(value)), type=pa.bool_())
+
+    cases = {0.0: number(None)}
+    divisor: Expression = n
+    if sample:
+        cases[1.0] = number(None if node.children[0].fields["nullOnDivideByZero"] else math.nan)
+        divisor = Call(function=Function.SUBTRACT, arguments=(n, number(1.0)), type=kind)
+    result: Expression = Call(function=Function.DIVIDE, arguments=(m2, divisor), type=kind)
+    if rooted:
+        result = Call(function=Function.SQRT, arguments=(result,), type=kind)
+    return Case(
+        conditions=tuple(map(counted, cases)), values=tuple(cases.values()), otherwise=result, type=kind
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileSlice, Filter, Join, PartialAggregate, Project, Relation, Scan
+from gpujoin.model.relations import Expand, FileSlice, Filter, Join, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.explain import show_bytes
 from gpujoin.plan.splits import plan_splits
 
@@ -124,7 +124,7 @@ def divisible(relation: Relation) -> frozenset[int]:
     match relation:
         case Scan():
             return frozenset({relation.index})
-        case Filter() | Project():
+        case Filter() | Project() | Expand():
             return divisible(relation.child)
         case PartialAggregate(once=False):
             return divisible(relation.child)

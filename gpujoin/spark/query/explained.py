@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpujoin.config import Strategy
 from gpujoin.model.relations import (
+    Expand,
     Filter,
     Join,
     Limit,
@@ -96,6 +97,8 @@ def _head(node: Relation, island: Island) -> str:
             return f"filter {node.condition}"
         case Project():
             return f"project {', '.join(str(one.expression) for one in node.outputs)}"
+        case Expand():
+            return f"expand each row in {len(node.projections)} ways"
         case TopN():
             return f"first {node.count}"
         case Limit():

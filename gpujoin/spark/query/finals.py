@@ -10,12 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.spark.query.aggregates import may_overflow, sums_unscaled
 from gpujoin.spark.query.plans import items, to_map, to_seq
 
 if TYPE_CHECKING:
     from gpujoin.spark.catalyst.nodes import Node
+
+
+_PARTS = ("n", "avg", "m2")
+_MERGED_MOMENTS = """
+aggregate(
+  collect_list(named_struct('n', gpujoin_n, 'avg', gpujoin_avg, 'm2', gpujoin_m2)),
+  named_struct('n', 0D, 'avg', 0D, 'm2', 0D),
+  (a, b) -> named_struct(
+    'n', a.n + b.n,
+    'avg', a.avg + if(a.n + b.n = 0D, 0D, (b.avg - a.avg) / (a.n + b.n)) * b.n,
+    'm2', a.m2 + b.m2 + (b.avg - a.avg) * if(a.n + b.n = 0D, 0D, (b.avg - a.avg) / (a.n + b.n)) * a.n * b.n
+  )
+)"""
+"""The merging of `org.apache.spark.sql.catalyst.expressions.aggregate.CentralMomentAgg`, as an expression."""
 
 
 class FinalExpressions:
@@ -69,8 +83,38 @@ class FinalExpressions:
             case AggregateFunction.SUM if pat.is_decimal(call.dtype):
                 total = self._total(call, buffers[0], self._expressions.Not(buffers[1]), types[0])
                 return [total, self._complete(self._expressions.aggregate.Min(buffers[1]))]
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
+                value, is_set = buffers
+                taken = function.withNewChildren(to_seq(self._gateway, [value]))
+                some = self._gateway.scala.Some(is_set)
+                return [
+                    taken.toAggregateExpression(False, some),
+                    self._complete(self._expressions.aggregate.Max(is_set)),
+                ]
+            case _ if call.function in CENTRAL_MOMENTS:
+                return self._moments(buffers)
             case _:
                 return [self._complete(function.withNewChildren(to_seq(self._gateway, [buffers[0]])))]
+
+    def _moments(self, buffers: list[Any]) -> list[Any]:
+        """Count, mean and squared deviations, merged two by two as Spark merges them.
+
+        Sums over all partial results would do but for rounding: squares of means would be subtracted from each other.
+        """
+        parser = self._gateway.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
+        named = self._gateway.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute
+        rule = to_map(
+            self._gateway,
+            [(named.quoted(f"gpujoin_{part}"), one) for part, one in zip(_PARTS, buffers, strict=True)],
+        )
+        merged = parser.parseExpression(_MERGED_MOMENTS).transform(rule)
+        texts = self._expressions.Literal
+        return [
+            self._gateway.org.apache.spark.sql.catalyst.analysis.UnresolvedExtractValue(
+                merged, texts.create(part, self._types.StringType)
+            )
+            for part in _PARTS
+        ]
 
     def _complete(self, function: Any) -> Any:
         return function.toAggregateExpression()

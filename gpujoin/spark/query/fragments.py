@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
+    Expand,
     FileFooter,
     Filter,
     Join,
@@ -32,11 +34,14 @@ from gpujoin.spark.catalyst.nodes import Node, read_expression
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import footers_of
-from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.plans import PlanNode, items, read_sequence
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
 _TEXT = frozenset({"string"})
+
+
+_Key: TypeAlias = tuple[Node, Node, NullEquality]
 
 
 class BrokenError(Exception):
@@ -238,6 +243,21 @@ class TreeBuilder:
         positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
         return Fragment(Union(tuple(inputs)), positions)
 
+    def expand(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Project each row in several ways, as grouping sets and distinct aggregates of several columns have it."""
+        ids = [column.expr_id for column in node.output]
+        wanted = [n for n, i in enumerate(ids) if i in required] or [len(ids) - 1]
+        ways = [read_sequence(way) for way in items(node.jvm.projections())]
+        chosen = [[way[n] for n in wanted] for way in ways]
+        needed = frozenset().union(*(value.attribute_ids for way in chosen for value in way))
+        below = self.build(node.children[0], needed)
+        reader = self.reader(below)
+        projections = tuple(
+            tuple(Output(f"c{n}", reader(value)) for n, value in zip(wanted, way, strict=True))
+            for way in chosen
+        )
+        return Fragment(Expand(below.relation, projections), {ids[n]: at for at, n in enumerate(wanted)})
+
     def aggregate(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Aggregate an input wholly, for a node above that needs the final values."""
         read = read_aggregate(node)
@@ -270,11 +290,12 @@ class TreeBuilder:
         parts = conjuncts(read_expression(condition.get())) if condition.isDefined() else ()
         needed = required.union(*(part.attribute_ids for part in parts))
         sides = {side: self.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
-        keys: list[tuple[Node, Node, NullEquality]] = []
-        rest = []
-        aware = _null_aware(parts, sides) if kind is JoinType.LEFT_ANTI else None
-        if aware is not None:
-            kind, keys = JoinType.NULL_AWARE_ANTI, [(*aware, NullEquality.UNEQUAL)]
+        keys: list[_Key] = []
+        rest: list[Node] = []
+        unknowing = [_null_aware(part, sides) for part in parts] if kind is JoinType.LEFT_ANTI else []
+        if any(unknowing):
+            kind = JoinType.NULL_AWARE_ANTI
+            keys, rest = _not_in(list(zip(parts, unknowing, strict=True)), sides)
         else:
             for part in parts:
                 pair = _key_of(part, sides)
@@ -289,7 +310,7 @@ class TreeBuilder:
         kind: JoinType,
         exists: int | None,
         sides: dict[Side, Fragment],
-        keys: Sequence[tuple[Node, Node, NullEquality]],
+        keys: Sequence[_Key],
         rest: Sequence[Node],
         required: frozenset[int],
     ) -> Fragment:
@@ -390,7 +411,7 @@ def _both(one: Expression, two: Expression) -> Expression:
     return Call(function=Function.AND, arguments=(one, two), type=pa.bool_())
 
 
-def _key_of(part: Node, sides: Mapping[Side, Fragment]) -> tuple[Node, Node, NullEquality] | None:
+def _key_of(part: Node, sides: Mapping[Side, Fragment]) -> _Key | None:
     if part.name not in ("EqualTo", "EqualNullSafe"):
         return None
     nulls = NullEquality.EQUAL if part.name == "EqualNullSafe" else NullEquality.UNEQUAL
@@ -411,18 +432,38 @@ def _bare_key(node: Node) -> Node:
     return node
 
 
-def _null_aware(parts: Iterable[Node], sides: Mapping[Side, Fragment]) -> tuple[Node, Node] | None:
-    """The two sides of the one key of ``NOT IN``: ``a = b OR (a = b) IS NULL``."""
-    found = list(parts)
-    if len(found) != 1 or found[0].name != "Or":
+def _null_aware(part: Node, sides: Mapping[Side, Fragment]) -> _Key | None:
+    """A key of ``NOT IN``: ``a = b OR (a = b) IS NULL``."""
+    if part.name != "Or":
         return None
-    equal, unknown = found[0].children
+    equal, unknown = part.children
     if equal.name != "EqualTo" or unknown.name != "IsNull" or unknown.children[0].name != "EqualTo":
         return None
     if not equal.jvm.semanticEquals(unknown.children[0].jvm):
         return None
-    pair = _key_of(equal, sides)
-    return None if pair is None else pair[:2]
+    return _key_of(equal, sides)
+
+
+def _not_in(
+    parts: Sequence[tuple[Node, _Key | None]], sides: Mapping[Side, Fragment]
+) -> tuple[list[_Key], list[Node]]:
+    """Keys of ``NOT IN`` and the rest of its condition.
+
+    What is a key may also be unknown, the rest must be true. An equality that is never unknown is a key, be it one of
+    the ``NOT IN``, of which the optimizer leaves nothing else, or a correlation; one that may be unknown is a
+    correlation.
+    """
+    keys: list[_Key] = []
+    rest = []
+    for part, key in parts:
+        found = key
+        if found is None and (part.name == "EqualNullSafe" or not part.jvm.nullable()):
+            found = _key_of(part, sides)
+        if found is None:
+            rest.append(part)
+        elif found not in keys:
+            keys.append(found)
+    return keys, rest
 
 
 def _build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:
@@ -466,6 +507,7 @@ _BUILDERS: dict[str, Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragment]
     "Join": TreeBuilder.join,
     "Union": TreeBuilder.union,
     "Aggregate": TreeBuilder.aggregate,
+    "Expand": TreeBuilder.expand,
 }
 
 

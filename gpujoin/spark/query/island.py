@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gpujoin.config import Options
+from gpujoin.engine.pipeline import supports
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
 from gpujoin.plan.sideways import filtered_early
@@ -56,6 +57,8 @@ class Island:
         The aggregation, if the topmost node is one.
     calls : mapping from int to AggregateCall
         Partial results, by position among the aggregates.
+    distinct : tuple of Node
+        What the distinct aggregates read, beside the keys.
     """
 
     node: PlanNode
@@ -65,6 +68,7 @@ class Island:
     finish: Finish
     read: ReadAggregate | None
     calls: Mapping[int, AggregateCall]
+    distinct: tuple[Node, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -145,18 +149,22 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
-    relation = filtered_early(PartialAggregate(below.relation, outputs, unique), builder.scanned)
+    partial = PartialAggregate(below.relation, outputs, unique)
+    obstacles = supports(partial)
+    if obstacles:
+        raise NotTranslatableError("; ".join(map(str, obstacles)))
+    relation = filtered_early(partial, builder.scanned)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
-    return Island(node, relation, tuple(columns), builder.sources, finish, read, calls)
+    return Island(node, relation, tuple(columns), builder.sources, finish, read, calls, distinct)
 
 
 def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
     """The columns whose distinct values are to be kept, beside the keys."""
     found: list[Node] = []
-    sets = set()
-    keys = {key.expr_id for key in read.keys if key.name == "AttributeReference"}
+    sets: set[frozenset[int | str]] = set()
+    keys = set(map(_identity, read.keys))
     for node in read.aggregates:
         if not node.fields["isDistinct"]:
             continue
@@ -164,10 +172,13 @@ def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
         if condition:
             raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
         columns = [one for one in function.children if one.name != "Literal"]
-        if any(one.name != "AttributeReference" for one in columns):
-            raise NotTranslatableError(f"{node}: a distinct aggregate of an expression")
-        sets.add(frozenset(one.expr_id for one in columns))
-        found += [one for one in columns if one.expr_id not in keys]
+        sets.add(frozenset(map(_identity, columns)))
+        found += [one for one in columns if _identity(one) not in keys]
     if len(sets) > 1:
         raise NotTranslatableError("distinct aggregates over different columns")
-    return tuple({one.expr_id: one for one in found}.values())
+    return tuple({_identity(one): one for one in found}.values())
+
+
+def _identity(node: Node) -> int | str:
+    """What two expressions over one input have in common if they are the same."""
+    return node.expr_id if node.name == "AttributeReference" else str(node)

@@ -144,7 +144,9 @@ class IslandPlacer:
             for node in (read.aggregates[number],)
         ]
         rule += [
-            (key.jvm, by_name[f"k{n}"]) for n, key in enumerate(read.keys) if key.name != "AttributeReference"
+            (key.jvm, by_name[f"k{n}"])
+            for n, key in enumerate((*read.keys, *island.distinct))
+            if key.name != "AttributeReference"
         ]
         plan = island.node.jvm.withNewChildren(to_seq(self._gateway, [below]))
         return plan.transformExpressions(to_map(self._gateway, rule)) if rule else plan

@@ -177,12 +177,14 @@ def test_central_moments(
 @pytest.mark.parametrize("pieces", [1, 5])
 @pytest.mark.parametrize("ignore_nulls", [False, True])
 @pytest.mark.parametrize("kind", ["i32", "str", "d38_18"])
-def test_first(kind: str, ignore_nulls: bool, pieces: int, rng: np.random.Generator, seed: int) -> None:
+@pytest.mark.parametrize("edge", [AggregateFunction.FIRST, AggregateFunction.LAST])
+def test_first_and_last(
+    edge: AggregateFunction, kind: str, ignore_nulls: bool, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
     table = random_table(rng, 100, 6)
-    first = AggregateFunction.FIRST
     tree = Tree.feed(table.schema).group(
-        "g", a=Aggregate(first, (left(kind),), ignore_nulls=ignore_nulls),
-        b=Aggregate(first, (left(kind),), left("bool"), ignore_nulls=ignore_nulls),
+        "g", a=Aggregate(edge, (left(kind),), ignore_nulls=ignore_nulls),
+        b=Aggregate(edge, (left(kind),), left("bool"), ignore_nulls=ignore_nulls),
     )  # fmt: skip
     check(tree, table, f"seed {seed}", pieces=pieces)
 

@@ -94,7 +94,9 @@ class Generator:
         )
         calls = [self._aggregate(aliases) for _ in range(1 + self._below(3))]
         shown = ", ".join(f"{value} as c{i}" for i, value in enumerate([*keys, *calls]))
-        group = f" group by {', '.join(keys)}" if keys else ""
+        sets = self._pick(("", "", "", "rollup", "cube")) if keys else ""
+        by = f"{sets}({', '.join(keys)})" if sets else ", ".join(keys)
+        group = f" group by {by}" if keys else ""
         return f"select {shown} from {sources}{where}{group}"
 
     def _nested(self) -> str:
@@ -122,7 +124,7 @@ class Generator:
         return text, aliases
 
     def _condition(self, aliases: list[str], depth: int = 0) -> str:
-        shape = self._below(11 if depth < 2 else 7)
+        shape = self._below(12 if depth < 2 else 7)
         column = self._column(aliases, _ORDERED)
         kind = column[-1]
         match shape:
@@ -152,6 +154,11 @@ class Generator:
                 outer = self._column(aliases, "yhilsa")
                 word = self._pick(("in", "not in", "in"))
                 return f"{outer} {word} (select z.{outer[-1]} from {self._table()} z where {self._condition(['z'], 2)})"
+            case 10:
+                pair = self._some([f"{alias}.{kind}" for alias in aliases for kind in "yhilsa"], 2)
+                inner = ", ".join(f"z.{column[-1]}" for column in pair)
+                test = self._condition(["z"], 2)
+                return f"({', '.join(pair)}) not in (select {inner} from {self._table()} z where {test})"
             case _:
                 outer = self._column(aliases, "yhilsa")
                 word = self._pick(("exists", "not exists"))
@@ -183,6 +190,9 @@ class Generator:
             f"sum({number})", f"avg({number})", f"sum({number})", f"sum({self._column(aliases, 'mn')})",
             f"min({self._column(aliases, _ORDERED)})", f"max({self._column(aliases, _ORDERED)})",
             f"count(distinct {self._column(aliases, _ORDERED)})",
+            f"sum(distinct {self._column(aliases, 'yhilmn')}) filter (where {self._condition(aliases, 2)})",
+            f"{self._pick(('stddev', 'stddev_pop', 'variance', 'var_pop'))}({self._column(aliases, 'yhilm')})",
+            f"{self._pick(('bool_or', 'bool_and'))}({self._column(aliases, 'o')})",
             f"sum({self._column(aliases, 'yhilmn')}) filter (where {self._condition(aliases, 2)})",
             f"sum(case when {self._condition(aliases, 2)} then {self._column(aliases, 'm')} else 0 end)",
         )  # fmt: skip

@@ -39,6 +39,14 @@ WHOLE = {
     "anti": "select id from sales a where not exists (select 1 from items b where b.k = a.k and b.s <> a.s)",
     "not in": "select id from sales where k not in (select k from items where k is not null)",
     "not in null": "select count(*) from sales where k not in (select k from items)",
+    "not in columns": "select id from sales where (k, s) not in (select k, s from items where item < 50)",
+    "not in correlated": """select id from sales a where (k, s) not in
+        (select k, s from items b where b.cost = a.price)""",
+    "not in null safe": """select id from sales a where (id, k) not in
+        (select item, k from items b where b.cost <=> a.price)""",
+    "not in and condition": "select id from sales a where k not in (select k from items b where b.cost > a.price)",
+    "existence": """select id, k in (select k from items where k is not null) e from sales a
+        where price > 0 or s in (select s from items)""",
     "in or": "select id from sales where k in (select k from items) or price > 5",
     "aggregate below": """select id from sales a join
         (select k, avg(cast(cost as decimal(20, 3))) c, count(*) n from items group by k) b

@@ -425,14 +425,19 @@ class _Moments(_State):
         return [state[self.name(part)] for part in ("n", "avg", "m2")]
 
 
-class _First(_State):
+class _Edge(_State):
+    """A group's first or last row, among those that count."""
+
+    def _pick(self, value: pl.Expr) -> pl.Expr:
+        return value.first() if self.call.function is AggregateFunction.FIRST else value.last()
+
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
         del arguments, rows
         value = _one_width(self.value, self.call.dtype)
         taking = self._taking(value)
         if taking is None:
-            return [value.first().alias(self.name("v")), (pl.len() > 0).alias(self.name("set"))]
-        return [value.filter(taking).first().alias(self.name("v")), taking.any().alias(self.name("set"))]
+            return [self._pick(value).alias(self.name("v")), (pl.len() > 0).alias(self.name("set"))]
+        return [self._pick(value.filter(taking)).alias(self.name("v")), taking.any().alias(self.name("set"))]
 
     def _taking(self, value: pl.Expr) -> pl.Expr | None:
         """Rows that count, where not all do."""
@@ -442,7 +447,7 @@ class _First(_State):
         return mask
 
     def merge(self) -> list[pl.Expr]:
-        taken = self.column("v").filter(self.column("set")).first()
+        taken = self._pick(self.column("v").filter(self.column("set")))
         return [taken, self.column("set").any()]
 
     def nothing(self) -> list[pl.Expr]:
@@ -469,8 +474,8 @@ def _state_of(call: AggregateCall, prefix: str) -> _State:
             return _FloatSum(call, prefix)
         case AggregateFunction.MIN | AggregateFunction.MAX:
             return _Extreme(call, prefix)
-        case AggregateFunction.FIRST:
-            return _First(call, prefix)
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return _Edge(call, prefix)
         case _:
             assert call.function in CENTRAL_MOMENTS
             return _Moments(call, prefix)

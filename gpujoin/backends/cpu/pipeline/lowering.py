@@ -560,6 +560,7 @@ _RULES: dict[Function, _Rule] = {
     Function.IS_NULL: lambda _node, values: Lowered(values[0].expr.is_null(), pa.bool_()),
     Function.IS_NOT_NULL: lambda _node, values: Lowered(values[0].expr.is_not_null(), pa.bool_()),
     Function.IS_NAN: _is_nan,
+    Function.SQRT: lambda _node, values: Lowered(values[0].expr.sqrt(), pa.float64()),
     Function.IN: _in,
     Function.COALESCE: _coalesce,
     Function.DIVIDE: _divide,

@@ -1,0 +1,71 @@
+"""Aggregations of islands: every covered function, distinct over several columns, grouping sets."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin import FallbackError, accelerate
+from tests.spark.query.queries import check
+
+FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
+
+COVERED = {
+    "moments": """select k, stddev(id), stddev_pop(price), variance(weight), var_pop(id), stddev(distinct k),
+        stddev_samp(id) filter (where s = 'x') from sales group by k""",
+    "moments of nothing": "select stddev(price), var_samp(k), stddev_pop(weight), variance(id) from none",
+    "moments below": """select max(v), max(w), max(x), max(y), count(*) from (select k, stddev(id) v, var_pop(id) w,
+        variance(weight) x, stddev_pop(price) y from sales group by k)""",
+    "edges of keys": "select k, first(k), last(k), any_value(k), first(k) ignore nulls from sales group by k",
+    "edges filtered": """select first(id) filter (where id = 3), last(s, true) filter (where id = 5),
+        first(id) filter (where id = 30), last(id) filter (where id = 4) from sales""",
+    "logic": "select k, bool_or(flag), bool_and(flag), every(flag), any(flag), some(flag) from sales group by k",
+    "distinct of several": """select count(distinct k), count(distinct s), sum(distinct price), avg(distinct id),
+        count(*), sum(price), min(day), max(s), count_if(flag), stddev(id) from sales""",
+    "distinct with filters": """select k, count(distinct s), count(distinct day, weight),
+        sum(price) filter (where flag), sum(distinct price) filter (where id > 2) from sales group by k""",
+    "distinct of expressions": "select k, sum(distinct id % 3), count(*) from sales group by k",
+    "distinct above a join": """select a.k, count(distinct b.s), count(distinct b.item) from sales a
+        left join items b on a.k = b.k group by a.k""",
+    "distinct below": "select k, count(*) from (select distinct k, s from sales) group by k",
+    "rollup": "select k, s, sum(price), count(*) from sales group by rollup(k, s)",
+    "cube": "select k, s, sum(price), grouping(k), grouping_id() from sales group by cube(k, s)",
+    "grouping sets": "select k, s, sum(price) from sales group by grouping sets ((k), (s), ())",
+    "root": "select max(sqrt(abs(id))), count(*) from sales where sqrt(price) > 1",
+}
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
+    assert check(tables.sql(COVERED[name])).islands
+
+
+@pytest.mark.parametrize("name", ["moments", "moments of nothing", "edges filtered", "distinct with filters"])
+def test_partial_results_of_several_tasks_merge(tables: SparkSession, name: str) -> None:
+    tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
+    tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
+    found = check(tables.sql(COVERED[name]))
+    assert found.islands
+
+
+def test_rows_of_first_stay_together(tables: SparkSession) -> None:
+    found = accelerate(tables.table("sales").dropDuplicates(["k"]))
+    rows = set(map(tuple, tables.table("sales").collect()))
+    kept = [tuple(row) for row in found.collect()]
+    assert {str(row) for row in kept} <= {str(row) for row in rows}
+    assert len(kept) == tables.table("sales").select("k").distinct().count()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select try_sum(price) from sales",
+        "select corr(id, k) from sales",
+        "select max(upper(s)), count(*) from sales",
+        "select collect_list(id) from sales",
+    ],
+)
+def test_functions_that_are_not_covered_are_named(tables: SparkSession, query: str) -> None:
+    with pytest.raises(FallbackError, match=r"try_sum|Corr|upper|CollectList"):
+        accelerate(tables.sql(query))
