@@ -10,7 +10,8 @@ BENCH_ARGS ?=
 PYTHON_IN_VENV = $(VENV)/bin/python
 SETUP = VENV=$(VENV) scripts/setup_env.sh
 JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME
-PYTEST = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+# Files go to the workers in the order of tests/conftest.py.
+PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 TYPED = gpujoin scripts tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 

@@ -25,6 +25,9 @@ _SEED_VARIABLE = "GPUJOIN_TEST_SEED"
 _DEFAULT_SEED = "20260807"
 _DRAWN = "random"
 
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For drivers of many small queries: compiling their code well costs more time than it saves."""
+
 # How long a loaded machine takes says nothing of the code.
 hypothesis.settings.register_profile(
     "gpujoin",
@@ -45,8 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen == _DRAWN:
         chosen = str(random.SystemRandom().randrange(2**32))
     os.environ[_SEED_VARIABLE] = chosen
+    # Of this process's Spark and of those that tests start as programs.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED)
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = chosen
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that need Spark first: they are the slow ones, and a long one at the end leaves workers idle."""
+    slow = {item.path for item in items if item.get_closest_marker("spark") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
