@@ -26,10 +26,12 @@ from gpujoin.engine.payload import Payload, one_batch
 from gpujoin.engine.ranges import RangeCodec, RangeEvaluationError, spread
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Choice, KeyFacts, Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
 from gpujoin.plan.algorithm import chooser
+from gpujoin.plan.gathering import gather_chooser
 from gpujoin.plan.ranges import LEAST_SPREAD
 
 _OVERSHOOT = 4
@@ -86,8 +88,9 @@ class BuiltSide:
                     made = self._choices[-1]
                     metrics.algorithm_reasons.setdefault(algorithm, f"{made.algorithm.value}: {made.reason}")
             self.evaluator = _evaluator(layout, backend)
-            self.payload = Payload.of(rows, layout.build.output, backend)
-            self.condition_payload = Payload.of(rows, layout.build.condition, self.evaluator)
+            choose = self.choose_gather
+            self.payload = Payload.of(rows, layout.build.output, backend, choose)
+            self.condition_payload = Payload.of(rows, layout.build.condition, self.evaluator, choose)
             if layout.build.output:
                 _ = self.payload.frame
             if layout.build.condition:
@@ -136,6 +139,11 @@ class BuiltSide:
         if self.as_of is not None:
             return self.as_of
         return self.build if self.ranges is None else self.ranges.build
+
+    @property
+    def choose_gather(self) -> ChooseGather | None:
+        """The planner's choice between ways to gather payload."""
+        return gather_chooser(self.options.gpu_algorithm)
 
     @property
     def search_bytes(self) -> int:
@@ -274,7 +282,8 @@ class Run:
         kind = layout.derivation.build_rest
         if kind is Rest.NOTHING:
             return
-        emitter = Emitter(self, Payload.of(_no_rows(layout.probe.schema), layout.probe.output, backend))
+        nothing = _no_rows(layout.probe.schema)
+        emitter = Emitter(self, Payload.of(nothing, layout.probe.output, backend, self.built.choose_gather))
         yield from emitter.rest(layout.build.side, kind, self.host_marks())
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from gpujoin.engine.built import BuiltSide, Emitter, Run, to_backend
 from gpujoin.engine.derive import Rest
+from gpujoin.engine.emission import Emission, emission
 from gpujoin.engine.firstmatch import until_matched
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.payload import Payload
@@ -21,7 +22,6 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import PairSlice, Probe
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
-from gpujoin.plan.gathering import choose_gather
 
 
 def join_morsel(
@@ -109,10 +109,12 @@ class Morsel:
         self.layout = run.built.layout
         self.backend = run.built.backend
         self.deferred = deferred
-        self.emitter = Emitter(run, Payload.of(rows, self.layout.probe.output, self.backend))
+        output = Payload.of(rows, self.layout.probe.output, self.backend, self.built.choose_gather)
+        self.emitter = Emitter(run, output)
         self._host_mask: npt.NDArray[np.bool_] | None = None
         self._rest_done = False
         self._maps: tuple[RowMap, RowMap] | None = None
+        self._emission: Emission | None = None
         self.marks: Any = None
         with run.metrics.timing("probe"):
             self.probe = self._probed()
@@ -150,6 +152,9 @@ class Morsel:
         kind = self.layout.derivation.probe_rest
         if kind is Rest.NOTHING or self._rest_done:
             return
+        if self._emission is not None:
+            yield from self._emission.batches(self.emitter.rows_per_batch)
+            return
         yield from self.emitter.rest(self.layout.probe.side, kind, self.matched())
 
     def matched(self) -> npt.NDArray[np.bool_]:
@@ -166,15 +171,32 @@ class Morsel:
             return
         if derivation.build_rest is not Rest.NOTHING:
             self._mark_build()
-        if derivation.pairs and self.by_lookup:
+        self._emission = self._emitted()
+        if derivation.pairs and self.by_lookup and self._emission is None:
             self._maps = self._lookup_maps()
-        if derivation.probe_rest is not Rest.NOTHING and not self._rest_done:
+        if derivation.probe_rest is not Rest.NOTHING and not self._rest_done and self._emission is None:
             self._host_mask = self._matched_without_condition()
 
     # -- without a condition -------------------------------------------------------------------------------
 
+    def _emitted(self) -> Emission | None:
+        """All output of the rows at once: of an inner join with at most one match a row, or of those with or without.
+
+        A left join returns all its probe rows, which stay where they are, so its maps cost nothing to make.
+        """
+        if self.probe is None or self.built.build is None or self.built.null_patterns is not None:
+            return None
+        kind, pairs = self.layout.derivation.probe_rest, self.layout.derivation.pairs
+        if pairs and self.by_lookup and kind is Rest.NOTHING:
+            return emission(self.run, self.emitter, self.probe, pairs=True, matched=True)
+        if not pairs and self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED):
+            return emission(self.run, self.emitter, self.probe, pairs=False, matched=kind is Rest.MATCHED)
+        return None
+
     def _all_pairs(self) -> Iterator[pa.RecordBatch]:
-        if self._maps is not None:
+        if self._emission is not None and self.layout.derivation.pairs:
+            yield from self._emission.batches(self.emitter.rows_per_batch)
+        elif self._maps is not None:
             yield from self.emitter.pairs(*self._maps)
         elif self.layout.derivation.pairs:
             for part in self._slices(self.emitter.rows_per_batch):
@@ -284,15 +306,17 @@ class Morsel:
         assert condition is not None
         evaluator = build_payload.backend
         probe, build = (to_backend(rows, self.backend, evaluator) for rows in (probe, build))
+        choose = self.built.choose_gather
         frames = {
-            self.layout.probe.side: evaluator.gather(probe_payload.frame, probe, choose_gather),
-            self.layout.build.side: evaluator.gather(build_payload.frame, build, choose_gather),
+            self.layout.probe.side: evaluator.gather(probe_payload.frame, probe, choose),
+            self.layout.build.side: evaluator.gather(build_payload.frame, build, choose),
         }
         return evaluator.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
 
     @cached_property
     def _condition_payload(self) -> Payload:
-        return Payload.of(self.rows, self.layout.probe.condition, self.built.evaluator)
+        columns, choose = self.layout.probe.condition, self.built.choose_gather
+        return Payload.of(self.rows, columns, self.built.evaluator, choose)
 
     # -- pairs ---------------------------------------------------------------------------------------------
 

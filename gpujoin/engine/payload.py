@@ -13,8 +13,8 @@ import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import Sizes, row_bytes, take
 from gpujoin.model.backend import AnyBackend
+from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
-from gpujoin.plan.gathering import choose_gather
 
 _SMALL_OFFSETS = (1 << 31) - 1
 
@@ -29,15 +29,24 @@ class Payload:
         The columns, in order, each of one chunk.
     backend : Backend
         Where they are gathered.
+    choose : callable or None
+        The planner's choice, for a backend with more than one way to gather.
     """
 
     table: pa.Table
     backend: AnyBackend
+    choose: ChooseGather | None = None
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, columns: tuple[int, ...], backend: AnyBackend) -> Payload:
+    def of(
+        cls,
+        rows: pa.RecordBatch,
+        columns: tuple[int, ...],
+        backend: AnyBackend,
+        choose: ChooseGather | None = None,
+    ) -> Payload:
         """Take some columns of a batch, by position."""
-        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend)
+        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose)
 
     @cached_property
     def rows(self) -> int:
@@ -83,7 +92,7 @@ class Payload:
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.on_backend:
             wanted = pa.schema([schema.field(i) for i in self.on_backend])
-            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, choose_gather), wanted)
+            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, self.choose), wanted)
             for position, array in zip(self.on_backend, batch.columns, strict=True):
                 arrays[position] = array
         if self.on_host:

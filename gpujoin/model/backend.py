@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -272,6 +272,38 @@ class Backend(Protocol[Frame, Vector]):
         """Rows of a frame by a map; a null row where the map says so.
 
         A backend with more than one way to do it asks ``choose``; without it, columns are gathered one by one.
+        """
+        ...
+
+    def emit(
+        self,
+        probe: Any,
+        own: Frame,
+        other: Frame | None,
+        choose: ChooseEmission,
+        *,
+        matched: bool = True,
+    ) -> tuple[Frame, Frame | None] | None:
+        """The output of a join whose probe rows have at most one match each, without maps.
+
+        Parameters
+        ----------
+        probe : Probe
+            Of a build of this backend.
+        own : Frame
+            Output columns of the probed rows.
+        other : Frame or None
+            Output columns of the build rows; ``None``: none, and then any number of matches will do.
+        choose : callable
+            What the planner chooses for given facts.
+        matched : bool
+            Which of the probed rows: those with a match, or those without one.
+
+        Returns
+        -------
+        own, other : Frame
+            The output rows of either side, in the order of the probed rows. ``None``: the output is to be made by
+            maps, by the planner's choice or since the backend cannot do it otherwise, out of memory included.
         """
         ...
 

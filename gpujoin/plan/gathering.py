@@ -1,21 +1,57 @@
-"""How a device gathers payload: a pure function of the facts of a gather.
+"""How a device moves payload: pure functions of the facts of a gather, and of output that may be made at once.
 
 A random access costs a 32-byte sector however few bytes of it are wanted: n columns gathered one by one cost n sectors
 an entry, and packed into rows of up to 32 bytes they cost one (Wu, Koutsoukos, Alonso, arXiv 2312.00720). Packing reads
 and writes every row once. It is put off until the entries gathered so far would have paid for it: then at most twice as
-much is moved as by who knows the maps to come (the rule for renting skis). The numbers are predictions until
-``benchmarks/kernels`` has measured them on a device.
+much is moved as by who knows the maps to come (the rule for renting skis).
+
+Where a probe row has at most one match, the output can be made without maps: one pass over what was found writes the
+columns of both sides (:func:`gpujoin.launch.rows.emit`).
+
+The numbers are predictions until ``benchmarks/kernels`` has measured them on a device.
 """
 
 from __future__ import annotations
 
-from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
+from gpujoin.config import AlgorithmChoice
+from gpujoin.model.gathering import (
+    ChooseEmission,
+    ChooseGather,
+    EmissionChoice,
+    EmissionFacts,
+    EmissionMethod,
+    GatherChoice,
+    GatherFacts,
+    GatherMethod,
+)
 
 SECTOR_BYTES = 32
 """What a random access moves at least."""
 
 L2_DISCOUNT = 3
 """A random access that stays in L2 costs about a third of one that does not."""
+
+MAP_BYTES_PER_PROBE_ROW = 7
+"""Making maps reads what was found, writes a mask of it, and reads the mask for the positions of either side."""
+
+MAP_BYTES_PER_ROW = 52
+"""Positions of either side, made in 64 bits and kept in 32, and what was found at them."""
+
+MAP_ENTRY_BYTES = 4
+"""Each gather reads its map."""
+
+FUSED_BYTES_PER_PROBE_ROW = 8
+"""Counting and emitting each read what was found."""
+
+
+def gather_chooser(wanted: AlgorithmChoice) -> ChooseGather | None:
+    """The choice between gathers for a backend to ask; ``None``: no kernels of gpujoin's own are to be used."""
+    return None if wanted is AlgorithmChoice.CUDF else choose_gather
+
+
+def emission_chooser(wanted: AlgorithmChoice) -> ChooseEmission | None:
+    """The choice between ways to make output, likewise."""
+    return None if wanted is AlgorithmChoice.CUDF else choose_emission
 
 
 def choose_gather(facts: GatherFacts) -> GatherChoice:
@@ -28,13 +64,12 @@ def choose_gather(facts: GatherFacts) -> GatherChoice:
         return _by_columns("rows ascend, so neighbours share sectors")
     if facts.rows * max(facts.widths) <= facts.l2_bytes:
         return _by_columns("every column stays in L2")
-    by_columns = sum(_access_bytes(facts, width) for width in facts.widths)
-    by_rows = _access_bytes(facts, facts.row_bytes)
+    by_columns, by_rows = _by_columns_bytes(facts), _access_bytes(facts, facts.row_bytes)
     if by_rows >= by_columns:
         return _by_columns(
             f"a packed row of {facts.row_bytes} bytes costs as much as {len(facts.widths)} columns"
         )
-    packing = 0 if facts.packed else facts.rows * (sum(facts.widths) + facts.row_bytes)
+    packing = _packing_bytes(facts, facts.row_bytes)
     saved = facts.entries * (by_columns - by_rows)
     if saved <= packing:
         return _by_columns(f"{facts.entries} entries save less than packing {facts.rows} rows costs")
@@ -44,10 +79,50 @@ def choose_gather(facts: GatherFacts) -> GatherChoice:
     )
 
 
+def choose_emission(facts: EmissionFacts) -> EmissionChoice:
+    """Choose between making output by maps and at once."""
+    if facts.probe_widths is None or not facts.build_fixed:
+        return _by_maps("a column without one width, which needs the maps anyway")
+    if facts.rows in (0, facts.probe_rows):
+        return _by_maps("all or none of the probe rows: they stay where they are")
+    build = facts.build
+    if build is not None and build.row_bytes is None:
+        return _by_maps("too many build columns, or of too many bytes, for packed rows")
+    maps = float(MAP_BYTES_PER_PROBE_ROW * facts.probe_rows + MAP_BYTES_PER_ROW * facts.rows)
+    maps += MAP_ENTRY_BYTES * facts.rows * len(facts.probe_widths)
+    fused = float(FUSED_BYTES_PER_PROBE_ROW * facts.probe_rows)
+    if build is not None and build.row_bytes is not None:
+        by_rows = choose_gather(build).method is GatherMethod.ROWS
+        access = _access_bytes(build, build.row_bytes)
+        # What packing costs is shared out over all entries so far, of which these are some.
+        share = _packing_bytes(build, build.row_bytes) * facts.rows / max(1, build.entries)
+        if by_rows:
+            maps += facts.rows * (MAP_ENTRY_BYTES + access) + share
+        else:
+            maps += facts.rows * (MAP_ENTRY_BYTES * len(build.widths) + _by_columns_bytes(build))
+        fused += facts.rows * access + share
+    told = f"{fused / facts.rows:.0f} bytes moved a row at once, {maps / facts.rows:.0f} by maps"
+    if fused >= maps:
+        return _by_maps(told)
+    return EmissionChoice(EmissionMethod.FUSED, told)
+
+
+def _by_columns_bytes(facts: GatherFacts) -> float:
+    return sum(_access_bytes(facts, width) for width in facts.widths)
+
+
+def _packing_bytes(facts: GatherFacts, row_bytes: int) -> int:
+    return 0 if facts.packed else facts.rows * (sum(facts.widths) + row_bytes)
+
+
 def _access_bytes(facts: GatherFacts, width: int) -> float:
     """Bytes that a random access to values of a width costs, in terms of bytes of device memory."""
     sectors = -(-width // SECTOR_BYTES) * SECTOR_BYTES
     return sectors if facts.rows * width > facts.l2_bytes else sectors / L2_DISCOUNT
+
+
+def _by_maps(reason: str) -> EmissionChoice:
+    return EmissionChoice(EmissionMethod.MAPS, reason)
 
 
 def _by_columns(reason: str) -> GatherChoice:

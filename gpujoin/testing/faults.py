@@ -23,14 +23,14 @@ from gpujoin.model.backend import (
     Resumable,
 )
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 ALLOCATING = frozenset(
     {
         "from_arrow", "to_arrow", "build", "probe", "matched", "lookup", "slices", "mark_build", "gather",
-        "gathered_bytes", "evaluate", "filter_map", "selection", "marks", "mark", "indices_from_host",
+        "emit", "gathered_bytes", "evaluate", "filter_map", "selection", "marks", "mark", "indices_from_host",
         "mask_from_host",
     }
 )  # fmt: skip
@@ -188,6 +188,16 @@ class FaultyBackend:
             self.inner.frame_bytes(frame) * rows.length // frame_rows,
         )
 
+    def emit(
+        self, probe: Any, own: Any, other: Any | None, choose: ChooseEmission, *, matched: bool = True
+    ) -> tuple[Any, Any | None] | None:
+        """As the inner backend, or a fault."""
+        self.check("emit", probe.rows)
+        made: tuple[Any, Any | None] | None = self.inner.emit(
+            probe.inner, own, other, choose, matched=matched
+        )
+        return made
+
     def gathered_bytes(self, frame: Any, rows: RowMap) -> tuple[int, ...]:
         """As the inner backend, or a fault."""
         self.check("gathered_bytes")
@@ -273,6 +283,11 @@ class _FaultyProbe:
     def __init__(self, inner: Probe[Any], owner: FaultyBackend) -> None:
         self._inner = inner
         self._owner = owner
+
+    @property
+    def inner(self) -> Probe[Any]:
+        """The probe that this stands for."""
+        return self._inner
 
     @property
     def rows(self) -> int:

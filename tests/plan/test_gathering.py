@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpujoin.model.gathering import GatherFacts, GatherMethod
-from gpujoin.plan.gathering import choose_gather
+from gpujoin.config import AlgorithmChoice
+from gpujoin.model.gathering import EmissionFacts, EmissionMethod, GatherFacts, GatherMethod
+from gpujoin.plan.gathering import choose_emission, choose_gather, emission_chooser, gather_chooser
 
 L2 = 60 << 20
 LARGE = GatherFacts(
@@ -51,3 +52,58 @@ def test_a_column_beyond_the_cache_is_enough() -> None:
     rows = L2 // 8 + 1
     assert choose_gather(replace(LARGE, rows=rows, entries=10 * rows)).method is GatherMethod.ROWS
     assert choose_gather(replace(LARGE, rows=rows - 1, entries=10 * rows)).method is GatherMethod.COLUMNS
+
+
+HALF = EmissionFacts(
+    probe_rows=2 * LARGE.entries, rows=LARGE.entries, probe_widths=(8, 8), build=replace(LARGE, packed=True)
+)
+"""Half of the probe rows match a packed build side."""
+
+
+@pytest.mark.parametrize(
+    ("facts", "method"),
+    [
+        (HALF, EmissionMethod.FUSED),
+        (replace(HALF, build=None), EmissionMethod.FUSED),
+        (replace(HALF, probe_widths=()), EmissionMethod.FUSED),
+        (replace(HALF, probe_widths=None), EmissionMethod.MAPS),
+        (replace(HALF, build_fixed=False), EmissionMethod.MAPS),
+        (replace(HALF, rows=0), EmissionMethod.MAPS),
+        (replace(HALF, probe_rows=HALF.rows), EmissionMethod.MAPS),
+        (replace(HALF, build=replace(LARGE, row_bytes=None)), EmissionMethod.MAPS),
+        # Another read of what was found for every probe row, for few rows of output.
+        (replace(HALF, probe_rows=200 * HALF.rows), EmissionMethod.MAPS),
+        (replace(HALF, build=None, probe_rows=50 * HALF.rows), EmissionMethod.FUSED),
+        # Packing 100 million rows for a thousand of output.
+        (replace(HALF, probe_rows=2000, rows=1000, build=replace(LARGE, entries=1000)), EmissionMethod.MAPS),
+        # One column that stays in L2: its packed row is no dearer, and there are no maps.
+        (replace(HALF, build=replace(LARGE, rows=1000, widths=(8,), row_bytes=8)), EmissionMethod.FUSED),
+    ],
+)
+def test_output_at_once(facts: EmissionFacts, method: EmissionMethod) -> None:
+    assert choose_emission(facts).method is method
+    assert choose_emission(facts).reason
+
+
+def test_output_at_once_waits_until_packing_has_paid() -> None:
+    """So many entries so far make the packing of the build side worth it, and one entry less does not."""
+
+    def method(entries: int) -> EmissionMethod:
+        build = replace(LARGE, entries=entries)
+        return choose_emission(replace(HALF, probe_rows=2000, rows=1000, build=build)).method
+
+    low, high = 1000, LARGE.rows
+    assert (method(low), method(high)) == (EmissionMethod.MAPS, EmissionMethod.FUSED)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if method(middle) is EmissionMethod.MAPS else (low, middle)
+    # 4 bytes an entry for each of four maps' reads, 52 for making them, two sectors more; 2 more for finding.
+    saved = 4 * 5 + 52 + 2 * 32 - 2
+    assert high == LARGE.rows * (20 + 32) // saved + 1
+
+
+def test_no_kernels_where_cudf_is_asked_for() -> None:
+    assert gather_chooser(AlgorithmChoice.CUDF) is None
+    assert emission_chooser(AlgorithmChoice.CUDF) is None
+    assert gather_chooser(AlgorithmChoice.CSR) is choose_gather
+    assert emission_chooser(AlgorithmChoice.AUTO) is choose_emission

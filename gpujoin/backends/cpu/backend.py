@@ -13,9 +13,9 @@ from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.cpu.ranges import CpuRangeBuild
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
-from gpujoin.model.backend import BackendName
+from gpujoin.model.backend import BackendName, Probe
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -103,6 +103,18 @@ class CpuBackend:
     ) -> Frame:
         """Rows of a frame by a map; a null row where the map says so."""
         return gathering.gather(frame, rows)
+
+    def emit(
+        self,
+        probe: Probe[Mask],
+        own: Frame,
+        other: Frame | None,
+        choose: ChooseEmission,
+        *,
+        matched: bool = True,
+    ) -> None:
+        """Output is made by maps here."""
+        del probe, own, other, choose, matched
 
     @memory_errors
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, download, upload, validity
-from gpujoin.backends.cudf.gathering import gathered, gathered_bytes
+from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.offers import can_evaluate
@@ -26,7 +26,7 @@ from gpujoin.backends.ordered.index import Points, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -170,6 +170,22 @@ class CudfBackend:
     def gather(self, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
         """Rows of a frame by a map; spans share the frame's memory."""
         return gathered(self._ops, frame, rows, choose)
+
+    @_on_device
+    def emit(
+        self,
+        probe: IndexProbe,
+        own: CudfFrame,
+        other: CudfFrame | None,
+        choose: ChooseEmission,
+        *,
+        matched: bool = True,
+    ) -> tuple[CudfFrame, CudfFrame | None] | None:
+        """Output rows at once; see :func:`gpujoin.backends.cudf.emission.emitted`."""
+        found = probe.marked() if other is None else probe.single()
+        if found is None:
+            return None
+        return output_at_once(self._ops, found, own, other, choose, matched=matched)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cupy
 import pylibcudf as plc
 
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
+from gpujoin.backends.cudf.emission import EmittedSide, emitted
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -20,7 +23,9 @@ from gpujoin.backends.cudf.frames import (
 )
 from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
 from gpujoin.errors import GpuJoinError
-from gpujoin.model.gathering import ChooseGather
+from gpujoin.launch.matches import Found
+from gpujoin.launch.rows import FieldColumn
+from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 _T = plc.types.TypeId
@@ -79,17 +84,59 @@ def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
     if ops.kernels is None:
         return {}
     columns = frame.table.columns()
-    held = [i for i, column in enumerate(columns) if is_fixed_width(column)]
-    fields = Fields(
+    held = _held(columns)
+    found = gathered_by_rows(ops.kernels, frame.packing, _fields(frame, held), rows, choose)
+    if found is None:
+        return {}
+    return {i: from_field(one, columns[i].type()) for i, one in zip(held, found, strict=True)}
+
+
+def _held(columns: Sequence[plc.Column]) -> list[int]:
+    """Positions of the columns whose values have one width."""
+    return [i for i, column in enumerate(columns) if is_fixed_width(column)]
+
+
+def _fields(frame: CudfFrame, held: list[int]) -> Fields:
+    columns = frame.table.columns()
+    return Fields(
         rows=frame.rows,
         widths=tuple(plc.types.size_of(columns[i].type()) for i in held),
         nullable=tuple(columns[i].null_count() > 0 for i in held),
         columns=lambda: [as_field(columns[i]) for i in held],
     )
-    found = gathered_by_rows(ops.kernels, frame.packing, fields, rows, choose)
-    if found is None:
-        return {}
-    return {i: from_field(one, columns[i].type()) for i, one in zip(held, found, strict=True)}
+
+
+def output_at_once(
+    ops: ArrayOps,
+    found: Found,
+    probe: CudfFrame,
+    build: CudfFrame | None,
+    choose: ChooseEmission,
+    *,
+    matched: bool,
+) -> tuple[CudfFrame, CudfFrame | None] | None:
+    """Output rows of either side as frames; see :func:`gpujoin.backends.cudf.emission.emitted`."""
+    if ops.kernels is None:
+        return None
+    sides = [None if frame is None else _emitted_side(frame) for frame in (probe, build)]
+    assert sides[0] is not None
+    made = emitted(ops.kernels, found, sides[0], sides[1], choose, matched=matched)
+    if made is None:
+        return None
+    of_build = None if build is None else _frame_of(build, made.build, made.rows)
+    return _frame_of(probe, made.probe, made.rows), of_build
+
+
+def _emitted_side(frame: CudfFrame) -> EmittedSide:
+    held = _held(frame.table.columns())
+    return EmittedSide(_fields(frame, held), len(held) == frame.table.num_columns(), frame.packing)
+
+
+def _frame_of(like: CudfFrame, fields: tuple[FieldColumn, ...], rows: int) -> CudfFrame:
+    if not fields:
+        return like.with_table(plc.Table([], num_rows=rows))
+    kinds = [column.type() for column in like.table.columns()]
+    return like.with_table(plc.Table([from_field(f, kind) for f, kind in zip(fields, kinds, strict=True)]))
 
 
 def _nulls(frame: CudfFrame, length: int) -> plc.Table:

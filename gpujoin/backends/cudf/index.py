@@ -270,6 +270,18 @@ class IndexProbe:
             raise GpuJoinError("a lookup needs a build side with unique keys; this one has duplicates")
         return Indices(self._found.row, self.rows, OutOfBounds.NULLIFY)
 
+    def single(self) -> Found | None:
+        """What was found, where no probe row has two matches; ``None`` elsewhere."""
+        return self._found if isinstance(self._found, Found) else None
+
+    def marked(self) -> Found:
+        """Row 0 in place of the build row of each probe row that has any."""
+        found, xp = self._found, self._index.ops.xp
+        if isinstance(found, Found):
+            return found
+        row = (found.count > 0).astype(xp.int32) - xp.int32(1)
+        return Found(row, int((row >= 0).sum()))
+
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """See :class:`gpujoin.model.backend.Probe`. The device is current only while a slice is being made."""
         if self.pairs == 0:

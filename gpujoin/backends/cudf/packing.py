@@ -108,7 +108,7 @@ def gathered_by_rows(
         facts = GatherFacts(
             rows=fields.rows,
             widths=fields.widths,
-            row_bytes=_row_bytes(fields),
+            row_bytes=row_bytes(fields),
             entries=packing.entries,
             ascending=ascending,
             packed=packing.packed is not None,
@@ -118,7 +118,7 @@ def gathered_by_rows(
         _logger.debug("gather by %s: %s", choice.method.value, choice.reason)
         if choice.method is GatherMethod.COLUMNS:
             return None
-        packed = _packed(device, packing, fields)
+        packed = packed_once(device, packing, fields)
     if packed is None:
         return None
     misses = may_miss(rows)
@@ -129,7 +129,16 @@ def gathered_by_rows(
     ]
 
 
-def _packed(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
+def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
+    """The columns of a frame as rows, made once; the caller holds the lock of ``packing``.
+
+    Returns
+    -------
+    PackedRows or None
+        ``None``: they do not fit, or their kernels do not compile, now or when this was tried before.
+    """
+    if packing.refused:
+        return None
     if packing.packed is not None:
         return packing.packed
     try:
@@ -148,7 +157,8 @@ def _packed(device: Device, packing: Packing, fields: Fields) -> PackedRows | No
     return None
 
 
-def _row_bytes(fields: Fields) -> int | None:
+def row_bytes(fields: Fields) -> int | None:
+    """Bytes of a packed row; ``None``: the columns cannot be packed."""
     try:
         return RowLayout.of(fields.widths, nullable=any(fields.nullable)).row_bytes
     except KernelArgumentError:

@@ -16,6 +16,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf import residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
+from gpujoin.backends.cudf.emission import EmittedSide, emitted
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.offers import can_evaluate
@@ -30,7 +31,7 @@ from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import ColumnRef, Expression, Function
-from gpujoin.model.gathering import ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -282,6 +283,13 @@ def _from_field(given: FieldColumn, like: pa.ChunkedArray) -> pa.Array:
     return restore(stored, like.type, dictionary)
 
 
+def _table_of(like: pa.Table, fields: tuple[FieldColumn, ...], rows: int) -> pa.Table:
+    if not fields:
+        return pa.table({"rows": pa.nulls(rows)}).select([])
+    columns = [_from_field(field, column) for field, column in zip(fields, like.columns, strict=True)]
+    return pa.table(columns, schema=like.schema)
+
+
 def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=bool)
 
@@ -385,19 +393,49 @@ class HostBackend:
     def _by_rows(self, frame: pa.Table, rows: RowMap, choose: ChooseGather) -> dict[int, pa.Array]:
         """The columns that come from packed rows; see `gpujoin.backends.cudf.gathering`."""
         assert self.ops.kernels is not None
-        kinds = [storage_type(column.type) for column in frame.columns]
-        held = [i for i, kind in enumerate(kinds) if kind is not None and _width(kind)]
-        fields = Fields(
-            rows=frame.num_rows,
-            widths=tuple(_width(kinds[i]) for i in held),
-            nullable=tuple(frame.column(i).null_count > 0 for i in held),
-            columns=lambda: [self._field(frame.column(i)) for i in held],
-        )
-        _, packing = self.packings.setdefault(id(frame), (frame, Packing()))
-        found = gathered_by_rows(self.ops.kernels, packing, fields, rows, choose)
+        held, fields = self._fields(frame)
+        found = gathered_by_rows(self.ops.kernels, self._packing(frame), fields, rows, choose)
         if found is None:
             return {}
         return {i: _from_field(one, frame.column(i)) for i, one in zip(held, found, strict=True)}
+
+    def _fields(self, frame: pa.Table) -> tuple[list[int], Fields]:
+        kinds = [storage_type(column.type) for column in frame.columns]
+        widths = [0 if kind is None else _width(kind) for kind in kinds]
+        held = [i for i, width in enumerate(widths) if width]
+        return held, Fields(
+            rows=frame.num_rows,
+            widths=tuple(widths[i] for i in held),
+            nullable=tuple(frame.column(i).null_count > 0 for i in held),
+            columns=lambda: [self._field(frame.column(i)) for i in held],
+        )
+
+    def _packing(self, frame: pa.Table) -> Packing:
+        return self.packings.setdefault(id(frame), (frame, Packing()))[1]
+
+    def emit(
+        self,
+        probe: IndexProbe,
+        own: pa.Table,
+        other: pa.Table | None,
+        choose: ChooseEmission,
+        *,
+        matched: bool = True,
+    ) -> tuple[pa.Table, pa.Table | None] | None:
+        """See `gpujoin.backends.cudf.gathering.output_at_once`."""
+        found = probe.marked() if other is None else probe.single()
+        if found is None or self.ops.kernels is None:
+            return None
+        build = None if other is None else self._emitted_side(other)
+        made = emitted(self.ops.kernels, found, self._emitted_side(own), build, choose, matched=matched)
+        if made is None:
+            return None
+        of_build = None if other is None else _table_of(other, made.build, made.rows)
+        return _table_of(own, made.probe, made.rows), of_build
+
+    def _emitted_side(self, frame: pa.Table) -> EmittedSide:
+        held, fields = self._fields(frame)
+        return EmittedSide(fields, len(held) == frame.num_columns, self._packing(frame))
 
     def _field(self, column: pa.ChunkedArray) -> FieldColumn:
         upload = self.ops.xp.asarray
