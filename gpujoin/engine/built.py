@@ -28,9 +28,9 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.keyfacts import Choice, KeyFacts, Wanted
+from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
-from gpujoin.plan.algorithm import chooser
+from gpujoin.plan.algorithm import ASKED_FOR, chooser
 from gpujoin.plan.gathering import gather_chooser
 from gpujoin.plan.ranges import LEAST_SPREAD
 
@@ -110,7 +110,7 @@ class BuiltSide:
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
             codes = layout.codec.codes(self.rows, layout.build.side)
-            self.build = self.backend.build(self.backend.from_arrow(codes), self._choose, _wanted(layout))
+            self.build = self.backend.build(self.backend.from_arrow(codes), self._chooser(), _wanted(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
             self.ranges = self._by_order(ranged, LEAST_SPREAD)
             if self.ranges is not None:
@@ -118,11 +118,20 @@ class BuiltSide:
                 return ranged
         return dataclasses.replace(layout, ranged=None)
 
-    def _choose(self, facts: KeyFacts) -> Choice:
-        """The planner's choice of an algorithm, remembered for the metrics."""
-        choice = chooser(self.options.gpu_algorithm)(facts)
-        self._choices.append(choice)
-        return choice
+    def _chooser(self) -> Choose | None:
+        """The planner's choice of an algorithm, remembered for the metrics; ``None``: without own kernels."""
+        choose = chooser(self.options.gpu_algorithm)
+        if choose is None:
+            if self.backend.name is BackendName.GPU:
+                self._choices.append(Choice(Algorithm.CUDF, ASKED_FOR))
+            return None
+
+        def chosen(facts: KeyFacts) -> Choice:
+            choice = choose(facts)
+            self._choices.append(choice)
+            return choice
+
+        return chosen
 
     def _by_order(self, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
         """Search by order, unless an operand has no value for some row, or few rows have equal keys."""

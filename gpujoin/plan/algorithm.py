@@ -37,12 +37,18 @@ PARTITION_PROBE_FACTOR = 16
 PARTITION_MATCH_RATIO = 0.25
 """With fewer matches than this, most rows would be moved only to be dropped."""
 
+ASKED_FOR = "asked for by spark.gpujoin.gpu.algorithm"
+"""The reason of a forced choice."""
+
 _SLOT_BYTES = 4
 
 
-def chooser(wanted: AlgorithmChoice) -> Choose:
-    """The choice as a function of facts alone, for a backend to ask."""
-    return partial(choose, wanted=wanted)
+def chooser(wanted: AlgorithmChoice) -> Choose | None:
+    """The choice as a function of facts alone, for a backend to ask.
+
+    ``None``: no kernels of gpujoin's own are to be used, so that no facts need be taken.
+    """
+    return None if wanted is AlgorithmChoice.CUDF else partial(choose, wanted=wanted)
 
 
 def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> Choice:
@@ -65,7 +71,7 @@ def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> C
             automatic.algorithm,
             f"{_range(facts)}, too wide for the direct address that was asked for; {automatic.reason}",
         )
-    return Choice(algorithm, "asked for by spark.gpujoin.gpu.algorithm")
+    return Choice(algorithm, ASKED_FOR)
 
 
 def _automatic(facts: KeyFacts) -> Choice:

@@ -114,7 +114,7 @@ def test_null_aware_anti_joins(emulated: EmulatedDevice, seed: int) -> None:
 
 def test_cudf_can_be_forced(emulated: EmulatedDevice, seed: int) -> None:
     launched = joined(emulated, JoinType.FULL, Side.RIGHT, (pa.int64(),), seed, wanted=AlgorithmChoice.CUDF)
-    assert launched <= {"key_range", "sample_keys"}
+    assert not launched, "no key is packed, no fact taken"
 
 
 def test_hash_functions_that_collide_are_given_up(make_device: MakeDevice) -> None:

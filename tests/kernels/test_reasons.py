@@ -19,6 +19,7 @@ from tests.kernels.emulator import EmulatedDevice
     [
         ([1, 2, 3], AlgorithmChoice.AUTO, "direct", "direct: 3 keys in a range of 3: at most 4 slots a key"),
         ([1, 2, 2], AlgorithmChoice.UNIQUE, "csr", "unique: asked for by spark.gpujoin.gpu.algorithm"),
+        ([1, 2, 3], AlgorithmChoice.CUDF, "cudf direct", "cudf: asked for by spark.gpujoin.gpu.algorithm"),
     ],
 )
 def test_metrics_say_what_was_chosen_and_why(

@@ -60,7 +60,9 @@ def test_automatic(case: str) -> None:
 
 @pytest.mark.parametrize("wanted", [w for w in AlgorithmChoice if w is not AlgorithmChoice.AUTO])
 def test_a_setting_decides(wanted: AlgorithmChoice) -> None:
-    found = chooser(Options(gpu_algorithm=wanted).gpu_algorithm)(facts(low=0, high=100))
+    chosen = chooser(Options(gpu_algorithm=wanted).gpu_algorithm)
+    assert (chosen is None) == (wanted is AlgorithmChoice.CUDF), "no facts are taken to use no kernels"
+    found = choose(facts(low=0, high=100), wanted)
     assert found.algorithm.value == wanted.value
     assert "spark.gpujoin.gpu.algorithm" in found.reason
 
