@@ -59,6 +59,14 @@ class Compression(Enum):
     ZSTD = "zstd"
 
 
+class Skew(Enum):
+    """Whether a shuffled join looks for keys with very many rows."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
 class AlgorithmChoice(Enum):
     """How a GPU finds the matches of a key."""
 
@@ -274,6 +282,11 @@ class Options:
         "exchange.compression", Compression.NONE, _one_of(Compression),
         "Compression of exchanged and spilled Arrow buffers: `none`, `lz4`, `zstd` "
         "(Spark compresses its shuffle itself).",
+    )  # fmt: skip
+    exchange_skew: Skew = _setting(
+        "exchange.skew", Skew.AUTO, _one_of(Skew),
+        "Whether a shuffled join samples the keys of both sides first, to split those with very many rows over its "
+        "partitions: `auto` (of inputs of at least 32 MiB that are read from files or memory), `on`, `off`.",
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(
         "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),

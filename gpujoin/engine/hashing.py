@@ -64,7 +64,12 @@ def partition_ids(codes: pa.Table, partitions: int, seed: int = 0) -> npt.NDArra
     -------
     ndarray of int32, shape (rows,)
     """
-    high = hash_rows(codes, seed) >> _U64(32)
+    return partitions_of(hash_rows(codes, seed), partitions)
+
+
+def partitions_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of each row, given its hash."""
+    high = hashes >> _U64(32)
     return ((high * _U64(partitions)) >> _U64(32)).astype(np.int32)
 
 

@@ -189,7 +189,7 @@ def _with_equality(facts: JoinFacts, options: Options) -> Choice:
         size = _size(facts.right)
         if size is None or size <= BROADCAST_LIMIT:
             return Choice(Strategy.BROADCAST, Side.RIGHT, notes=("the right side of NOT IN is broadcast",))
-        return _shuffle(facts, "the right side of NOT IN is too large to broadcast: one task")
+        return _shuffle(facts, "the right side of NOT IN is too large to broadcast")
     match options.strategy:
         case Strategy.BROADCAST | Strategy.NESTED_LOOP:
             if not legal:

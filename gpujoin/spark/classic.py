@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _SHARED_KEY_TYPES = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz"}
 )
+_CHEAP = frozenset({"Project", "Filter", "Range", "LocalRelation", "InMemoryRelation", "LogicalRelation"})
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
@@ -184,6 +185,7 @@ class JoinPlan:
                 partitions=self._options.exchange_partitions,
                 join_id=self._join_id,
                 description=_description(self.explanation),
+                cheap_to_sample=all(map(_is_cheap, frames.values())),
             ),
             frames[Side.LEFT],
             frames[Side.RIGHT],
@@ -406,6 +408,18 @@ def _side_facts(frame: DataFrame, hint: Hint | None) -> SideFacts:
         return SideFacts(size, float(str(stats.rowCount().get())), hint)
     width = plan.schema().defaultSize() + 8
     return SideFacts(size, None if size is None else size / width, hint)
+
+
+def _is_cheap(frame: DataFrame) -> bool:
+    """Whether the first rows of a frame's partitions take no more than reading them."""
+    todo = [optimized_plan(frame)]
+    while todo:
+        plan = todo.pop()
+        if str(plan.nodeName()) not in _CHEAP and not str(plan.nodeName()).startswith("Relation"):
+            return False
+        children = plan.children()
+        todo += [children.apply(i) for i in range(children.size())]
+    return True
 
 
 def _description(explanation: JoinExplanation) -> str:

@@ -15,20 +15,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from gpujoin.config import Compression
 from gpujoin.engine import blob as blobs
-from gpujoin.engine.hashing import hash_rows, partition_ids
+from gpujoin.engine.hashing import hash_rows, partitions_of
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import CorruptBlobError, GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+
+if TYPE_CHECKING:
+    from gpujoin.spark.portions import Heavy
 
 BLOB_DDL = "p int, side tinyint, data binary"
 _FIELDS: list[pa.Field[Any]] = [
@@ -54,6 +58,18 @@ class Role(IntEnum):
 
     BUILD = 0
     STREAM = 1
+
+
+class Portion(IntEnum):
+    """A part of a join that is computed by itself in each partition; the order in which the reader gets them.
+
+    `gpujoin.spark.portions` says what each is.
+    """
+
+    REGULAR = 0
+    HEAVY = 1
+    UNMET = 2
+    NULLS = 3
 
 
 class NullKeys(Enum):
@@ -86,15 +102,23 @@ class BlobFormat:
         What they are for.
     compression : Compression
         Of the Arrow buffers.
+    portion : Portion
+        The part of the join they belong to.
     """
 
     schema: pa.Schema
     role: Role
     compression: Compression = Compression.NONE
+    portion: Portion = Portion.REGULAR
 
-    def __reduce__(self) -> tuple[type[BlobFormat], tuple[pa.Schema, Role, Compression]]:
+    def __reduce__(self) -> tuple[type[BlobFormat], tuple[pa.Schema, Role, Compression, Portion]]:
         # What is cached cannot be pickled.
-        return BlobFormat, (self.schema, self.role, self.compression)
+        return BlobFormat, (self.schema, self.role, self.compression, self.portion)
+
+    @property
+    def number(self) -> int:
+        """What is written as the side of a blob row: portion by portion, the build rows of each first."""
+        return 2 * self.portion + self.role
 
     @cached_property
     def _fingerprint(self) -> int:
@@ -106,7 +130,7 @@ class BlobFormat:
 
     def fingerprint(self, label: int) -> int:
         """Number in a blob's header: a blob of another schema, role or partition has another."""
-        return zlib.crc32(label.to_bytes(8, "little", signed=True) + bytes([self.role]), self._fingerprint)
+        return zlib.crc32(label.to_bytes(8, "little", signed=True) + bytes([self.number]), self._fingerprint)
 
     def encode(self, batch: pa.RecordBatch, label: int) -> tuple[bytes, pa.Buffer]:
         """A batch as header and message."""
@@ -139,6 +163,8 @@ class BlobCounts:
         Rows taken in, and their bytes as Arrow data.
     dropped : int
         Rows left out because their key is null.
+    heavy : int
+        Rows of heavy keys.
     blobs, blob_bytes : int
         Blobs written, and their bytes.
     """
@@ -146,6 +172,7 @@ class BlobCounts:
     rows: int = 0
     nbytes: int = 0
     dropped: int = 0
+    heavy: int = 0
     blobs: int = 0
     blob_bytes: int = 0
 
@@ -231,7 +258,7 @@ class BlobPacker:
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(np.array(self._labels, np.int32)),
-                pa.array(np.full(count, int(self._form.role), np.int8)),
+                pa.array(np.full(count, self._form.number, np.int8)),
                 values,
             ],
             schema=BLOB_SCHEMA,
@@ -265,6 +292,10 @@ class Splitter:
         Number of the mapper's partition, which decides with the row's content where rows with a null key go.
     counts : BlobCounts
         Counted into.
+    heavy : Heavy or None
+        Keys with very many rows, see `gpujoin.spark.portions`.
+    nulls_label : int or None
+        Label of the partition in which left rows of a ``NOT IN`` with a null key meet all right rows.
     """
 
     form: BlobFormat
@@ -276,6 +307,8 @@ class Splitter:
     blob_bytes: int
     salt: int = 0
     counts: BlobCounts = field(default_factory=BlobCounts)
+    heavy: Heavy | None = None
+    nulls_label: int | None = None
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as blob rows.
@@ -290,27 +323,28 @@ class Splitter:
         RecordBatch
             Of :data:`BLOB_SCHEMA`.
         """
-        packer = BlobPacker(self.form, self.blob_bytes, self.counts)
+        packers = _Packers(self.form, self.blob_bytes, self.counts)
         limit = min(_ROUND_BYTES, self.blob_bytes * len(self.labels))
         for rows in rounds(batches, self.form.schema, limit, self.counts):
-            yield from self._split_round(rows, packer)
-        yield from packer.flush()
+            for portion, role, some, targets in self._placed(rows):
+                packer = packers.of(portion, role)
+                yield from self._pack(packer, some, targets)
+        yield from packers.flush()
 
-    def _split_round(self, rows: pa.RecordBatch, packer: BlobPacker) -> Iterator[pa.RecordBatch]:
-        mask = self._codec.null_mask(rows, self.side)
-        if mask is not None and self._drops:
-            self.counts.dropped += int(mask.sum())
-            rows = rows.filter(pa.array(~mask))
-            mask = None
+    def _pack(
+        self, packer: BlobPacker, rows: pa.RecordBatch, targets: npt.NDArray[np.int32] | int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Pack rows for a partition each, or for one label, or for all partitions."""
         if rows.num_rows == 0:
             return
-        partitions = len(self.labels)
-        if partitions == 1:
-            yield from packer.add(rows, self.labels[0])
+        if isinstance(targets, int):
+            yield from packer.add(rows, targets)
             return
-        targets = partition_ids(self._codec.codes(rows, self.side), partitions)
-        if mask is not None:
-            targets[mask] = self._spread(rows.filter(pa.array(mask)))
+        partitions = len(self.labels)
+        if targets is None or partitions == 1:
+            for label in self.labels:
+                yield from packer.add(rows, label)
+            return
         narrow = targets.astype(np.uint16) if partitions <= 1 << 16 else targets
         order = np.argsort(narrow, kind="stable")  # a radix sort on 16 bits
         bounds = np.searchsorted(narrow[order], np.arange(partitions + 1))
@@ -318,6 +352,101 @@ class Splitter:
         for target in np.flatnonzero(np.diff(bounds)).tolist():
             first, last = int(bounds[target]), int(bounds[target + 1])
             yield from packer.add(ordered.slice(first, last - first), self.labels[target])
+
+    def _placed(self, rows: pa.RecordBatch) -> Iterator[_Placed]:
+        """Portion, role, rows, and their partitions."""
+        role = self.form.role
+        mask = self._codec.null_mask(rows, self.side)
+        if mask is not None and self._drops:
+            self.counts.dropped += int(mask.sum())
+            rows = rows.filter(pa.array(~mask))
+            mask = None
+        if self.spec.join_type is JoinType.NULL_AWARE_ANTI and len(self.labels) > 1:
+            yield from self._nulls_of_not_in(rows, mask)
+            if mask is not None:
+                rows = rows.filter(pa.array(~mask))
+                mask = None
+        if rows.num_rows == 0:
+            return
+        if len(self.labels) == 1:
+            yield Portion.REGULAR, role, rows, None
+            return
+        hashes = hash_rows(self._codec.codes(rows, self.side))
+        targets = partitions_of(hashes, len(self.labels))
+        if mask is not None:
+            targets[mask] = self._spread(rows.filter(pa.array(mask)))
+        heavy = None if self.heavy is None else self.heavy.mask(hashes)
+        if heavy is None or not heavy.any():
+            yield Portion.REGULAR, role, rows, targets
+            return
+        if mask is not None:
+            heavy &= ~mask
+        some = pa.array(heavy)
+        yield from self._heavy_rows(rows.filter(some), targets[heavy], hashes[heavy])
+        yield Portion.REGULAR, role, rows.filter(pc.invert(some)), targets[~heavy]
+
+    def _heavy_rows(
+        self, rows: pa.RecordBatch, targets: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]
+    ) -> Iterator[_Placed]:
+        assert self.heavy is not None
+        self.counts.heavy += rows.num_rows
+        full = self.spec.join_type is JoinType.FULL
+        if self.side is self.heavy.split:
+            yield Portion.HEAVY, Role.STREAM, rows, self._scattered(rows, hashes)
+            if full:
+                first = self._first_of_each_key(rows)
+                yield Portion.UNMET, Role.BUILD, rows.take(pa.array(first)), targets[first]
+            return
+        yield Portion.HEAVY, Role.BUILD, rows, None
+        if full:
+            yield Portion.UNMET, Role.STREAM, rows, targets
+
+    def _nulls_of_not_in(self, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_] | None) -> Iterator[_Placed]:
+        nulls = None if mask is None else rows.filter(pa.array(mask))
+        if self.side is Side.RIGHT:
+            if self.nulls_label is not None:
+                yield Portion.NULLS, Role.BUILD, rows, self.nulls_label
+            if nulls is not None:
+                yield Portion.REGULAR, Role.BUILD, nulls, None
+                if self.heavy is not None:
+                    yield Portion.HEAVY, Role.BUILD, nulls, None
+        elif nulls is not None:
+            if self.nulls_label is None:
+                raise GpuJoinError("a key that Spark says is never null is null")
+            yield Portion.NULLS, Role.STREAM, nulls, self.nulls_label
+
+    def _scattered(self, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+        """Partitions of rows that may go anywhere: by content, and, of rows with keys alone, by number too."""
+        targets = self._spread(rows)
+        if not self._keys_alone:
+            return targets
+        # Rows of one key are equal here, so which of them gets which number does not matter.
+        for key in np.unique(hashes).tolist():
+            same = np.flatnonzero(hashes == np.uint64(key))
+            start = self._numbers.get(key, 0)
+            self._numbers[key] = start + len(same)
+            targets[same] = (targets[same] + start + np.arange(len(same))) % len(self.labels)
+        return targets
+
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        """How many rows of keys alone were scattered so far, by hash of the key."""
+        return {}
+
+    @cached_property
+    def _keys_alone(self) -> bool:
+        """Whether rows of one key cannot differ: there are no other columns, and equal keys are the same values."""
+        keys = {key.of(self.side) for key in self.spec.keys}
+        types = [field.type for field in self.form.schema]
+        return keys == set(range(len(types))) and not any(
+            pat.is_floating(dtype) or pat.is_nested(dtype) for dtype in types
+        )
+
+    def _first_of_each_key(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        codes = self._codec.codes(rows, self.side)
+        numbered = codes.append_column("row", pa.array(np.arange(rows.num_rows)))
+        first = numbered.group_by(codes.column_names).aggregate([("row", "min")])
+        return np.sort(first.column("row_min").to_numpy())
 
     @cached_property
     def _codec(self) -> KeyCodec:
@@ -346,6 +475,28 @@ class Splitter:
         codes = self._spread_codec.codes(rows, Side.LEFT)
         hashes = hash_rows(codes, _SPREAD_SEED) if codes.num_columns else np.zeros(rows.num_rows, np.uint64)
         return ((hashes + np.uint64(self.salt)) % np.uint64(len(self.labels))).astype(np.int32)
+
+
+_Placed: TypeAlias = tuple[Portion, Role, pa.RecordBatch, "npt.NDArray[np.int32] | int | None"]
+"""Rows of a portion and role with their partitions: one each, one label for all, or every partition for each."""
+
+
+class _Packers:
+    """A packer for each portion and role that occurs."""
+
+    def __init__(self, form: BlobFormat, blob_bytes: int, counts: BlobCounts) -> None:
+        self._form, self._blob_bytes, self._counts = form, blob_bytes, counts
+        self._made: dict[tuple[Portion, Role], BlobPacker] = {}
+
+    def of(self, portion: Portion, role: Role) -> BlobPacker:
+        if (portion, role) not in self._made:
+            form = BlobFormat(self._form.schema, role, self._form.compression, portion)
+            self._made[portion, role] = BlobPacker(form, self._blob_bytes, self._counts)
+        return self._made[portion, role]
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        for packer in self._made.values():
+            yield from packer.flush()
 
 
 def pack_all(
@@ -425,7 +576,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class BlobReader:
-    """Reads blob rows that come sorted by partition and role.
+    """Reads blob rows that come sorted by partition, portion and role.
 
     Parameters
     ----------
@@ -433,6 +584,8 @@ class BlobReader:
         Of :data:`BLOB_SCHEMA`; the binary column may be of the large type.
     build, stream : BlobFormat
         What is expected.
+    others : sequence of (BlobFormat, BlobFormat)
+        The same for further portions.
 
     Attributes
     ----------
@@ -440,15 +593,25 @@ class BlobReader:
         What has been read.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], build: BlobFormat, stream: BlobFormat) -> None:
-        self._forms = {Role.BUILD: build, Role.STREAM: stream}
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], build: BlobFormat, stream: BlobFormat,
+        others: Sequence[tuple[BlobFormat, BlobFormat]] = (),
+    ) -> None:  # fmt: skip
+        self._forms = {form.number: form for pair in ((build, stream), *others) for form in pair}
         self._rows = self._walk(batches)
         self._next: _BlobRow | None = None
         self.blobs = 0
         self.blob_bytes = 0
 
     def partitions(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]]:
-        """Each partition's label, build rows and stream rows; take the build rows first.
+        """Each partition's label, build rows and stream rows, where there is one portion only."""
+        for label, _, build, stream in self.portions():
+            yield label, build, stream
+
+    def portions(
+        self,
+    ) -> Iterator[tuple[int, Portion, Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]]:
+        """Each partition's label, and of each of its portions the build rows and stream rows; take the former first.
 
         Raises
         ------
@@ -457,42 +620,42 @@ class BlobReader:
         """
         self._advance()
         while (head := self._next) is not None:
-            label = head.label
-            build, stream = self._role(label, Role.BUILD), self._role(label, Role.STREAM)
-            yield label, build, stream
+            label, portion = head.label, self._forms[head.number].portion
+            build, stream = (self._part(label, 2 * portion + role) for role in Role)
+            yield label, portion, build, stream
             for rest in (build, stream):
                 for _ in rest:
                     pass
             late = self._next
-            if late is not None and late.label == label:
+            if late is not None and late.label == label and late.number <= 2 * portion + Role.STREAM:
+                role = self._forms[late.number].role
                 raise CorruptBlobError(
-                    f"partition {label}: blobs came out of order, {late.role.name.lower()} side last"
+                    f"partition {label}: blobs came out of order, {role.name.lower()} side last"
                 )
 
-    def _role(self, label: int, role: Role) -> Iterator[pa.RecordBatch]:
-        while (head := self._next) is not None and head.label == label and head.role is role:
+    def _part(self, label: int, number: int) -> Iterator[pa.RecordBatch]:
+        while (head := self._next) is not None and head.label == label and head.number == number:
             self.blobs += 1
             self.blob_bytes += head.data.size
-            yield self._forms[role].decode(head.data, label)
+            yield self._forms[number].decode(head.data, label)
             self._advance()
 
     def _advance(self) -> None:
         self._next = next(self._rows, None)
 
-    @staticmethod
-    def _walk(batches: Iterable[pa.RecordBatch]) -> Iterator[_BlobRow]:
+    def _walk(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_BlobRow]:
         for batch in batches:
             labels, sides, data = batch.columns
             if labels.null_count or sides.null_count or data.null_count:
                 raise CorruptBlobError("an exchanged row holds a null; it is not one of ours")
             for row in range(batch.num_rows):
                 label, side = int(labels[row].as_py()), int(sides[row].as_py())
-                if side not in tuple(Role):
+                if side not in self._forms:
                     raise CorruptBlobError(f"partition {label}: role {side} is neither build nor stream")
-                yield _BlobRow(label, Role(side), data[row].as_buffer())
+                yield _BlobRow(label, side, data[row].as_buffer())
 
 
 class _BlobRow(NamedTuple):
     label: int
-    role: Role
+    number: int
     data: pa.Buffer

@@ -50,6 +50,8 @@ class ExchangeMetrics:
         Time spent splitting and writing, waiting for input not counted, summed over tasks.
     tasks : int
         How many tasks.
+    heavy : int
+        Rows of heavy keys, which were split over the partitions or replicated to them.
     """
 
     rows: int = 0
@@ -59,6 +61,7 @@ class ExchangeMetrics:
     blob_bytes: int = 0
     seconds: float = 0.0
     tasks: int = 0
+    heavy: int = 0
 
     def merge(self, other: ExchangeMetrics) -> None:
         """Add another task's counters to this one's."""
@@ -330,6 +333,7 @@ def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
 
 def _exchange_text(found: ExchangeMetrics) -> str:
     dropped = f", {found.dropped:,} dropped for null keys" if found.dropped else ""
+    dropped += f", {found.heavy:,} of heavy keys" if found.heavy else ""
     return (
         f"{found.rows:,} rows{dropped}, {found.blobs:,} blobs of {_size(found.blob_bytes)} in all, "
         f"{found.seconds:.2f} s in {found.tasks} tasks"

@@ -66,6 +66,8 @@ class JoinRequest:
         Unique in the driver; names the Python function of the join's stage, metrics and explanations.
     description : str
         One line for people: join type, keys and condition.
+    cheap_to_sample : bool
+        Whether the first rows of both sides can be had without computing much else.
 
     Raises
     ------
@@ -82,6 +84,7 @@ class JoinRequest:
     partitions: int | None = None
     join_id: str
     description: str = ""
+    cheap_to_sample: bool = False
 
     def __post_init__(self) -> None:
         if self.strategy not in (Strategy.BROADCAST, Strategy.SHUFFLE, Strategy.NESTED_LOOP):

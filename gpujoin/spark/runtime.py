@@ -13,12 +13,14 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from gpujoin.config import Strategy, parse_bytes
 from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import NullEquality
 from gpujoin.spark.broadcast import Payload, can_broadcast, make_payload
 from gpujoin.spark.compat import context_of
 from gpujoin.spark.exchange import BLOB_DDL, Role
 from gpujoin.spark.metrics import JoinDescription, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label
 from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.skew import find_heavy
 from gpujoin.spark.stages import stage_function
 from gpujoin.spark.worker import (
     ROWS_COLUMN,
@@ -131,15 +133,30 @@ def _shuffled(
     context = context_of(session)
     accumulator = None if context is None else accumulator_of(context)
     partitions = exchange_partitions(request, session)
-    labels = tuple(partition_labels(frames[Side.LEFT], partitions).tolist())
+    apart = _nulls_apart(request, partitions)
+    *labels, last = partition_labels(frames[Side.LEFT], partitions + apart).tolist()
+    if not apart:
+        labels.append(last)
+    heavy = find_heavy(request, terms, frames, partitions)
+    terms = dataclasses.replace(terms, heavy=heavy, nulls_label=last if apart else None)
     halves = []
     for role in Role:
         name = f"{request.join_id}_{role.name.lower()}"
-        function = stage_function(Split(terms, role, labels), name, accumulator=accumulator)
+        function = stage_function(Split(terms, role, tuple(labels)), name, accumulator=accumulator)
         halves.append(frames[terms.side(role)].mapInArrow(function, BLOB_DDL))
-    moved = repartition_by_label(halves[0].union(halves[1]), partitions, "p")
+    moved = repartition_by_label(halves[0].union(halves[1]), partitions + apart, "p")
     function = stage_function(JoinPartitions(terms), request.join_id, accumulator=accumulator)
     return moved.sortWithinPartitions("p", "side").mapInArrow(function, schema)
+
+
+def _nulls_apart(request: JoinRequest, partitions: int) -> bool:
+    """Whether left rows of a ``NOT IN`` with a null key have a partition of their own, if they can be."""
+    fields = request.left.spark.fields
+    return (
+        request.spec.join_type is JoinType.NULL_AWARE_ANTI
+        and partitions > 1
+        and any(fields[key.left].nullable and key.nulls is NullEquality.UNEQUAL for key in request.spec.keys)
+    )
 
 
 def _broadcast(
@@ -199,7 +216,7 @@ def exchange_partitions(request: JoinRequest, session: SparkSession) -> int:
     As asked; else so many that one task gets some 64 MiB by Spark's estimate, at least one per core where there is that
     much for each, and at most ``spark.sql.shuffle.partitions``. One where rows cannot be told apart by key.
     """
-    if not request.spec.keys or request.spec.join_type is JoinType.NULL_AWARE_ANTI:
+    if not request.spec.keys:
         return 1
     asked = request.partitions or request.options.exchange_partitions
     if asked is not None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from gpujoin.spark.exchange import (
     BlobFormat,
     BlobReader,
     NullKeys,
+    Portion,
     Role,
     Splitter,
     conform,
@@ -38,6 +40,7 @@ from gpujoin.spark.exchange import (
     pack_all,
 )
 from gpujoin.spark.metrics import ExchangeMetrics, Part, TaskRecord
+from gpujoin.spark.portions import Heavy, PortionJoin, padded, portion_joins
 from gpujoin.spark.slots import GpuSlots
 
 Batches = Iterable[pa.RecordBatch]
@@ -132,6 +135,10 @@ class JoinTerms:
         Settings.
     blob_bytes : int
         Target size of a blob.
+    heavy : Heavy or None
+        Keys whose rows are split over the partitions of an exchange.
+    nulls_label : int or None
+        Label of the partition of left rows of ``NOT IN`` with a null key.
     """
 
     join_id: str
@@ -141,10 +148,37 @@ class JoinTerms:
     build_side: Side
     options: Options
     blob_bytes: int
+    heavy: Heavy | None = None
+    nulls_label: int | None = None
 
     def form(self, role: Role) -> BlobFormat:
         """Format of the blobs of a role."""
         return BlobFormat(self.schema(role), role, self.options.exchange_compression)
+
+    def portions(self) -> dict[Portion, PortionJoin]:
+        """How each portion is joined."""
+        apart = self.nulls_label is not None
+        return portion_joins(self.spec, self.build_side, self.heavy, nulls_apart=apart)
+
+    def forms_of(self, portion: Portion, join: PortionJoin) -> tuple[BlobFormat, BlobFormat]:
+        """Formats of the build and stream blobs of a portion."""
+        compression = self.options.exchange_compression
+        build, stream = (self.schema_of(side) for side in (join.build, join.build.other))
+        return (
+            BlobFormat(build, Role.BUILD, compression, portion),
+            BlobFormat(stream, Role.STREAM, compression, portion),
+        )
+
+    def schema_of(self, side: Side) -> pa.Schema:
+        """Columns of a side."""
+        return self.left if side is Side.LEFT else self.right
+
+    def portion_join(self, portion: PortionJoin, chosen: Chosen, metrics: JoinMetrics) -> HashJoin:
+        """The engine's join of a portion, nothing built yet."""
+        return HashJoin(
+            portion.spec, self.schema_of(portion.left), self.schema_of(portion.right),
+            build_side=portion.build_side, options=self.options, backend=chosen.backend, metrics=metrics,
+        )  # fmt: skip
 
     def side(self, role: Role) -> Side:
         """Which side has a role."""
@@ -175,7 +209,7 @@ class Split:
         terms = self.terms
         splitter = Splitter(
             terms.form(self.role), terms.spec, terms.left, terms.right, terms.side(self.role),
-            self.labels, terms.blob_bytes, task.partition,
+            self.labels, terms.blob_bytes, task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label,
         )  # fmt: skip
         part = Part.BUILD_EXCHANGE if self.role is Role.BUILD else Part.STREAM_EXCHANGE
         return _counted(splitter.split, batches, splitter.counts, part, terms.join_id, task)
@@ -235,8 +269,8 @@ def _counted(
             break
         yield batch
     found = ExchangeMetrics(
-        counts.rows, counts.nbytes, counts.dropped, counts.blobs, counts.blob_bytes, busy - waiting, 1
-    )
+        counts.rows, counts.nbytes, counts.dropped, counts.blobs, counts.blob_bytes, busy - waiting, 1, counts.heavy
+    )  # fmt: skip
     task.report(TaskRecord(join_id, part, task.stage, task.partition, task.attempt, found))
 
 
@@ -250,21 +284,27 @@ class JoinPartitions:
         """Join sorted blob rows."""
         terms = self.terms
         metrics = JoinMetrics()
-        reader = BlobReader(batches, terms.form(Role.BUILD), terms.form(Role.STREAM))
+        joins = terms.portions()
+        regular, *others = (terms.forms_of(portion, join) for portion, join in joins.items())
+        reader = BlobReader(batches, *regular, others)
+        output = terms.spec.output_schema(terms.left, terms.right)
         notes: tuple[str, ...] = ()
-        partitions = reader.partitions()
-        first = next(partitions, None)  # an empty task takes no GPU slot
+        portions = reader.portions()
+        first = next(portions, None)  # an empty task takes no GPU slot
         if first is not None:
             with _backend(terms, task, metrics) as chosen:
                 notes = chosen.notes
-                current: tuple[int, Batches, Batches] | None = first
-                while current is not None:
-                    _, build, stream = current
-                    with terms.join(chosen, metrics) as join:
+                for _, portion, build, stream in chain((first,), portions):
+                    part = joins[portion]
+                    with terms.portion_join(part, chosen, metrics) as join:
                         join.build(build)
-                        yield from _output(join.probe(stream))
-                        yield from _output(join.finish())
-                    current = next(partitions, None)
+                        for found in (join.probe(stream), join.finish()):
+                            for batch in _output(found):
+                                yield (
+                                    batch
+                                    if portion is Portion.REGULAR
+                                    else padded(batch, part, output, terms.spec)
+                                )
         task.report(
             TaskRecord(terms.join_id, Part.JOIN, task.stage, task.partition, task.attempt, metrics, notes)
         )

@@ -202,7 +202,7 @@ class RangeIndex:
     def nbytes(self) -> int:
         """Memory held."""
         arrays = [self.keys, self.order, self.seconds, self.second_keys]
-        arrays += [axis.distinct for axis in (self.axis, self.second) if axis is not None]
+        arrays += [axis.distinct for axis in (self.axis, self.second) if isinstance(axis, _Axis)]
         held = sum(int(a.nbytes) for a in arrays if a is not None)
         return held + (0 if self._wavelet is None else self._wavelet.nbytes)
 

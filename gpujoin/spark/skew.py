@@ -1,0 +1,189 @@
+"""Finding heavy keys: a small job that looks at the first rows of each partition of both sides, before the exchange."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gpujoin.config import Skew
+from gpujoin.engine.hashing import hash_rows
+from gpujoin.engine.keys import KeyCodec
+from gpujoin.model.jointype import Side
+from gpujoin.spark.exchange import conform
+from gpujoin.spark.portions import Heavy, splittable
+from gpujoin.spark.stages import stage_function
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from gpujoin.spark.request import JoinRequest
+    from gpujoin.spark.worker import Batches, JoinTerms, Task
+
+SAMPLE_ROWS = 1 << 15
+"""Rows looked at in each partition of a side."""
+
+SAMPLE_BYTES = 32 << 20
+"""Smaller inputs, by Spark's estimate, are not looked at unasked: their join ends sooner than the look would."""
+
+LEAST_SEEN = 16
+"""A key seen less often in a partition's sample says nothing."""
+
+MOST_HEAVY = 64
+"""So many keys are heavy at most; there cannot be many that each fill a partition."""
+
+_DDL = "side tinyint, hash bigint, seen bigint"
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("side", pa.int8()), pa.field("hash", pa.int64()), pa.field("seen", pa.int64()),
+]  # fmt: skip
+_SCHEMA = pa.schema(_FIELDS)
+
+_log = logging.getLogger("gpujoin")
+
+
+@dataclass(frozen=True)
+class SampleKeys:
+    """Counts the keys of a task's first rows."""
+
+    terms: JoinTerms
+    side: Side
+
+    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
+        """Hashes of keys with the times they were seen; a null hash counts all rows."""
+        del task
+        terms = self.terms
+        codec = KeyCodec.of(terms.spec, terms.left, terms.right)
+        taken, hashes = 0, []
+        for given in batches:
+            rows = conform(given, terms.schema_of(self.side)).slice(0, SAMPLE_ROWS - taken)
+            taken += rows.num_rows
+            mask = codec.null_mask(rows, self.side)
+            found = hash_rows(codec.codes(rows, self.side))
+            hashes.append(found if mask is None else found[~mask])
+            if taken >= SAMPLE_ROWS:
+                break
+        keys, seen = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_counts=True)
+        often = seen >= LEAST_SEEN
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.full(int(often.sum()) + 1, self.side is Side.RIGHT, np.int8)),
+                pa.array([None, *keys[often].view(np.int64).tolist()], pa.int64()),
+                pa.array([taken, *seen[often].tolist()], pa.int64()),
+            ],
+            schema=_SCHEMA,
+        )
+
+
+def find_heavy(
+    request: JoinRequest, terms: JoinTerms, frames: dict[Side, DataFrame], partitions: int
+) -> Heavy | None:
+    """Look for keys whose rows should be split over partitions; a failure to look is no failure of the join.
+
+    Parameters
+    ----------
+    request : JoinRequest
+        The join.
+    terms : JoinTerms
+        The same for workers.
+    frames : dict from Side to DataFrame
+        The inputs; their first rows are computed once more than the join computes them.
+    partitions : int
+        Of the exchange.
+    """
+    mode = request.options.exchange_skew
+    sides = splittable(request.spec)
+    if partitions == 1 or not sides or not request.spec.keys or mode is Skew.OFF:
+        return None
+    if mode is Skew.AUTO and not _worth_a_look(request):
+        return None
+    halves = [
+        frames[side].mapInArrow(stage_function(SampleKeys(terms, side), f"{request.join_id}_sample"), _DDL)
+        for side in Side
+    ]
+    try:
+        found = halves[0].union(halves[1]).toArrow()
+    except Exception as problem:  # noqa: BLE001 - whatever is wrong with the input, the join itself will tell
+        _log.debug("no look for heavy keys: %s", problem)
+        return None
+    samples = {side: Sample() for side in Side}
+    for number, key, seen in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        samples[Side.RIGHT if number else Side.LEFT].add(key, seen)
+    rows = {side: request.side(side).size_bytes for side in Side}
+    return heavy_keys(samples, rows, sides, partitions)
+
+
+def _worth_a_look(request: JoinRequest) -> bool:
+    sizes = [request.side(side).size_bytes for side in Side]
+    return request.cheap_to_sample and None not in sizes and sum(s or 0 for s in sizes) >= SAMPLE_BYTES
+
+
+class Sample:
+    """Keys seen on one side.
+
+    Attributes
+    ----------
+    rows : int
+        Rows looked at.
+    keys : Counter
+        How often each key was seen, by hash.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.keys: Counter[int] = Counter()
+
+    def add(self, key: int | None, seen: int) -> None:
+        """Take in what a task has seen; without a key: its rows."""
+        if key is None:
+            self.rows += seen
+        else:
+            self.keys[key % (1 << 64)] += seen
+
+    def share(self, key: int) -> float:
+        """Part of the side's rows that have a key; 0 for one that was not seen often."""
+        return self.keys[key] / self.rows if self.rows else 0.0
+
+
+def heavy_keys(
+    samples: dict[Side, Sample], sizes: dict[Side, int | None], sides: tuple[Side, ...], partitions: int
+) -> Heavy | None:
+    """Choose the heavy keys, and the side to split.
+
+    A key is heavy if its rows of the split side are at least an average partition's, or if its pairs are at least as
+    many as all those of an average partition, as far as the samples tell. The side is split on which heavy keys have
+    more bytes.
+
+    Parameters
+    ----------
+    samples : dict from Side to Sample
+        What was seen.
+    sizes : dict from Side to int or None
+        Estimated bytes of the sides.
+    sides : tuple of Side
+        Those that may be split.
+    partitions : int
+        Of the exchange.
+    """
+    pairs = {
+        key: samples[Side.LEFT].share(key) * samples[Side.RIGHT].share(key)
+        for key in samples[Side.LEFT].keys.keys() & samples[Side.RIGHT].keys.keys()
+    }
+    all_pairs = sum(pairs.values())
+    best: tuple[float, Heavy] | None = None
+    for side in sides:
+        found = {
+            key: samples[side].share(key)
+            for key in samples[side].keys
+            if samples[side].share(key) * partitions >= 1 or pairs.get(key, 0.0) * partitions >= all_pairs > 0
+        }
+        chosen = sorted(found, key=lambda key: -found[key])[:MOST_HEAVY]
+        weight = sum(found[key] for key in chosen) * (sizes[side] or 1)
+        replicated = sum(samples[side.other].share(key) for key in chosen) * (sizes[side.other] or 1)
+        if chosen and weight >= replicated and (best is None or weight > best[0]):
+            best = weight, Heavy(tuple(chosen), side)
+    return None if best is None else best[1]
