@@ -51,6 +51,25 @@ def chooser(wanted: AlgorithmChoice) -> Choose | None:
     return None if wanted is AlgorithmChoice.CUDF else partial(choose, wanted=wanted)
 
 
+def rule(wanted: AlgorithmChoice) -> str:
+    """How a GPU will find the matches of a join with keys, as far as is known before its rows are: one line."""
+    if wanted is AlgorithmChoice.CUDF:
+        return "GPU algorithm cudf was asked for: none of gpujoin's own kernels is used"
+    if wanted in (AlgorithmChoice.UNIQUE, AlgorithmChoice.PARTITIONED):
+        return f"GPU algorithm {wanted.value} was asked for; csr is taken where build keys are not unique"
+    if wanted is AlgorithmChoice.DIRECT:
+        return (
+            "GPU algorithm direct was asked for; auto is taken where the build keys' range is too wide for it"
+        )
+    if wanted is AlgorithmChoice.CSR:
+        return "GPU algorithm csr was asked for"
+    return (
+        f"GPU algorithm auto: by the build keys' facts, taken on the device: direct up to {DIRECT_SLOTS_PER_KEY} slots"
+        f" of their range a key or within L2, csr from {DUPLICATE_ROWS_PER_KEY:g} rows a key, unique within"
+        f" {PARTITION_L2_SHARE:.0%} of L2, partitioned beyond; metrics tell what was taken"
+    )
+
+
 def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> Choice:
     """Choose an algorithm.
 

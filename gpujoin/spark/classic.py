@@ -223,7 +223,7 @@ class JoinPlan:
         base = dataclasses.replace(base, left_bytes=left_bytes, right_bytes=right_bytes)
         if choice.strategy is Strategy.SPARK:
             return base
-        backend, notes = expected_backend(self._options, self._outlook)
+        backend, notes = expected_backend(self._options, self._outlook, keyed=facts.equality)
         return dataclasses.replace(
             base,
             strategy=choice.strategy,

@@ -250,7 +250,7 @@ def _request(
         prepared = {side: _prepared(using.schemas[side], side, conf) for side in Side}
     except JoinSpecError as problem:
         return _refuse("columns", str(problem))
-    backend, notes = expected_backend(options, outlook)
+    backend, notes = expected_backend(options, outlook, keyed=True)
     explanation = dataclasses.replace(
         explanation,
         strategy=choice.strategy,

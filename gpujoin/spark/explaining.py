@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
+from gpujoin.plan.algorithm import rule
 from gpujoin.plan.explain import JoinExplanation
 from gpujoin.plan.strategy import UNKNOWN_SIZE, GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
@@ -59,8 +60,13 @@ def size_of(plan: Any) -> int | None:
     return None if size >= UNKNOWN_SIZE else size
 
 
-def expected_backend(options: Options, outlook: GpuOutlook) -> tuple[str, tuple[str, ...]]:
-    """Say which backend the driver expects, and how it knows."""
+def expected_backend(options: Options, outlook: GpuOutlook, *, keyed: bool) -> tuple[str, tuple[str, ...]]:
+    """Say which backend the driver expects, how it knows, and by which rule a GPU would find matches of equal keys."""
+    name, notes = _expected(options, outlook)
+    return name, (*notes, rule(options.gpu_algorithm)) if keyed and name == "gpu" else notes
+
+
+def _expected(options: Options, outlook: GpuOutlook) -> tuple[str, tuple[str, ...]]:
     if options.backend is not BackendChoice.AUTO:
         return options.backend.value, (f"backend {options.backend.value} was asked for",)
     if outlook is GpuOutlook.EXPECTED:

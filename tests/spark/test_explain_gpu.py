@@ -1,0 +1,33 @@
+"""What explanations say of how a GPU finds matches. No Spark runs here."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.plan.algorithm import rule
+from gpujoin.plan.strategy import GpuOutlook
+from gpujoin.spark.explaining import expected_backend
+
+
+@pytest.mark.parametrize("wanted", AlgorithmChoice, ids=lambda w: w.value)
+def test_the_setting_and_what_it_means_are_told(wanted: AlgorithmChoice) -> None:
+    for options in (Options(backend="gpu", gpu_algorithm=wanted), Options(gpu_algorithm=wanted)):  # type: ignore[arg-type]
+        backend, notes = expected_backend(options, GpuOutlook.EXPECTED, keyed=True)
+        assert backend == "gpu"
+        assert notes[-1] == rule(wanted)
+        assert f"GPU algorithm {wanted.value}" in notes[-1]
+        assert rule(wanted) not in expected_backend(options, GpuOutlook.EXPECTED, keyed=False)[1]
+
+
+@pytest.mark.parametrize("outlook", [GpuOutlook.ABSENT, GpuOutlook.UNKNOWN], ids=lambda o: o.value)
+def test_nothing_is_said_of_it_on_the_cpu(outlook: GpuOutlook) -> None:
+    backend, notes = expected_backend(Options(), outlook, keyed=True)
+    assert backend == "cpu"
+    assert not any("algorithm" in note for note in notes)
+    assert expected_backend(Options(backend="cpu"), GpuOutlook.EXPECTED, keyed=True)[0] == "cpu"  # type: ignore[arg-type]
+
+
+def test_the_rule_names_every_choice_and_threshold() -> None:
+    for part in ("direct up to 4 slots", "csr from 1.5 rows a key", "unique within 50% of L2", "partitioned"):
+        assert part in rule(AlgorithmChoice.AUTO)
