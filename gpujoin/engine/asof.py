@@ -22,7 +22,15 @@ from gpujoin.backends.registry import host_grouper
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
 from gpujoin.engine.payload import one_array
-from gpujoin.model.backend import AnyBackend, Grouper, PairSlice, RangeBuild
+from gpujoin.model.backend import (
+    AnyBackend,
+    Grouper,
+    NearestBuild,
+    NearestTerms,
+    PairSlice,
+    Probe,
+    RangeBuild,
+)
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds
 from gpujoin.model.spec import AsOf, Direction
@@ -66,9 +74,16 @@ class AsOfBuild:
 
     @classmethod
     def of(
-        cls, terms: AsOf, keys: KeyCodec, left: pa.Schema, rows: pa.RecordBatch, backend: AnyBackend
+        cls,
+        terms: AsOf,
+        keys: KeyCodec,
+        left: pa.Schema,
+        rows: pa.RecordBatch,
+        backend: AnyBackend,
+        *,
+        kernels: bool = True,
     ) -> AsOfBuild:
-        """Make right rows searchable."""
+        """Make right rows searchable; see :meth:`gpujoin.model.backend.Backend.build_ranges` for ``kernels``."""
         dtype = as_of_type(left.field(terms.left).type, rows.schema.field(terms.right).type, terms)
         values = _order_values(rows, terms.right, dtype)
         codec = OrderCodec.fit(values)
@@ -80,13 +95,13 @@ class AsOfBuild:
             grouper = host_grouper(key_codes)
             columns.insert(0, _groups(grouper, key_codes))
         points = backend.from_arrow(_table(columns))
-        search = backend.build_ranges(points, grouped=grouper is not None)
+        search = backend.build_ranges(points, grouped=grouper is not None, kernels=kernels)
         return cls(terms, keys, codec, codes, _numbers(values), grouper, search, backend)
 
     @property
     def algorithm(self) -> str:
-        """Its name, for metrics and explanations."""
-        return "as_of"
+        """Its name, for metrics and explanations; ``cudf`` before it says that a device searches without kernels."""
+        return "cudf as_of" if self.search.algorithm.startswith("cudf ") else "as_of"
 
     @property
     def nbytes(self) -> int:
@@ -94,11 +109,15 @@ class AsOfBuild:
         own = self.codes.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
         return self.search.nbytes + own
 
-    def probe(self, rows: pa.RecordBatch) -> FoundProbe:
+    def probe(self, rows: pa.RecordBatch) -> Probe[Any]:
         """Find the row for each left row."""
         values = _order_values(rows, self.terms.left, self.codec.dtype)
         codes, valid = self.codec.codes(values)
         groups = None if self.grouper is None else _groups(self.grouper, self.keys.codes(rows, Side.LEFT))
+        if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
+            columns = [] if groups is None else [groups]
+            columns.append(pa.array(codes, pa.int64(), mask=None if valid is None else ~valid))
+            return self.search.nearest(self.backend.from_arrow(_table(columns)), self._nearest)
         numbers = _numbers(values)
         back = ahead = None
         if self.terms.direction is not Direction.FORWARD:
@@ -115,10 +134,19 @@ class AsOfBuild:
             found = np.where((found >= 0) & ~(distance <= most), -1, found)
         return FoundProbe(self.backend, found)
 
+    @cached_property
+    def _nearest(self) -> NearestTerms:
+        """What is asked for, in codes."""
+        dtype, tolerance = self.codec.dtype, self.terms.tolerance
+        width = 0
+        if pat.is_floating(dtype):
+            width = 8 if pat.is_float64(dtype) else 4
+        most = None if tolerance is None else tolerance_in(dtype, tolerance)
+        return NearestTerms(self.terms.direction, self.terms.allow_exact, width, most)
+
     def _edge(
         self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
     ) -> Found:
-        low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
         low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
         if backward:
             high = codes

@@ -30,7 +30,7 @@ from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
-from gpujoin.plan.algorithm import ASKED_FOR, chooser
+from gpujoin.plan.algorithm import ASKED_FOR, OrderChoice, choose_order, chooser
 from gpujoin.plan.gathering import gather_chooser
 from gpujoin.plan.ranges import LEAST_SPREAD
 
@@ -84,9 +84,9 @@ class BuiltSide:
             if searched is not None:
                 algorithm = searched.algorithm
                 metrics.algorithms[algorithm] = metrics.algorithms.get(algorithm, 0) + 1
-                if self._choices and self.ranges is None:
-                    made = self._choices[-1]
-                    metrics.algorithm_reasons.setdefault(algorithm, f"{made.algorithm.value}: {made.reason}")
+                reason = self._reason()
+                if reason is not None:
+                    metrics.algorithm_reasons.setdefault(algorithm, reason)
             self.evaluator = _evaluator(layout, backend)
             choose = self.choose_gather
             self.payload = Payload.of(rows, layout.build.output, backend, choose)
@@ -100,8 +100,9 @@ class BuiltSide:
         """Make the rows searchable; the layout, with ranges or without, that this serves."""
         if layout.spec.as_of is not None:
             self.as_of = AsOfBuild.of(
-                layout.spec.as_of, layout.codec, layout.probe.schema, self.rows, self.backend
-            )
+                layout.spec.as_of, layout.codec, layout.probe.schema, self.rows, self.backend,
+                kernels=self._by.kernels,
+            )  # fmt: skip
             return layout
         if layout.axes:
             self.ranges = self._by_order(layout, 0.0)
@@ -117,6 +118,19 @@ class BuiltSide:
                 self.build = None
                 return ranged
         return dataclasses.replace(layout, ranged=None)
+
+    @cached_property
+    def _by(self) -> OrderChoice:
+        """How a device searches by order."""
+        return choose_order(self.options.gpu_algorithm)
+
+    def _reason(self) -> str | None:
+        """Why the algorithm was chosen, if it was."""
+        if self.ranges is not None or self.as_of is not None:
+            return self._by.reason if self.backend.name is BackendName.GPU else None
+        if not self._choices:
+            return None
+        return f"{self._choices[-1].algorithm.value}: {self._choices[-1].reason}"
 
     def _chooser(self) -> Choose | None:
         """The planner's choice of an algorithm, remembered for the metrics; ``None``: without own kernels."""
@@ -141,7 +155,8 @@ class BuiltSide:
             return None
         if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
             return None
-        build = self.backend.build_ranges(self.backend.from_arrow(points), grouped=codec.grouped)
+        frame = self.backend.from_arrow(points)
+        build = self.backend.build_ranges(frame, grouped=codec.grouped, kernels=self._by.kernels)
         return BuiltRanges(codec, build)
 
     def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | None:

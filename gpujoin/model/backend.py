@@ -29,6 +29,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+from gpujoin.model.spec import Direction
 
 Frame = TypeVar("Frame")
 KeyFrame = TypeVar("KeyFrame", contravariant=True)
@@ -181,6 +182,53 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
         ...
 
 
+@dataclass(frozen=True)
+class NearestTerms:
+    """Which row of a :class:`NearestBuild` is wanted.
+
+    Attributes
+    ----------
+    direction : Direction
+        Where to look.
+    allow_exact : bool
+        Whether a row at the point itself will do.
+    float_bytes : int
+        Points are the codes of floats of so many bytes, 4 or 8, and distances are theirs; 0: those of the points.
+    tolerance : int, float or None
+        Largest distance; ``None``: any.
+    """
+
+    direction: Direction
+    allow_exact: bool
+    float_bytes: int
+    tolerance: int | float | None
+
+
+@runtime_checkable
+class NearestBuild(Protocol[KeyFrame, Vector]):
+    """A :class:`RangeBuild` of one point a row that may find the nearest rows by itself."""
+
+    @property
+    def finds_nearest(self) -> bool:
+        """Whether :meth:`nearest` is possible."""
+        ...
+
+    def nearest(self, points: KeyFrame, terms: NearestTerms) -> Probe[Vector]:
+        """Find the nearest row for each row.
+
+        Of two as near it is the one before, and of several of one point the last where rows before the point or on
+        both sides are wanted and the first where rows after it are; on both sides a row at the point counts as before.
+
+        Parameters
+        ----------
+        points : Frame
+            int64 columns: the group, if the build has any, and the point. A null means that the row matches nothing.
+        terms : NearestTerms
+            Which row is wanted.
+        """
+        ...
+
+
 class Grouper(Protocol):
     """Numbers rows by key, on the host: rows with equal keys have equal numbers."""
 
@@ -255,7 +303,9 @@ class Backend(Protocol[Frame, Vector]):
         """
         ...
 
-    def build_ranges(self, points: Frame, *, grouped: bool) -> RangeBuild[Frame, Vector]:
+    def build_ranges(
+        self, points: Frame, *, grouped: bool, kernels: bool = True
+    ) -> RangeBuild[Frame, Vector]:
         """Make rows searchable by order.
 
         Parameters
@@ -265,6 +315,8 @@ class Backend(Protocol[Frame, Vector]):
             the row matches nothing.
         grouped : bool
             Whether there is a column of groups.
+        kernels : bool
+            Whether a device may search by gpujoin's own kernels, and not by array operations alone.
         """
         ...
 

@@ -8,6 +8,7 @@ them on a device.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from gpujoin.config import AlgorithmChoice
@@ -91,6 +92,29 @@ def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> C
             f"{_range(facts)}, too wide for the direct address that was asked for; {automatic.reason}",
         )
     return Choice(algorithm, ASKED_FOR)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderChoice:
+    """How a device searches by order, and why.
+
+    Attributes
+    ----------
+    kernels : bool
+        By gpujoin's own kernels where they compile; else by array operations.
+    reason : str
+        One line for people, the way before it.
+    """
+
+    kernels: bool
+    reason: str
+
+
+def choose_order(wanted: AlgorithmChoice) -> OrderChoice:
+    """Choose how a device searches ranges and as-of joins; of the settings only ``CUDF`` says something of that."""
+    if wanted is AlgorithmChoice.CUDF:
+        return OrderChoice(kernels=False, reason=f"cudf: {ASKED_FOR}")
+    return OrderChoice(kernels=True, reason="kernels: cuDF has no search by order that is not quadratic")
 
 
 def _automatic(facts: KeyFacts) -> Choice:

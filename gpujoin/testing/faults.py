@@ -16,6 +16,8 @@ from gpujoin.model.backend import (
     AnyBackend,
     BackendName,
     Build,
+    NearestBuild,
+    NearestTerms,
     PairSlice,
     Probe,
     RangeBuild,
@@ -171,10 +173,10 @@ class FaultyBackend:
         self.check("build", self.inner.frame_rows(keys), lambda: self.inner.frame_bytes(keys))
         return _FaultyBuild(self.inner.build(keys, choose, wanted), self)
 
-    def build_ranges(self, points: Any, *, grouped: bool) -> RangeBuild[Any, Any]:
+    def build_ranges(self, points: Any, *, grouped: bool, kernels: bool = True) -> RangeBuild[Any, Any]:
         """As the inner backend, or a fault; counted as ``build``."""
         self.check("build", self.inner.frame_rows(points), lambda: self.inner.frame_bytes(points))
-        return _FaultyRangeBuild(self.inner.build_ranges(points, grouped=grouped), self)
+        return _FaultyRangeBuild(self.inner.build_ranges(points, grouped=grouped, kernels=kernels), self)
 
     def gather(self, frame: Any, rows: RowMap, choose: ChooseGather | None = None) -> Any:
         """As the inner backend, or a fault."""
@@ -351,3 +353,11 @@ class _FaultyRangeBuild:
     def probe(self, bounds: Any) -> RangeProbe[Any]:
         self._owner.check("probe", self._owner.inner.frame_rows(bounds))
         return _FaultyProbe(self._inner.probe(bounds), self._owner)
+
+    @property
+    def finds_nearest(self) -> bool:
+        return isinstance(self._inner, NearestBuild) and self._inner.finds_nearest
+
+    def nearest(self, points: Any, terms: NearestTerms) -> Probe[Any]:
+        self._owner.check("probe", self._owner.inner.frame_rows(points))
+        return _FaultyProbe(self._inner.nearest(points, terms), self._owner)  # type: ignore[attr-defined]

@@ -90,8 +90,9 @@ class CpuBackend:
         del choose, wanted
         return make_build(keys)
 
-    def build_ranges(self, points: Frame, *, grouped: bool) -> CpuRangeBuild:
-        """Make rows searchable by order."""
+    def build_ranges(self, points: Frame, *, grouped: bool, kernels: bool = True) -> CpuRangeBuild:
+        """Make rows searchable by order; there are no kernels here."""
+        del kernels
         return CpuRangeBuild(points, grouped=grouped)
 
     @memory_errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -12,19 +13,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.backends.cudf import rowmaps
-from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.offers import can_evaluate
-from gpujoin.backends.cudf.ranges import DeviceRangeBuild, order_ops
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild, FoundProbe
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate
-from gpujoin.backends.ordered.index import Points, RangeProbe
-from gpujoin.backends.ordered.ops import OrderOps
-from gpujoin.model.backend import BackendName
+from gpujoin.backends.ordered.index import Points
+from gpujoin.backends.ordered.probe import OrderedProbe
+from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.keyfacts import Choose, Wanted
@@ -82,14 +83,19 @@ class CudfBuild:
 class CudfRangeBuild(DeviceRangeBuild):
     """A build side on the device, searched by order; see :class:`gpujoin.model.backend.RangeBuild`."""
 
-    def __init__(self, device: Device, ops: OrderOps, points: CudfFrame, *, grouped: bool) -> None:
-        super().__init__(ops, _points(points), grouped=grouped)
+    def __init__(self, device: Device, ops: ArrayOps, points: CudfFrame, *, grouped: bool) -> None:
+        super().__init__(ops, device.entered, _points(points), grouped=grouped)
         self._device = device
 
-    def probe(self, bounds: CudfFrame) -> RangeProbe:
+    def probe(self, bounds: CudfFrame) -> OrderedProbe:
         """See :class:`gpujoin.model.backend.RangeBuild`."""
         with self._device.entered():
             return self.probe_columns(_points(bounds))
+
+    def nearest(self, points: CudfFrame, terms: NearestTerms) -> FoundProbe:
+        """See :class:`gpujoin.model.backend.NearestBuild`."""
+        with self._device.entered():
+            return self.nearest_columns(_points(points), terms)
 
 
 def _points(frame: CudfFrame) -> list[Points]:
@@ -162,9 +168,10 @@ class CudfBackend:
         )
 
     @_on_device
-    def build_ranges(self, points: CudfFrame, *, grouped: bool) -> CudfRangeBuild:
+    def build_ranges(self, points: CudfFrame, *, grouped: bool, kernels: bool = True) -> CudfRangeBuild:
         """Make rows searchable by order."""
-        return CudfRangeBuild(self.device, order_ops(self._ops, self.device.entered), points, grouped=grouped)
+        ops = self._ops if kernels else replace(self._ops, kernels=None)
+        return CudfRangeBuild(self.device, ops, points, grouped=grouped)
 
     @_on_device
     def gather(self, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:

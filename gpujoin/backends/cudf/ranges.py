@@ -1,14 +1,19 @@
-"""Range indexes on the device: `gpujoin.backends.ordered` over the device's arrays."""
+"""Range indexes on the device: by gpujoin's own kernels, or `gpujoin.backends.ordered` over the device's arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
+from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProbe, kernel_index
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
+from gpujoin.backends.ordered.probe import OrderedProbe
+from gpujoin.launch.matches import Found
+from gpujoin.model.backend import NearestTerms, PairSlice
+from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
 
 def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]]) -> OrderOps:
@@ -34,30 +39,111 @@ class DeviceRangeBuild:
 
     Parameters
     ----------
-    ops : OrderOps
-        See :func:`order_ops`.
+    ops : ArrayOps
+        The arrays of the backend, and the device for kernels if there is one.
+    entered : callable
+        Makes the device current for a ``with`` block.
     columns : sequence of Points
         The group if ``grouped``, and one or two points.
     grouped : bool
         Whether there is a column of groups.
     """
 
-    def __init__(self, ops: OrderOps, columns: Sequence[Points], *, grouped: bool) -> None:
+    def __init__(
+        self,
+        ops: ArrayOps,
+        entered: Callable[[], AbstractContextManager[Any]],
+        columns: Sequence[Points],
+        *,
+        grouped: bool,
+    ) -> None:
         groups, points = (columns[0], columns[1:]) if grouped else (None, columns)
-        self._index = RangeIndex(ops, points, groups, int(columns[0].values.shape[0]))
-        self._grouped = grouped
+        self._ops, self._entered, self._grouped = ops, entered, grouped
+        rows, order = int(columns[0].values.shape[0]), order_ops(ops, entered)
+        index: KernelRangeIndex | None = None
+        if ops.kernels is not None:
+            index = kernel_index(ops.kernels, order, points, groups, rows)
+        self._index: KernelRangeIndex | RangeIndex = index or RangeIndex(order, points, groups, rows)
 
     @property
     def algorithm(self) -> str:
-        """See :class:`gpujoin.model.backend.RangeBuild`."""
-        return self._index.algorithm
+        """See :class:`gpujoin.model.backend.RangeBuild`; ``cudf`` before it says that no kernels search."""
+        name = self._index.algorithm
+        return name if isinstance(self._index, KernelRangeIndex) else f"cudf {name}"
 
     @property
     def nbytes(self) -> int:
         """See :class:`gpujoin.model.backend.RangeBuild`."""
         return self._index.nbytes
 
-    def probe_columns(self, columns: Sequence[Points]) -> RangeProbe:
+    @property
+    def finds_nearest(self) -> bool:
+        """See :class:`gpujoin.model.backend.NearestBuild`."""
+        return isinstance(self._index, KernelRangeIndex)
+
+    def _grouped_apart(self, columns: Sequence[Points]) -> tuple[Points | None, Sequence[Points]]:
+        return (columns[0], columns[1:]) if self._grouped else (None, columns)
+
+    def probe_columns(self, columns: Sequence[Points]) -> OrderedProbe:
         """Find the matches of each row, given the columns of its frame."""
-        groups, bounds = (columns[0], columns[1:]) if self._grouped else (None, columns)
-        return RangeProbe(self._index, list(zip(bounds[::2], bounds[1::2], strict=True)), groups)
+        groups, bounds = self._grouped_apart(columns)
+        pairs = list(zip(bounds[::2], bounds[1::2], strict=True))
+        if isinstance(self._index, KernelRangeIndex):
+            return KernelRangeProbe(self._index, pairs, groups)
+        return RangeProbe(self._index, pairs, groups)
+
+    def nearest_columns(self, columns: Sequence[Points], terms: NearestTerms) -> FoundProbe:
+        """Find the nearest row for each row, given the columns of its frame."""
+        assert isinstance(self._index, KernelRangeIndex)
+        groups, (points,) = self._grouped_apart(columns)
+        found = self._index.nearest(points, groups, terms)
+        return FoundProbe(self._ops, self._entered, found)
+
+
+class FoundProbe:
+    """At most one match of each row; see :class:`gpujoin.model.backend.Probe`.
+
+    Parameters
+    ----------
+    ops : ArrayOps
+        The arrays of the backend.
+    entered : callable
+        Makes the device current for a ``with`` block.
+    found : Found
+        The matches.
+    """
+
+    def __init__(
+        self, ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]], found: Found
+    ) -> None:
+        self._ops, self._entered = ops, entered
+        self._row = found.row
+        self.rows, self.pairs = int(found.row.shape[0]), found.pairs
+
+    def matched(self) -> Array:
+        """See :class:`gpujoin.model.backend.Probe`."""
+        with self._entered():
+            return self._row >= 0
+
+    def lookup(self) -> Indices:
+        """See :class:`gpujoin.model.backend.Probe`."""
+        return Indices(self._row, self.rows, OutOfBounds.NULLIFY)
+
+    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
+        """See :class:`gpujoin.model.backend.Probe`."""
+        if not self.pairs:
+            return
+        with self._entered():
+            probe = positions(self._ops, self._row >= 0)
+            build = self._row[probe]
+        for start in range(0, self.pairs, max_pairs):
+            some = slice(start, min(self.pairs, start + max_pairs))
+            length = some.stop - start
+            yield PairSlice(
+                Indices(probe[some], length, order=MapOrder.ASCENDING), Indices(build[some], length)
+            )
+
+    def mark_build(self, marks: Array) -> None:
+        """See :class:`gpujoin.model.backend.Probe`."""
+        with self._entered():
+            marks[self._row[self._row >= 0]] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,15 +21,16 @@ from gpujoin.backends.cudf.evaluate import Evaluator, Text
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.offers import can_evaluate
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
-from gpujoin.backends.cudf.ranges import DeviceRangeBuild, order_ops
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild, FoundProbe
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.values import Value, in_words
-from gpujoin.backends.ordered.index import Points, RangeProbe
+from gpujoin.backends.ordered.index import Points
+from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.backend import BackendName
+from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.jointype import Side
@@ -321,16 +322,19 @@ class HostBuild:
 
 
 class HostRangeBuild(DeviceRangeBuild):
-    def probe(self, bounds: pa.Table) -> RangeProbe:
-        return self.probe_columns(_points(bounds))
+    def probe(self, bounds: pa.Table) -> OrderedProbe:
+        return self.probe_columns(_points(self._ops, bounds))
+
+    def nearest(self, points: pa.Table, terms: NearestTerms) -> FoundProbe:
+        return self.nearest_columns(_points(self._ops, points), terms)
 
 
-def _points(table: pa.Table) -> list[Points]:
+def _points(ops: ArrayOps, table: pa.Table) -> list[Points]:
     found = []
     for column in table.columns:
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        valid = _bools(array.is_valid()) if array.null_count else None
-        found.append(Points(array.fill_null(-7).to_numpy(), valid))
+        valid = ops.xp.array(_bools(array.is_valid())) if array.null_count else None
+        found.append(Points(ops.xp.array(array.fill_null(-7).to_numpy()), valid))
     return found
 
 
@@ -377,8 +381,9 @@ class HostBackend:
         codes = HostKeys(keys, self.bits, ops=self.ops)
         return HostBuild(Index(self.ops, codes, entered, choose=choose, wanted=wanted), self.bits, self.ops)
 
-    def build_ranges(self, points: pa.Table, *, grouped: bool) -> HostRangeBuild:
-        return HostRangeBuild(order_ops(self.ops, entered), _points(points), grouped=grouped)
+    def build_ranges(self, points: pa.Table, *, grouped: bool, kernels: bool = True) -> HostRangeBuild:
+        ops = self.ops if kernels else replace(self.ops, kernels=None)
+        return HostRangeBuild(ops, entered, _points(ops, points), grouped=grouped)
 
     def gather(self, frame: pa.Table, rows: RowMap, choose: ChooseGather | None = None) -> pa.Table:
         indices = on_host(rowmaps.gather_indices(self.ops, rows))

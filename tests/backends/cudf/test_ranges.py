@@ -1,4 +1,7 @@
-"""Joins by order over the device backend's own code on NumPy, against the row-by-row oracle."""
+"""Joins by order over the device backend's own code on NumPy, without kernels, against the row-by-row oracle.
+
+With kernels: `tests/kernels/test_ordered.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ def test_joins(
 ) -> None:
     monkeypatch.setattr(built, "LEAST_SPREAD", 1)
     backend: AnyBackend = HostBackend()
-    condition, algorithms = SHAPES[shape]
+    condition, names = SHAPES[shape]
+    algorithms = {f"cudf {name}" for name in (*names, "range_monotone")}
     one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
     check(backend, join_type, one, two, condition, algorithms, keys=keys, context=f"seed {seed}")

@@ -1,0 +1,325 @@
+"""Range indexes on the device by gpujoin's own kernels: the same order, counts and pairs as by array operations."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array
+from gpujoin.backends.ordered.index import Points, Range
+from gpujoin.backends.ordered.ops import OrderOps
+from gpujoin.backends.ordered.probe import OrderedProbe, Stretches
+from gpujoin.errors import KernelCompileError
+from gpujoin.launch import candidates, expand, nearest, ranges, wavelet
+from gpujoin.launch.device import Device, ModuleSpec
+from gpujoin.launch.matches import Found, Ranges
+from gpujoin.launch.ranges import Bounds, Groups, Ordered
+from gpujoin.model.backend import NearestTerms
+from gpujoin.model.spec import Direction
+
+_logger = logging.getLogger("gpujoin")
+_ONE_POINT = ((ranges.SPECIALISATIONS[0], "find_stretches"), (expand.SPECIALISATIONS[0], "expand_pairs"))
+_TWO_POINTS = (
+    (ranges.SPECIALISATIONS[0], "narrow_stretches"),
+    (candidates.SPECIALISATIONS[0], "count_candidates"),
+    (wavelet.SPECIALISATIONS[0], "wavelet_count"),
+)
+_NEAREST = tuple((spec, "nearest_rows") for spec in nearest.SPECIALISATIONS)
+
+
+def kernel_index(
+    device: Device, ops: OrderOps, points: Sequence[Points], groups: Points | None, rows: int
+) -> KernelRangeIndex | None:
+    """Make a build side searchable by kernels.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    ops : OrderOps
+        The array module of its arrays.
+    points, groups, rows
+        See :class:`gpujoin.backends.ordered.index.RangeIndex`.
+
+    Returns
+    -------
+    KernelRangeIndex or None
+        ``None``: a kernel does not compile, or groups have too high numbers, which is logged.
+    """
+    needed = (*_ONE_POINT, *(_NEAREST if len(points) == 1 else _TWO_POINTS))
+    problem = _uncompiled(device, needed)
+    if problem is not None:
+        _logger.warning("a kernel does not compile, so array operations search instead: %s", problem)
+        return None
+    kept = _kept(ops, points, groups)
+    values = [p.values if kept is None else p.values[kept] for p in points]
+    own = None if groups is None else groups.values if kept is None else groups.values[kept]
+    number = 0 if own is None or not int(own.shape[0]) else int(own.max()) + 1
+    if number > MAX_ROWS:
+        _logger.warning(
+            "group %d is over the %d of kernels, so array operations search", number - 1, MAX_ROWS
+        )
+        return None
+    return KernelRangeIndex(device, ops, values, own, number, kept, rows)
+
+
+def _uncompiled(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> KernelCompileError | None:
+    try:
+        for spec, name in kernels:
+            device.kernel(spec, name)
+    except KernelCompileError as problem:
+        return problem
+    return None
+
+
+def _kept(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Array | None:
+    """Rows that may match something; ``None``: all."""
+    masks = [column.valid for column in points]
+    if groups is not None:
+        masks += [groups.valid, groups.values >= 0]
+    valid = _all_of(masks)
+    return None if valid is None or bool(valid.all()) else ops.xp.flatnonzero(valid)
+
+
+def _all_of(masks: Sequence[Array | None]) -> Array | None:
+    found: Array | None = None
+    for mask in masks:
+        if mask is not None:
+            found = mask if found is None else found & mask
+    return found
+
+
+class KernelRangeIndex:
+    """A build side that kernels search by order.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    ops : OrderOps
+        The array module of its arrays.
+    values : sequence of int64 arrays
+        One or two points of each row that may match something.
+    groups : int64 array or None
+        Their groups; ``None``: all are one.
+    number : int
+        Groups, empty ones included.
+    kept : int array or None
+        Which rows those are; ``None``: all.
+    rows : int
+        All rows.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        ops: OrderOps,
+        values: Sequence[Array],
+        groups: Array | None,
+        number: int,
+        kept: Array | None,
+        rows: int,
+    ) -> None:
+        self.device, self.ops, self.rows = device, ops, rows
+        order = _order(ops, [*reversed(values), *([] if groups is None else [groups])])
+        self.points = ranges.ordered(values[0][order])
+        of_place = None if groups is None else groups[order]
+        self.groups: Groups | None = None
+        if of_place is not None:
+            self.groups = ranges.groups_of(device, of_place, number)
+        self.order = (order if kept is None else kept[order]).astype(ops.index)
+        self.places = self.points.places
+        self.second: _Second | None = None
+        self.monotone: Ordered | None = None
+        if len(values) == 2 and self.places:
+            seconds = values[1][order]
+            if _ascends(seconds, of_place):
+                self.monotone = ranges.ordered(seconds)
+            else:
+                self.second = _Second.of(ops, seconds)
+        self._wavelet: wavelet.Matrix | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def algorithm(self) -> str:
+        """See :class:`gpujoin.backends.ordered.index.RangeIndex`."""
+        if self.second is not None:
+            return "range_pair"
+        return "range" if self.monotone is None else "range_monotone"
+
+    @property
+    def depth(self) -> int:
+        """Steps of a search by the second point."""
+        return 1 if self.second is None else max(1, self.second.distinct.places.bit_length())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        held = self.points.nbytes + int(self.order.nbytes)
+        held += 0 if self.groups is None else int(self.groups.first.nbytes)
+        held += 0 if self.monotone is None else self.monotone.nbytes
+        held += 0 if self.second is None else self.second.nbytes
+        return held + (0 if self._wavelet is None else self._wavelet.nbytes)
+
+    def wavelet(self) -> wavelet.Matrix:
+        """The second points, searchable in any stretch; made when first needed."""
+        with self._lock:
+            if self._wavelet is None:
+                assert self.second is not None
+                limit = self.second.distinct.places
+                self._wavelet = wavelet.build(self.device, self.second.ranks, self.order, limit)
+            return self._wavelet
+
+    def find(self, bounds: Sequence[Range], groups: Points | None) -> Stretches:
+        """Where the matches of some probe rows lie."""
+        masks = [column.valid for pair in bounds for column in pair]
+        masks += [] if groups is None else [groups.valid]
+        group = None if groups is None else groups.values
+        valid = _all_of(masks)
+        asked = [Bounds(low.values, high.values) for low, high in bounds]
+        first = Bounds(asked[0].low, asked[0].high, valid, group)
+        found = ranges.find(self.device, self.points, self.groups, first)
+        if self.monotone is not None:
+            found = ranges.narrow(self.device, self.monotone, found, asked[1])
+        if self.second is None:
+            return Stretches(found.start, found.count, found.pairs, None)
+        ranks = ranges.find(self.device, self.second.distinct, None, asked[1])
+        xp = self.ops.xp
+        length = xp.where(ranks.count > 0, found.count, xp.int32(0))
+        total = int(length.sum(dtype=xp.int64)) if int(length.shape[0]) else 0
+        return Stretches(found.start, length, total, ranks)
+
+    def nearest(self, points: Points, groups: Points | None, terms: NearestTerms) -> Found:
+        """The nearest build row of each probe row; only for one point."""
+        valid = _all_of([points.valid, None if groups is None else groups.valid])
+        sought = nearest.Sought(points.values, valid, None if groups is None else groups.values)
+        wanted = nearest.Terms(
+            backward=terms.direction is not Direction.FORWARD,
+            forward=terms.direction is not Direction.BACKWARD,
+            exact=terms.allow_exact,
+            codes=nearest.Codes(terms.float_bytes),
+            tolerance=terms.tolerance,
+        )
+        return nearest.find(self.device, self.points, self.groups, self.order, sought, wanted)
+
+
+@dataclass(frozen=True)
+class _Second:
+    """Second points that do not ascend with the first ones.
+
+    Attributes
+    ----------
+    distinct : Ordered
+        Each of them once.
+    ranks : int32 array of shape ``(places,)``
+        Rank among those of the point at each place.
+    """
+
+    distinct: Ordered
+    ranks: Array
+
+    @property
+    def nbytes(self) -> int:
+        return self.distinct.nbytes + int(self.ranks.nbytes)
+
+    @classmethod
+    def of(cls, ops: OrderOps, seconds: Array) -> _Second:
+        xp = ops.xp
+        values, order = ops.sort(seconds)
+        leads = xp.ones(values.shape[0], dtype=bool)
+        leads[1:] = values[1:] != values[:-1]
+        ranks = xp.empty(values.shape[0], dtype=xp.int32)
+        ranks[order] = xp.cumsum(leads, dtype=xp.int32) - xp.int32(1)
+        return cls(ranges.ordered(values[leads]), ranks)
+
+
+def _order(ops: OrderOps, keys: Sequence[Array]) -> Array:
+    """Ascending order by several keys, the last one first; rows that agree in all stay in their order."""
+    _, order = ops.sort(keys[0])
+    for key in keys[1:]:
+        _, inner = ops.sort(key[order])
+        order = order[inner]
+    return order
+
+
+def _ascends(values: Array, groups: Array | None) -> bool:
+    """Whether values ascend within each group."""
+    steps = values[1:] >= values[:-1]
+    if groups is not None:
+        steps |= groups[1:] != groups[:-1]
+    return bool(steps.all())
+
+
+class KernelRangeProbe(OrderedProbe):
+    """Matches of some rows in a :class:`KernelRangeIndex`.
+
+    Parameters
+    ----------
+    index : KernelRangeIndex
+        The build side.
+    bounds, groups
+        See :class:`gpujoin.backends.ordered.index.RangeProbe`.
+    """
+
+    def __init__(self, index: KernelRangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:
+        self._index = index
+        self._device = index.device
+        self._counted: wavelet.Counted | None = None
+        super().__init__(index, index.find(bounds, groups))
+
+    @property
+    def _stretches(self) -> Ranges:
+        return Ranges(self._found.begin, self._found.length, self._found.total)
+
+    def _count_by_search(self) -> tuple[Array, int]:
+        assert self._found.second is not None
+        matrix = self._index.wavelet()
+        self._counted = wavelet.count(self._device, matrix, self._stretches, self._found.second)
+        return self._counted.count, self._counted.pairs
+
+    def _count_by_looking(self) -> tuple[Array, int]:
+        return candidates.count(self._device, self._candidates())
+
+    def _candidates(self) -> candidates.Candidates:
+        second, stretches = self._index.second, self._stretches
+        assert second is not None
+        assert self._found.second is not None
+        running = expand.running_counts(self._device, stretches)
+        return candidates.Candidates(stretches, running, second.ranks, self._found.second)
+
+    def _looked(self, most: int) -> Iterator[tuple[Array, Array]]:
+        total = self._found.total
+        if not self.pairs:
+            return
+        looked = self._candidates()
+        for begin in range(0, total, most):
+            yield candidates.keep(self._device, looked, self._order, begin, min(most, total - begin))
+
+    def _numbered(self, most: int) -> Iterator[tuple[Array, Array]]:
+        if not self.pairs:
+            return
+        running = self._ops.xp.cumsum(self.counts, dtype=self._ops.xp.int64)
+        for begin in range(0, self.pairs, most):
+            length = min(most, self.pairs - begin)
+            if self._counted is None:
+                yield expand.pairs(self._device, self._stretches, running, self._order, begin, length)
+            else:
+                matrix = self._index.wavelet()
+                yield wavelet.pairs(self._device, matrix, self._counted, running, begin, length)
+
+    def _continued(self, rows: Array, counts: Array, skip: int, total: int) -> tuple[Array, Array]:
+        xp = self._ops.xp
+        found = self._found
+        counts = counts.astype(xp.int32)
+        running = xp.cumsum(counts, dtype=xp.int64)
+        begin, more = found.begin[rows], xp.int32(skip)
+        if self._counted is None:
+            places = Ranges(begin + more, counts, total)
+            owner, build = expand.pairs(self._device, places, running, self._order, 0, total)
+        else:
+            places = Ranges(begin, found.length[rows], total)
+            part = wavelet.Counted(places, self._counted.below[rows] + more, counts, total)
+            owner, build = wavelet.pairs(self._device, self._index.wavelet(), part, running, 0, total)
+        return rows[owner].astype(self._ops.index), build
