@@ -267,6 +267,10 @@ class Options:
         "scan.taskBytes", 128 << 20, _positive_bytes,
         "Compressed bytes that a task reads of the input that is divided among tasks.",
     )  # fmt: skip
+    scan_repeated_bytes: int = _setting(
+        "scan.repeatedBytes", 256 << 20, _positive_bytes,
+        "Compressed bytes that every task may read beside its share of the divided input; larger inputs are exchanged.",
+    )  # fmt: skip
     aggregate_fuse: bool = _setting(
         "aggregate.fuse", True, _flag, "Compute partial aggregates right after the join."
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -30,6 +30,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import CorruptBlobError, GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import NullKeys, null_keys_of
 
 if TYPE_CHECKING:
     from gpujoin.spark.portions import Heavy
@@ -70,24 +71,6 @@ class Portion(IntEnum):
     HEAVY = 1
     UNMET = 2
     NULLS = 3
-
-
-class NullKeys(Enum):
-    """What becomes of rows whose key is null and so matches nothing."""
-
-    DROP = "drop"
-    """They cannot reach the result."""
-    SPREAD = "spread"
-    """They are needed, and any partition will do."""
-
-
-def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
-    """Whether rows with a null key on one side of a join can change its result."""
-    if join_type is JoinType.NULL_AWARE_ANTI or join_type.preserves(side):
-        return NullKeys.SPREAD
-    if join_type is JoinType.LEFT_ANTI and side is Side.LEFT:
-        return NullKeys.SPREAD
-    return NullKeys.DROP
 
 
 @dataclass(frozen=True)
@@ -345,13 +328,7 @@ class Splitter:
             for label in self.labels:
                 yield from packer.add(rows, label)
             return
-        narrow = targets.astype(np.uint16) if partitions <= 1 << 16 else targets
-        order = np.argsort(narrow, kind="stable")  # a radix sort on 16 bits
-        bounds = np.searchsorted(narrow[order], np.arange(partitions + 1))
-        ordered = rows.take(pa.array(order, pa.int64()))
-        for target in np.flatnonzero(np.diff(bounds)).tolist():
-            first, last = int(bounds[target]), int(bounds[target + 1])
-            yield from packer.add(ordered.slice(first, last - first), self.labels[target])
+        yield from scatter(rows, targets, self.labels, packer)
 
     def _placed(self, rows: pa.RecordBatch) -> Iterator[_Placed]:
         """Portion, role, rows, and their partitions."""
@@ -458,27 +435,56 @@ class Splitter:
 
     @cached_property
     def _spread_codec(self) -> KeyCodec:
-        """Codes of a few columns by which rows with a null key are told apart."""
-        schema = self.form.schema
-        found: list[KeyPair] = []
-        for index in range(len(schema)):
-            pair = KeyPair(index, index, NullEquality.EQUAL)
-            try:
-                KeyCodec.of(JoinSpec(JoinType.INNER, (pair,)), schema, schema)
-            except KeyTypeError:
-                continue
-            found.append(pair)
-        # Keys come first in most schemas and are the null ones here: take the last columns.
-        return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(found[-_SPREAD_COLUMNS:])), schema, schema)
+        return spread_codec(self.form.schema)
 
     def _spread(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        codes = self._spread_codec.codes(rows, Side.LEFT)
-        hashes = hash_rows(codes, _SPREAD_SEED) if codes.num_columns else np.zeros(rows.num_rows, np.uint64)
-        return ((hashes + np.uint64(self.salt)) % np.uint64(len(self.labels))).astype(np.int32)
+        return spread(rows, self._spread_codec, self.salt, len(self.labels))
 
 
-_Placed: TypeAlias = tuple[Portion, Role, pa.RecordBatch, "npt.NDArray[np.int32] | int | None"]
-"""Rows of a portion and role with their partitions: one each, one label for all, or every partition for each."""
+def scatter(
+    rows: pa.RecordBatch, targets: npt.NDArray[np.int32], labels: Sequence[int], packer: BlobPacker
+) -> Iterator[pa.RecordBatch]:
+    """Pack rows by partition.
+
+    Parameters
+    ----------
+    rows : RecordBatch
+        The rows.
+    targets : ndarray of int32, shape (rows,)
+        Number of each row's partition.
+    labels : sequence of int
+        Label of each partition.
+    packer : BlobPacker
+        What packs.
+    """
+    narrow = targets.astype(np.uint16) if len(labels) <= 1 << 16 else targets
+    order = np.argsort(narrow, kind="stable")  # a radix sort on 16 bits
+    bounds = np.searchsorted(narrow[order], np.arange(len(labels) + 1))
+    ordered = rows.take(pa.array(order, pa.int64()))
+    for target in np.flatnonzero(np.diff(bounds)).tolist():
+        first, last = int(bounds[target]), int(bounds[target + 1])
+        yield from packer.add(ordered.slice(first, last - first), labels[target])
+
+
+def spread_codec(schema: pa.Schema) -> KeyCodec:
+    """Codes of a few columns by which rows that may go anywhere are told apart."""
+    found: list[KeyPair] = []
+    for index in range(len(schema)):
+        pair = KeyPair(index, index, NullEquality.EQUAL)
+        try:
+            KeyCodec.of(JoinSpec(JoinType.INNER, (pair,)), schema, schema)
+        except KeyTypeError:
+            continue
+        found.append(pair)
+    # Keys come first in most schemas and are the null ones here: take the last columns.
+    return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(found[-_SPREAD_COLUMNS:])), schema, schema)
+
+
+def spread(rows: pa.RecordBatch, codec: KeyCodec, salt: int, partitions: int) -> npt.NDArray[np.int32]:
+    """Partitions for rows that may go anywhere, by their content and the mapper's number alone."""
+    codes = codec.codes(rows, Side.LEFT)
+    hashes = hash_rows(codes, _SPREAD_SEED) if codes.num_columns else np.zeros(rows.num_rows, np.uint64)
+    return ((hashes + np.uint64(salt)) % np.uint64(partitions)).astype(np.int32)
 
 
 class _Packers:

@@ -25,18 +25,17 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
+from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.spark.broadcast import BuildCache, open_payload, read_payload
 from gpujoin.spark.devices import Chosen, chosen_backend
 from gpujoin.spark.exchange import (
     BlobCounts,
     BlobFormat,
     BlobReader,
-    NullKeys,
     Portion,
     Role,
     Splitter,
     conform,
-    null_keys_of,
     pack_all,
 )
 from gpujoin.spark.metrics import ExchangeMetrics, Part, TaskRecord

@@ -11,7 +11,7 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Feed, Filter, Join, Output, PartialAggregate, Relation, Scan, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.sideways import filtered_early
-from gpujoin.spark.query.choice import divisible
+from gpujoin.plan.stages import divisible
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 SCANNED = {0: 1e6, 1: 1e5, 2: 10.0}

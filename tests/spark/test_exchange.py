@@ -15,6 +15,7 @@ from gpujoin.config import Compression
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.spark import exchange
 from gpujoin.spark.exchange import (
     BLOB_SCHEMA,
@@ -22,11 +23,9 @@ from gpujoin.spark.exchange import (
     BlobFormat,
     BlobPacker,
     BlobReader,
-    NullKeys,
     Role,
     Splitter,
     conform,
-    null_keys_of,
 )
 from gpujoin.spark.partitioning import hashed_labels, murmur3
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpujoin.config import BackendChoice, Options, Strategy
-from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Expand, FileSlice, Filter, Join, PartialAggregate, Project, Relation, Scan
+from gpujoin.model.relations import FileSlice, Scan
+from gpujoin.model.stages import Branch, Stage
 from gpujoin.plan.explain import show_bytes
 from gpujoin.plan.splits import plan_splits
+from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.fragments import ScanSource
@@ -21,17 +21,33 @@ if TYPE_CHECKING:
 SMALLEST_BYTES = 1 << 20
 """Compressed bytes below which there is nothing to gain: a query that Spark answers within its own fixed cost."""
 
-REPEATED_BYTES = 256 << 20
-"""Most compressed bytes that every task may read again, beside its share of the divided input."""
 
-_DIVIDES = {
-    Side.LEFT: frozenset({
-        JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
-        JoinType.NULL_AWARE_ANTI,
-    }),
-    Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
-}  # fmt: skip
-"""Joins whose result is the union of their results over parts of one side."""
+Reads = Mapping[int, tuple[FileSlice, ...]]
+"""What a task reads, by the index of the scan."""
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """How a stage runs.
+
+    Attributes
+    ----------
+    stage : Stage
+        What its tasks compute.
+    reads : tuple of mappings
+        For each task what it reads; one entry for all tasks of a stage that is fed by exchanges.
+    inputs : tuple of StageRun
+        The producers of its exchanges, in order.
+    """
+
+    stage: Stage
+    reads: tuple[Reads, ...]
+    inputs: tuple[StageRun, ...] = ()
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return self.stage.partitions if self.inputs else len(self.reads)
 
 
 @dataclass(frozen=True)
@@ -40,15 +56,18 @@ class IslandRun:
 
     Attributes
     ----------
-    slices : tuple of mappings
-        For each task what it reads, by the index of the scan.
+    last : StageRun
+        The last stage, with those before it.
+    scans : tuple of int
+        The scan of the island that each scan of the stages is.
     threads : int
         Threads of each task.
     notes : tuple of str
         What decided.
     """
 
-    slices: tuple[Mapping[int, tuple[FileSlice, ...]], ...]
+    last: StageRun
+    scans: tuple[int, ...]
     threads: int
     notes: tuple[str, ...]
 
@@ -82,57 +101,89 @@ def arrange(island: Island, options: Options, cores: int, *, local: bool) -> Isl
     local : bool
         Whether all of them are threads of one process on this machine.
     """
-    whole = {index: source.files.files for index, source in island.sources.items()}
-    one = IslandRun((whole,), cores if local else 1, ("one task reads everything: nothing is exchanged",))
     if local and island.nbytes <= options.scan_one_task_bytes:
-        return one
-    divided = _divided(island, whole, options, cores)
-    if divided is not None:
-        return divided
-    if local or island.nbytes <= options.scan_task_bytes:
-        return one
+        return _one_task(island, cores)
+    found = _staged(island, options, cores)
+    small = not local and island.nbytes <= options.scan_task_bytes
+    if found is not None and found.last.stage.exchanges and small:
+        found = None
+    if found is not None:
+        return found
+    if local or small:
+        return _one_task(island, cores if local else 1)
     return Reason(
         ReasonKind.SLOWER, "size",
-        f"{show_bytes(island.nbytes)} are to be read, and no input can be divided among tasks with little to repeat",
+        f"{show_bytes(island.nbytes)} are to be read, and its rows cannot be shared out among tasks",
         "spark.gpujoin.scan.taskBytes",
     )  # fmt: skip
 
 
-def _divided(
-    island: Island, whole: Mapping[int, tuple[FileSlice, ...]], options: Options, cores: int
-) -> IslandRun | None:
-    """Divide the largest input that may be divided; every task reads the others whole."""
-    read = Counter(one.index for one in island.relation.walk() if isinstance(one, Scan))
-    candidates = {index for index in divisible(island.relation) if read[index] == 1}
-    if not candidates:
-        return None
-    chosen = max(candidates, key=lambda index: island.sources[index].nbytes)
-    source = island.sources[chosen]
-    repeated = island.nbytes - source.nbytes
-    parts = plan_splits(source.footers, cores, options.scan_task_bytes)
-    if len(parts) < 2 or repeated > REPEATED_BYTES or repeated * (len(parts) - 1) > source.nbytes * cores:
-        return None
-    note = f"{_name(source)} is divided among tasks, {show_bytes(repeated)} are read by every task"
-    return IslandRun(tuple({**whole, chosen: part} for part in parts), 1, (note,))
+def _one_task(island: Island, threads: int) -> IslandRun:
+    relation, scans = numbered(island.relation)
+    stage = Stage(relation, (Branch(None, frozenset(range(len(scans)))),))
+    notes = ("one task reads everything: nothing is exchanged",)
+    return IslandRun(StageRun(stage, _reads(island, stage, scans, 1, 1)), scans, threads, notes)
 
 
-def divisible(relation: Relation) -> frozenset[int]:
-    """Give the scans that may be divided: the relation's result is that over the parts, put together.
+def _staged(island: Island, options: Options, cores: int) -> IslandRun | None:
+    """Share the rows out among tasks; early filters that would have to be exchanged are left out."""
+    limits = StageLimits(
+        cores, options.scan_task_bytes, options.scan_repeated_bytes, partitions=options.exchange_partitions
+    )
+    best: IslandRun | None = None
+    for relation in dict.fromkeys((island.relation, island.plain)):
+        tree, scans = numbered(relation)
+        facts = {
+            number: ScanFacts(island.sources[index].rows, island.sources[index].nbytes)
+            for number, index in enumerate(scans)
+        }
+        stage = plan_stages(tree, facts, limits)
+        if stage is None or (best is not None and stage.exchanges >= best.last.stage.exchanges):
+            continue
+        last = _run_of(island, stage, scans, options, cores)
+        if last.tasks < 2 and not last.inputs:
+            continue
+        best = IslandRun(last, scans, 1, tuple(_notes(island, last, scans)))
+    return best
 
-    A partial aggregation counts, since its results are merged; a group may come out of several parts.
-    """
-    match relation:
-        case Scan():
-            return frozenset({relation.index})
-        case Filter() | Project() | Expand():
-            return divisible(relation.child)
-        case PartialAggregate(once=False):
-            return divisible(relation.child)
-        case Join():
-            sides = [side for side in Side if relation.spec.join_type in _DIVIDES[side]]
-            return frozenset().union(*(divisible(relation.side(side)) for side in sides))
-        case _:
-            return frozenset()
+
+def _run_of(island: Island, stage: Stage, scans: tuple[int, ...], options: Options, cores: int) -> StageRun:
+    inputs = tuple(_run_of(island, one.producer, scans, options, cores) for one in stage.inputs)
+    return StageRun(stage, _reads(island, stage, scans, cores, options.scan_task_bytes), inputs)
+
+
+def _reads(
+    island: Island, stage: Stage, scans: tuple[int, ...], cores: int, task_bytes: int
+) -> tuple[Reads, ...]:
+    """For each task of a stage what it reads."""
+    own = [one.index for one in stage.tree.walk() if isinstance(one, Scan)]
+    files = {index: island.sources[scans[index]].files.files for index in own}
+    if stage.inputs:
+        return (files,)
+    found: list[Reads] = []
+    for branch in stage.branches:
+        always: Reads = {index: files[index] if index in branch.whole else () for index in own}
+        if branch.divided is None:
+            found.append(always)
+            continue
+        parts = plan_splits(island.sources[scans[branch.divided]].footers, cores, task_bytes)
+        found += [{**always, branch.divided: part} for part in parts or [()]]
+    return tuple(found)
+
+
+def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[str]:
+    for one in (*run.inputs, run):
+        if one is not run:
+            yield from _notes(island, one, scans)
+            continue
+        whole = one.stage.whole.union(*(branch.whole for branch in one.stage.branches))
+        repeated = sum(island.sources[scans[index]].nbytes for index in whole)
+        also = f", {show_bytes(repeated)} are read by every task" if whole else ""
+        for branch in one.stage.branches:
+            if branch.divided is not None:
+                yield f"{_name(island.sources[scans[branch.divided]])} is divided among tasks{also}"
+        if one.inputs:
+            yield f"{len(one.inputs)} inputs are exchanged by key into {one.tasks} partitions{also}"
 
 
 def _name(source: ScanSource) -> str:

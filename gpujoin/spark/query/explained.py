@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpujoin.config import Strategy
 from gpujoin.model.relations import (
     Expand,
+    Feed,
     Filter,
     Join,
     Limit,
@@ -20,7 +23,8 @@ from gpujoin.model.relations import (
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes
 
 if TYPE_CHECKING:
-    from gpujoin.spark.query.choice import IslandRun
+    from gpujoin.model.stages import Stage
+    from gpujoin.spark.query.choice import IslandRun, StageRun
     from gpujoin.spark.query.island import Island
 
 _SHOWN = 400
@@ -28,22 +32,33 @@ _SHOWN = 400
 
 def explain_island(island: Island, run: IslandRun, island_id: str) -> IslandExplanation:
     """Describe an island."""
+    shown = _Shown(island, run)
     return IslandExplanation(
         island_id=island_id,
         backend="cpu",
-        tasks=len(run.slices),
+        tasks=run.last.tasks,
         threads=run.threads,
         input_bytes=island.nbytes,
-        tree=tuple(_lines(island.relation, island)),
-        joins=tuple(_join(one, island_id) for one in island.joins),
+        tree=tuple(shown.lines(run.last.stage.tree, run.last)),
+        joins=tuple(_join(one, island_id) for one in _joins(run.last.stage)),
         notes=run.notes,
     )
+
+
+def _joins(stage: Stage) -> Iterator[Join]:
+    """The joins of a stage and of those before it, parents first."""
+    producers = {one.index: one.producer for one in stage.inputs}
+    for node in stage.tree.walk():
+        if isinstance(node, Join):
+            yield node
+        elif isinstance(node, Feed):
+            yield from _joins(producers[node.index])
 
 
 def _join(node: Join, island_id: str) -> JoinExplanation:
     return JoinExplanation(
         join_type=node.spec.join_type.value,
-        strategy=Strategy.BROADCAST,
+        strategy=Strategy.SHUFFLE if _meets_exchanged(node) else Strategy.BROADCAST,
         backend="cpu",
         build_side=node.build_side,
         keys=tuple(_keys(node)),
@@ -53,18 +68,51 @@ def _join(node: Join, island_id: str) -> JoinExplanation:
     )
 
 
+def _meets_exchanged(node: Join) -> bool:
+    """Whether both sides come through exchanges."""
+    return all(any(isinstance(one, Feed) for one in side.walk()) for side in node.children)
+
+
 def _keys(node: Join) -> list[str]:
     left, right = node.left.schema, node.right.schema
     return [f"{left.field(pair.left).name} = {right.field(pair.right).name}" for pair in node.spec.keys]
 
 
-def _lines(node: Relation, island: Island, indent: str = "") -> list[str]:
-    if isinstance(node, Project) and all(_is_plain(node, n) for n in range(len(node.outputs))):
-        return _lines(node.child, island, indent)
-    lines = [indent + _shortened(_head(node, island))]
-    for child in node.children:
-        lines += _lines(child, island, indent + "  ")
-    return lines
+@dataclass(frozen=True)
+class _Shown:
+    """The tree of an island as lines, its stages one below the other."""
+
+    island: Island
+    run: IslandRun
+
+    def lines(self, node: Relation, stage: StageRun, indent: str = "") -> list[str]:
+        """Give a node and all below it."""
+        if isinstance(node, Project) and all(_is_plain(node, n) for n in range(len(node.outputs))):
+            return self.lines(node.child, stage, indent)
+        if isinstance(node, Feed):
+            return self._exchange(node, stage, indent)
+        lines = [indent + _shortened(self._scan(node, stage) if isinstance(node, Scan) else _head(node))]
+        for child in node.children:
+            lines += self.lines(child, stage, indent + "  ")
+        return lines
+
+    def _exchange(self, node: Feed, stage: StageRun, indent: str) -> list[str]:
+        place = next(i for i, one in enumerate(stage.stage.inputs) if one.index == node.index)
+        exchange, before = stage.stage.inputs[place], stage.inputs[place]
+        by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
+        head = f"exchange by {by}: from {before.tasks} tasks to {stage.tasks}, about {show_bytes(int(exchange.nbytes))}"
+        return [indent + head, *self.lines(before.stage.tree, before, indent + "  ")]
+
+    def _scan(self, node: Scan, stage: StageRun) -> str:
+        source = self.island.sources[self.run.scans[node.index]]
+        paths = source.files.paths
+        what = paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0] if paths else 'none'} …"
+        where = f" where {' and '.join(source.filters)}" if source.filters else ""
+        share = ""
+        if stage.tasks > 1:
+            divided = {branch.divided for branch in stage.stage.branches}
+            share = ", divided" if node.index in divided else ", read by every task"
+        return f"scan {what} ({show_bytes(source.nbytes)}){share}, columns {', '.join(source.columns)}{where}"
 
 
 def _is_plain(node: Project, position: int) -> bool:
@@ -73,15 +121,8 @@ def _is_plain(node: Project, position: int) -> bool:
     )
 
 
-def _head(node: Relation, island: Island) -> str:
+def _head(node: Relation) -> str:
     match node:
-        case Scan():
-            source = island.sources[node.index]
-            paths = source.files.paths
-            what = paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0] if paths else 'none'} …"
-            where = f" where {' and '.join(source.filters)}" if source.filters else ""
-            size = show_bytes(source.nbytes)
-            return f"scan {what} ({size}), columns {', '.join(source.columns)}{where}"
         case Join():
             side = node.build_side.value
             parts = [f"{node.spec.join_type.value} join, {side} side built", *_keys(node)]

@@ -46,7 +46,9 @@ class Island:
     node : PlanNode
         The topmost node.
     relation : Relation
-        What a worker computes; its columns are those of ``columns``.
+        What workers compute; its columns are those of ``columns``.
+    plain : Relation
+        The same without early filters.
     columns : tuple of int or None
         Which attribute of the plan each output column is; ``None``: a new one.
     sources : dict from int to ScanSource
@@ -63,6 +65,7 @@ class Island:
 
     node: PlanNode
     relation: Relation
+    plain: Relation
     columns: tuple[int | None, ...]
     sources: Mapping[int, ScanSource]
     finish: Finish
@@ -136,8 +139,9 @@ def _rows(node: PlanNode, builder: TreeBuilder) -> Island:
         raise BrokenError(node, "it has no columns")
     below = builder.build(node, frozenset(ids))
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
-    relation = filtered_early(Project(below.relation, outputs), builder.scanned)
-    return Island(node, relation, tuple(ids), builder.sources, Finish.NOTHING, None, {})
+    plain = Project(below.relation, outputs)
+    relation = filtered_early(plain, builder.scanned)
+    return Island(node, relation, plain, tuple(ids), builder.sources, Finish.NOTHING, None, {})
 
 
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
@@ -149,15 +153,15 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
-    partial = PartialAggregate(below.relation, outputs, unique)
-    obstacles = supports(partial)
+    plain = PartialAggregate(below.relation, outputs, unique)
+    obstacles = supports(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))
-    relation = filtered_early(partial, builder.scanned)
+    relation = filtered_early(plain, builder.scanned)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
-    return Island(node, relation, tuple(columns), builder.sources, finish, read, calls, distinct)
+    return Island(node, relation, plain, tuple(columns), builder.sources, finish, read, calls, distinct)
 
 
 def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:

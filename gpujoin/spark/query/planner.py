@@ -13,9 +13,9 @@ from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, new_join_id
-from gpujoin.spark.query.choice import arrange, worth
+from gpujoin.spark.query.choice import IslandRun, arrange, worth
 from gpujoin.spark.query.explained import explain_island
-from gpujoin.spark.query.island import AGGREGATE, IslandFinder
+from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
@@ -142,10 +142,7 @@ class QueryPlanner:
         island = self._finder.at(node)
         if island is None:
             return None
-        cores = max(1, self._spark.sparkContext.defaultParallelism)
-        run = worth(island, self._options) or arrange(
-            island, self._options, cores, local=is_local(self._conf)
-        )
+        run = worth(island, self._options) or self._arranged(island)
         if isinstance(run, Reason):
             self._reasons.append(run)
             return run
@@ -156,12 +153,20 @@ class QueryPlanner:
                     Reason(ReasonKind.UNEXPECTED, "island", "the value of a subquery changed it")
                 )
                 return None
+            run = self._arranged(island)
+            if isinstance(run, Reason):
+                self._reasons.append(run)
+                return run
         island_id = new_join_id()
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
         explained = explain_island(island, run, island_id)
         if not self._runs:
             return Rewritten(node.jvm, (explained,), True)
-        return Rewritten(self._placer.place(island, run.slices, options, island_id), (explained,), True)
+        return Rewritten(self._placer.place(island, run, options, island_id), (explained,), True)
+
+    def _arranged(self, island: Island) -> IslandRun | Reason:
+        cores = max(1, self._spark.sparkContext.defaultParallelism)
+        return arrange(island, self._options, cores, local=is_local(self._conf))
 
     def _subquery_rows(self, plan: Any) -> list[Any]:
         """Run a subquery, itself rewritten; two rows are enough to know that there are too many."""

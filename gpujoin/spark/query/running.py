@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,13 +12,18 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from gpujoin.config import Options
-from gpujoin.model.relations import FileSlice, Relation
+from gpujoin.model.relations import Relation
 from gpujoin.spark.catalyst.nodes import Node, declared_type
+from gpujoin.spark.exchange import BLOB_DDL
 from gpujoin.spark.gateway import analyzed_plan
+from gpujoin.spark.partitioning import partition_labels, repartition_by_label
+from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
+from gpujoin.spark.query.feeds import FeedFormat, FeedReader, Outlet
 from gpujoin.spark.query.finals import FinalExpressions
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.query.plans import items, to_map, to_seq
 from gpujoin.spark.rewrite import PlanBuilder
+from gpujoin.spark.runtime import blob_bytes
 from gpujoin.spark.stages import stage_function
 
 if TYPE_CHECKING:
@@ -27,31 +33,50 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunIsland:
-    """A worker's part of an island.
+class RunStage:
+    """A worker's part of a stage.
 
     Attributes
     ----------
     tree : Relation
         What to compute.
-    slices : tuple of mappings
-        What each task reads, by the index of the scan.
+    reads : tuple of mappings
+        What each task reads, by the index of the scan; one entry for all tasks of a stage that is fed.
+    feeds : tuple of int
+        Indexes of the tree's feeds, in the order in which they are read.
+    forms : tuple of FeedFormat
+        Of the blobs that feed it, in that order.
+    outlet : Outlet or None
+        Where the rows go; ``None``: to Spark.
     options : Options
         Settings.
     """
 
     tree: Relation
-    slices: tuple[Mapping[int, tuple[FileSlice, ...]], ...]
+    reads: tuple[Reads, ...]
+    feeds: tuple[int, ...]
+    forms: tuple[FeedFormat, ...]
+    outlet: Outlet | None
     options: Options
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
-        """Run the parts whose numbers come in."""
-        del task
+        """Compute the parts whose numbers come in, or the partitions whose blobs do."""
+        rows = self._fed(batches) if self.forms else self._read(batches)
+        return rows if self.outlet is None else self.outlet.split(rows, task.partition)
+
+    def _read(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from run(self.tree, slices=self.slices[number], options=self.options)
+                yield from run(self.tree, slices=self.reads[number], options=self.options)
+
+    def _fed(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        from gpujoin.engine.pipeline import run
+
+        for feeds in FeedReader(batches, self.forms).partitions():
+            inputs = dict(zip(self.feeds, feeds, strict=True))
+            yield from run(self.tree, inputs, self.reads[0], options=self.options)
 
 
 class IslandPlacer:
@@ -68,27 +93,21 @@ class IslandPlacer:
         self._builder = PlanBuilder(spark)
         self._gateway = self._builder.gateway
 
-    def place(
-        self,
-        island: Island,
-        slices: tuple[Mapping[int, tuple[FileSlice, ...]], ...],
-        options: Options,
-        island_id: str,
-    ) -> Any:
+    def place(self, island: Island, run: IslandRun, options: Options, island_id: str) -> Any:
         """Give the plan that takes an island's place.
 
         Parameters
         ----------
         island : Island
             The island.
-        slices : tuple of mappings
-            What each task reads.
+        run : IslandRun
+            In which stages it runs.
         options : Options
             Settings, for the workers.
         island_id : str
-            Name of the stage.
+            Name of the last stage; those before it have numbers too.
         """
-        frame = self._frame(island, RunIsland(island.relation, slices, options), len(slices), island_id)
+        frame = self._frame(run.last, None, options, island_id, self._schema(island))
         plan = analyzed_plan(frame)
         attributes = items(plan.output())
         named = self._named(island)
@@ -101,9 +120,40 @@ class IslandPlacer:
             return below
         return self._finished(island, below, attributes)
 
-    def _frame(self, island: Island, work: RunIsland, tasks: int, name: str) -> DataFrame:
-        numbers = self._spark.range(0, tasks, 1, tasks)
-        return numbers.mapInArrow(stage_function(work, name), self._schema(island))
+    def _frame(
+        self, run: StageRun, outlet: Outlet | None, options: Options, name: str, schema: StructType | str
+    ) -> DataFrame:
+        """Make the rows of a stage, or the blob rows of one whose rows are exchanged."""
+        stage = run.stage
+        forms = tuple(
+            FeedFormat(one.schema, compression=options.exchange_compression, place=place)
+            for place, one in enumerate(stage.inputs)
+        )
+        feeds = tuple(one.index for one in stage.inputs)
+        source = (
+            self._exchanged(run, forms, options, name)
+            if forms
+            else self._spark.range(0, run.tasks, 1, run.tasks)
+        )
+        work = RunStage(stage.tree, run.reads, feeds, forms, outlet, options)
+        return source.mapInArrow(stage_function(work, name), schema)
+
+    def _exchanged(
+        self, run: StageRun, forms: tuple[FeedFormat, ...], options: Options, name: str
+    ) -> DataFrame:
+        """Bring the blobs of all inputs of a stage together, partition by partition."""
+        labels = partition_labels(self._spark.range(1), run.tasks)
+        size = blob_bytes(self._spark, options.exchange_blob_bytes)
+        parts = [
+            self._frame(
+                before, Outlet.of(exchange, form, labels.tolist(), size), options, f"{name}_{place}", BLOB_DDL
+            )
+            for place, (before, exchange, form) in enumerate(
+                zip(run.inputs, run.stage.inputs, forms, strict=True)
+            )
+        ]
+        together = reduce(lambda one, two: one.union(two), parts)
+        return repartition_by_label(together, run.tasks, "p").sortWithinPartitions("p", "side")
 
     def _schema(self, island: Island) -> StructType:
         fields = []

@@ -196,9 +196,3 @@ def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
     found = check(tables.sql(WHOLE[name]))
     assert [island.tasks for island in found.islands] == [2]
-
-
-def test_a_full_join_is_not_divided(tables: SparkSession) -> None:
-    tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
-    found = check(tables.sql(WHOLE["full join"]))
-    assert [island.tasks for island in found.islands] == [1]

@@ -1,0 +1,123 @@
+"""Stages: a relation cut into parts that run one after the other, with exchanges between them.
+
+A *stage* is a tree that several tasks run, each over its share of the rows. Either the files of one scan are divided
+among the tasks (:class:`Branch`), or rows come from earlier stages through exchanges, which send rows with equal keys
+to one task. Whatever else the tree reads, every task reads whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relation import Relation
+
+
+class NullKeys(Enum):
+    """What becomes of rows whose key is null and so matches nothing."""
+
+    DROP = "drop"
+    """They cannot reach the result."""
+    SPREAD = "spread"
+    """They are needed, and any partition will do."""
+
+
+def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
+    """Whether rows with a null key on one side of a join can change its result."""
+    if join_type is JoinType.NULL_AWARE_ANTI or join_type.preserves(side):
+        return NullKeys.SPREAD
+    if join_type is JoinType.LEFT_ANTI and side is Side.LEFT:
+        return NullKeys.SPREAD
+    return NullKeys.DROP
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Tasks that divide the files of one scan.
+
+    Attributes
+    ----------
+    divided : int or None
+        Index of the scan that is divided; ``None``: there is one task.
+    whole : frozenset of int
+        Scans that each task reads whole. It reads nothing of any other scan of the tree.
+    """
+
+    divided: int | None
+    whole: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Rows of a stage on their way to the stage that joins or groups them.
+
+    Attributes
+    ----------
+    index : int
+        Index of the feed that takes them in.
+    producer : Stage
+        Where they come from.
+    columns : tuple of int
+        The keys, in the producer's output.
+    types : tuple of pyarrow.DataType
+        Types in which keys are hashed: those in which they are compared.
+    null_safe : tuple of bool
+        For each key whether null is a value like any other.
+    nulls : NullKeys
+        What becomes of rows in which another key is null.
+    nbytes : float
+        Estimated size of the rows.
+    """
+
+    index: int
+    producer: Stage
+    columns: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+    null_safe: tuple[bool, ...]
+    nulls: NullKeys
+    nbytes: float = 0.0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows."""
+        return self.producer.tree.schema
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A tree that several tasks run.
+
+    Attributes
+    ----------
+    tree : Relation
+        What each task computes; scans have no slices yet.
+    branches : tuple of Branch
+        How files are divided; empty where rows come from exchanges.
+    inputs : tuple of Exchange
+        The exchanges, in the order in which the tree reads its feeds; none where files are divided.
+    partitions : int
+        Tasks of a stage that is fed by exchanges.
+    whole : frozenset of int
+        Scans that each task of such a stage reads.
+    """
+
+    tree: Relation
+    branches: tuple[Branch, ...] = ()
+    inputs: tuple[Exchange, ...] = ()
+    partitions: int = 1
+    whole: frozenset[int] = frozenset()
+
+    def walk(self) -> Iterator[Stage]:
+        """The stage and all before it, the last one first."""
+        yield self
+        for exchange in self.inputs:
+            yield from exchange.producer.walk()
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges there are."""
+        return sum(len(stage.inputs) for stage in self.walk())

@@ -1,0 +1,87 @@
+"""Nodes and expressions over inputs whose columns are at other positions now."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.model.spec import JoinSpec, KeyPair
+
+
+def moved(node: Expression, left: Mapping[int, int], right: Mapping[int, int] | None = None) -> Expression:
+    """An expression by the positions that columns have now."""
+    if isinstance(node, ColumnRef):
+        moves = left if node.side is Side.LEFT or right is None else right
+        assert node.index is not None
+        return dataclasses.replace(node, index=moves[node.index])
+    return (
+        node.with_children([moved(child, left, right) for child in node.children]) if node.children else node
+    )
+
+
+def moved_spec(spec: JoinSpec, moves: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
+    """A join by the positions that columns of its sides have now."""
+    left, right = moves[Side.LEFT], moves[Side.RIGHT]
+    as_of = spec.as_of
+    return dataclasses.replace(
+        spec,
+        keys=tuple(KeyPair(left[pair.left], right[pair.right], pair.nulls) for pair in spec.keys),
+        condition=None if spec.condition is None else moved(spec.condition, left, right),
+        left_output=tuple(left[i] for i in spec.left_output),
+        right_output=tuple(right[i] for i in spec.right_output),
+        as_of=None
+        if as_of is None
+        else dataclasses.replace(as_of, left=left[as_of.left], right=right[as_of.right]),
+    )
+
+
+def moved_aggregate(node: PartialAggregate, child: Relation, moves: Mapping[int, int]) -> PartialAggregate:
+    """The same aggregation over an input whose columns have moved."""
+    keys = tuple(dataclasses.replace(key, expression=moved(key.expression, moves)) for key in node.keys)
+    calls = tuple(
+        dataclasses.replace(
+            call,
+            arguments=tuple(moved(one, moves) for one in call.arguments),
+            filter=None if call.filter is None else moved(call.filter, moves),
+        )
+        for call in node.aggregates
+    )
+    return dataclasses.replace(node, child=child, keys=keys, aggregates=calls)
+
+
+def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregate:
+    """Have a column of the input for each grouping key."""
+    schema = child.schema
+    computed = [key for key in node.keys if not isinstance(key.expression, ColumnRef)]
+    outputs = [Output(f.name, column(schema, i), f.nullable) for i, f in enumerate(schema)]
+    child = Project(child, (*outputs, *computed))
+    places = itertools.count(len(outputs))
+    keys = tuple(
+        key
+        if isinstance(key.expression, ColumnRef)
+        else dataclasses.replace(key, expression=column(child.schema, next(places)))
+        for key in node.keys
+    )
+    return dataclasses.replace(node, child=child, keys=keys)
+
+
+def positions_of(outputs: Sequence[Output]) -> dict[int, int]:
+    """Where columns of the input are in the output."""
+    found: dict[int, int] = {}
+    for place, output in enumerate(outputs):
+        if isinstance(output.expression, ColumnRef):
+            found.setdefault(output.expression.index, place)
+    return found
+
+
+def output_positions(spec: JoinSpec, side: Side) -> dict[int, int]:
+    """Where columns of a side are in a join's output."""
+    before = 0 if side is Side.LEFT else len(spec.left_output)
+    found: dict[int, int] = {}
+    for place, old in enumerate(spec.output_of(side)):
+        found.setdefault(old, before + place)
+    return found

@@ -1,0 +1,506 @@
+"""Which inputs of a tree are divided among tasks, which are read by every task, and where rows are exchanged.
+
+The planner goes through the tree from the scans up and keeps, for each subtree, the cheapest way to share its rows out
+among tasks. At a join there are three: one side is shared out and every task reads the other; the other way round; or
+both sides are exchanged by their keys, but for a side that is partitioned by them already. Costs are compressed bytes
+read, with exchanged bytes weighed against them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gpujoin.errors import KeyTypeError
+from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import (
+    Expand,
+    Feed,
+    Filter,
+    Join,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    Union,
+    column,
+)
+from gpujoin.model.spec import JoinSpec, NullEquality
+from gpujoin.model.stages import Branch, Exchange, NullKeys, Stage, null_keys_of
+from gpujoin.plan.estimates import estimate
+from gpujoin.plan.key_types import key_type
+from gpujoin.plan.moving import moved_aggregate, moved_spec, output_positions, positions_of, with_key_columns
+
+_EXCHANGED = 0.6
+"""What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
+(`benchmarks/pipeline/README.md`, "exchange")."""
+_STAGE_BYTES = 16 << 20
+"""What another stage costs, in compressed bytes read."""
+_HELD = 0.3
+"""What building a byte of a side that every task reads costs."""
+_TEXT_BYTES = 24
+
+DIVIDES = {
+    Side.LEFT: frozenset({
+        JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
+        JoinType.NULL_AWARE_ANTI,
+    }),
+    Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
+}  # fmt: skip
+"""Joins whose result is the union of their results over parts of one side."""
+
+
+@dataclass(frozen=True)
+class ScanFacts:
+    """What is known of a scan's input.
+
+    Attributes
+    ----------
+    rows : float
+        Rows of its files.
+    nbytes : int
+        Compressed bytes of the columns read.
+    """
+
+    rows: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class StageLimits:
+    """By what stages are planned.
+
+    Attributes
+    ----------
+    cores : int
+        Tasks that run at once.
+    task_bytes : int
+        Compressed bytes that a task reads of the input that is divided.
+    repeated_bytes : int
+        Most compressed bytes that every task may read.
+    partition_bytes : int
+        Size of what a task is given through exchanges.
+    partitions : int or None
+        Tasks of a stage fed by exchanges; ``None``: by size.
+    """
+
+    cores: int
+    task_bytes: int
+    repeated_bytes: int
+    partition_bytes: int = 64 << 20
+    partitions: int | None = None
+
+
+def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
+    """Number the scans of a tree anew, each by itself; the same files may be read in several places.
+
+    Returns
+    -------
+    relation : Relation
+        The tree with scans 0, 1, ….
+    indexes : tuple of int
+        The index that each had.
+    """
+    found: list[int] = []
+
+    def visit(node: Relation) -> Relation:
+        if isinstance(node, Scan):
+            found.append(node.index)
+            return dataclasses.replace(node, index=len(found) - 1)
+        return node.with_children([visit(child) for child in node.children]) if node.children else node
+
+    return visit(relation), tuple(found)
+
+
+def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: StageLimits) -> Stage | None:
+    """Cut a tree into stages.
+
+    Parameters
+    ----------
+    relation : Relation
+        A tree without feeds, every scan with an index of its own (:func:`numbered`).
+    facts : mapping of int to ScanFacts
+        What its scans read.
+    limits : StageLimits
+        By what to decide.
+
+    Returns
+    -------
+    Stage or None
+        The last stage; its tasks' rows together are those of the tree, where a group of a partial aggregation may come
+        out of several tasks. ``None`` where that cannot be.
+    """
+    part = _Planner(facts, limits).place(relation)
+    return None if part is None else part.stage(limits)
+
+
+def divisible(relation: Relation) -> frozenset[int]:
+    """Give the scans that may be divided: the relation's result is that over the parts, put together.
+
+    A partial aggregation counts, since its results are merged; a group may come out of several parts.
+    """
+    match relation:
+        case Scan():
+            return frozenset({relation.index})
+        case Filter() | Project() | Expand() | PartialAggregate(once=False):
+            return divisible(relation.children[0])
+        case Join():
+            sides = [side for side in Side if relation.spec.join_type in DIVIDES[side]]
+            return frozenset().union(*(divisible(relation.side(side)) for side in sides))
+        case _:
+            return frozenset()
+
+
+def feeds_in_order(tree: Relation) -> Iterator[int]:
+    """Give the feeds of a tree in the order in which a pipeline reads them: a join's build side first."""
+    if isinstance(tree, Feed):
+        yield tree.index
+    children: Sequence[Relation] = tree.children
+    if isinstance(tree, Join):
+        children = (tree.side(tree.build_side), tree.side(tree.build_side.other))
+    for child in children:
+        yield from feeds_in_order(child)
+
+
+@dataclass(frozen=True)
+class _Partitioning:
+    """Rows with equal values in these columns, as these types, are in one partition.
+
+    With ``spread`` that does not hold of rows in which one of them is null.
+    """
+
+    columns: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+    spread: bool
+
+    def moved(self, positions: Mapping[int, int], *, spread: bool | None = None) -> _Partitioning | None:
+        """The same by the positions that columns have in another output; ``None`` if one is not there."""
+        if any(one not in positions for one in self.columns):
+            return None
+        where = tuple(positions[one] for one in self.columns)
+        return _Partitioning(where, self.types, self.spread if spread is None else spread)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A subtree with its rows shared out among tasks.
+
+    Attributes
+    ----------
+    tree : Relation
+        The subtree, with feeds where it was cut.
+    branches, inputs, whole :
+        As in :class:`Stage`.
+    known : tuple of _Partitioning
+        How its rows are known to be partitioned.
+    cost : float
+        Of it and of all that comes before.
+    nbytes : float
+        Compressed bytes of what is divided.
+    """
+
+    tree: Relation
+    branches: tuple[Branch, ...]
+    inputs: tuple[Exchange, ...]
+    whole: frozenset[int]
+    known: tuple[_Partitioning, ...]
+    cost: float
+    nbytes: float
+
+    def tasks(self, limits: StageLimits) -> int:
+        if not self.inputs:
+            return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
+        if limits.partitions is not None:
+            return limits.partitions
+        return max(limits.cores, math.ceil(sum(one.nbytes for one in self.inputs) / limits.partition_bytes))
+
+    def stage(self, limits: StageLimits) -> Stage:
+        order = {index: place for place, index in enumerate(feeds_in_order(self.tree))}
+        inputs = tuple(sorted(self.inputs, key=lambda one: order[one.index]))
+        if not inputs:
+            return Stage(self.tree, self.branches)
+        return Stage(self.tree, (), inputs, self.tasks(limits), self.whole)
+
+    def above(self, tree: Relation, known: Iterable[_Partitioning | None] = ()) -> _Part:
+        """The same rows shared out the same way, with another tree over them."""
+        return dataclasses.replace(self, tree=tree, known=tuple(one for one in known if one is not None))
+
+    def reading(self, scans: frozenset[int]) -> _Part:
+        """The same, where each task also reads some scans whole."""
+        branches = tuple(dataclasses.replace(one, whole=one.whole | scans) for one in self.branches)
+        return dataclasses.replace(self, branches=branches, whole=self.whole | scans)
+
+
+@dataclass
+class _Planner:
+    facts: Mapping[int, ScanFacts]
+    limits: StageLimits
+
+    def __post_init__(self) -> None:
+        self._feeds = itertools.count()
+        self._rows = {index: one.rows for index, one in self.facts.items()}
+
+    def place(self, node: Relation) -> _Part | None:
+        """Share the rows of a subtree out among tasks, as cheaply as can be; ``None`` where that cannot be."""
+        match node:
+            case Scan():
+                nbytes = float(self.facts[node.index].nbytes)
+                return _Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
+            case Filter():
+                below = self.place(node.child)
+                return None if below is None else below.above(node.with_children([below.tree]), below.known)
+            case Project():
+                below = self.place(node.child)
+                if below is None:
+                    return None
+                positions = positions_of(node.outputs)
+                return below.above(
+                    node.with_children([below.tree]), (one.moved(positions) for one in below.known)
+                )
+            case Expand():
+                below = self.place(node.child)
+                return None if below is None else below.above(node.with_children([below.tree]))
+            case PartialAggregate():
+                return self._once(node) if node.once else self._partial(node)
+            case Union():
+                return self._union(node)
+            case Join():
+                return self._join(node)
+            case _:
+                return None
+
+    def _partial(self, node: PartialAggregate) -> _Part | None:
+        below = self.place(node.child)
+        if below is None:
+            return None
+        positions = positions_of(node.keys)
+        return below.above(node.with_children([below.tree]), (one.moved(positions) for one in below.known))
+
+    def _once(self, node: PartialAggregate) -> _Part | None:
+        """Each group comes out of one task only, which must have all its rows."""
+        if not node.keys:
+            return None
+        below = self.place(node.child)
+        if below is None:
+            return None
+        keys = [key.expression for key in node.keys]
+        by = {one.index for one in keys if isinstance(one, ColumnRef)}
+        if not any(by.issuperset(one.columns) and not one.spread for one in below.known):
+            if any(not isinstance(one, ColumnRef) for one in keys):
+                node = with_key_columns(node, below.tree)
+                below = below.above(node.child, below.known)
+                keys = [key.expression for key in node.keys]
+            places = [one.index for one in keys if isinstance(one, ColumnRef)]
+            used = set(places).union(*({ref.index for ref in one.columns()} for one in node.expressions()))
+            try:
+                types = [key_type(one.type, one.type) for one in keys if one.type is not None]
+            except KeyTypeError:
+                return None
+            rows = estimate(node.child, self._rows).rows
+            cut = _Cut(sorted(used), places, types, [True] * len(places), NullKeys.SPREAD)
+            fed, moved = self._cut(below, cut, rows)
+            node, below = moved_aggregate(node, fed.tree, moved), fed
+        positions = positions_of(node.keys)
+        return below.above(node.with_children([below.tree]), (one.moved(positions) for one in below.known))
+
+    def _union(self, node: Union) -> _Part | None:
+        parts = [self.place(child) for child in node.inputs]
+        found = [one for one in parts if one is not None and not one.inputs]
+        if len(found) < len(parts):
+            return None
+        return _Part(
+            node.with_children([one.tree for one in found]), tuple(b for one in found for b in one.branches), (),
+            frozenset(), (), sum(one.cost for one in found), sum(one.nbytes for one in found),
+        )  # fmt: skip
+
+    # -- joins ---------------------------------------------------------------------------------------------
+
+    def _join(self, node: Join) -> _Part | None:
+        sides = {side: self.place(node.side(side)) for side in Side}
+        ways = [way for side in Side if (way := self._repeating(node, side, sides[side])) is not None]
+        left, right = sides[Side.LEFT], sides[Side.RIGHT]
+        if left is not None and right is not None:
+            exchanged = self._exchanging(node, {Side.LEFT: left, Side.RIGHT: right})
+            ways += [] if exchanged is None else [exchanged]
+        return min(ways, key=lambda way: way.cost, default=None)
+
+    def _repeating(self, node: Join, side: Side, part: _Part | None) -> _Part | None:
+        """Share one side out; every task reads the other."""
+        if part is None or node.spec.join_type not in DIVIDES[side]:
+            return None
+        other = node.side(side.other)
+        scans = frozenset(one.index for one in other.walk() if isinstance(one, Scan))
+        nbytes = sum(self.facts[index].nbytes for index in scans)
+        if nbytes > self.limits.repeated_bytes:
+            return None
+        held = self._size(other.schema, estimate(other, self._rows).rows)
+        cost = part.cost + (nbytes + _HELD * held) * part.tasks(self.limits)
+        trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
+        positions = output_positions(node.spec, side)
+        found = part.reading(scans).above(
+            node.with_children(trees), (one.moved(positions) for one in part.known)
+        )
+        return dataclasses.replace(found, cost=cost)
+
+    def _exchanging(self, node: Join, sides: Mapping[Side, _Part]) -> _Part | None:
+        """Share both sides out by their keys."""
+        spec = node.spec
+        if not spec.keys or spec.join_type is JoinType.NULL_AWARE_ANTI:
+            return None
+        keys = _Keys.of(node)
+        plans = [{}, *({side: one} for side in Side for one in sides[side].known)]
+        ways = []
+        for kept in plans:
+            way = self._exchanged(node, sides, keys, kept)
+            ways += [] if way is None else [way]
+        return min(ways, key=lambda way: way.cost, default=None)
+
+    def _exchanged(
+        self, node: Join, sides: Mapping[Side, _Part], keys: _Keys, kept: Mapping[Side, _Partitioning]
+    ) -> _Part | None:
+        """Exchange by all keys, or as one side is partitioned already."""
+        if not kept:
+            chosen: list[int] | None = list(range(len(keys.types)))
+        else:
+            ((side, partitioning),) = kept.items()
+            chosen = keys.served_by(partitioning, side)
+        if chosen is None:
+            return None
+        spec = node.spec
+        placed: dict[Side, _Part] = {}
+        moves: dict[Side, dict[int, int]] = {}
+        by: dict[Side, _Partitioning] = {}
+        for side, part in sides.items():
+            columns = tuple(keys.columns[side][i] for i in chosen)
+            types = tuple(keys.types[i] for i in chosen)
+            known = [one for one in part.known if (one.columns, one.types) == (columns, types)]
+            known = [one for one in known if not one.spread or not any(keys.null_safe[i] for i in chosen)]
+            if kept and known:
+                placed[side], by[side] = part, known[0]
+                moves[side] = {i: i for i in range(len(node.side(side).schema))}
+                continue
+            cut = _Cut(
+                _used(spec, side), columns, types, [keys.null_safe[i] for i in chosen],
+                null_keys_of(spec.join_type, side),
+            )  # fmt: skip
+            rows = estimate(node.side(side), self._rows).rows
+            placed[side], moves[side] = self._cut(part, cut, rows)
+            by[side] = placed[side].known[0]
+        left, right = placed[Side.LEFT], placed[Side.RIGHT]
+        joined = Join(left.tree, right.tree, moved_spec(spec, moves), node.build_side)
+        known_after = []
+        for side in (one for one in Side if _keeps(spec.join_type, one)):
+            positions = output_positions(joined.spec, side)
+            spread = by[side].spread and not _matched_only(spec.join_type)
+            known_after.append(by[side].moved(positions, spread=spread))
+            known_after += [one.moved(positions) for one in placed[side].known if one != by[side]]
+        return _Part(
+            joined, (), (*left.inputs, *right.inputs), left.whole | right.whole,
+            tuple(dict.fromkeys(one for one in known_after if one is not None)), left.cost + right.cost, 0.0,
+        )  # fmt: skip
+
+    def _cut(self, part: _Part, cut: _Cut, rows: float) -> tuple[_Part, dict[int, int]]:
+        """End a stage; its rows go on partitioned by keys, with the columns that are used further on."""
+        schema = part.tree.schema
+        moved = {old: new for new, old in enumerate(cut.used)}
+        tree = part.tree
+        if list(cut.used) != list(range(len(schema))):
+            kept = [(schema.field(i), column(schema, i)) for i in cut.used]
+            tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
+        nbytes = self._size(tree.schema, rows)
+        columns = tuple(moved[one] for one in cut.columns)
+        exchange = Exchange(
+            next(self._feeds), dataclasses.replace(part, tree=tree).stage(self.limits), columns, tuple(cut.types),
+            tuple(cut.null_safe), cut.nulls, nbytes,
+        )  # fmt: skip
+        spread = cut.nulls is NullKeys.SPREAD and not all(cut.null_safe)
+        cost = part.cost + _EXCHANGED * nbytes + _STAGE_BYTES
+        known = (_Partitioning(columns, tuple(cut.types), spread),)
+        fed = _Part(Feed(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0)
+        return fed, moved
+
+    @staticmethod
+    def _size(schema: pa.Schema, rows: float) -> float:
+        return rows * sum(_width(one.type) for one in schema)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What goes into an exchange: columns used further on, and by which of them, as in :class:`Exchange`."""
+
+    used: Sequence[int]
+    columns: Sequence[int]
+    types: Sequence[pa.DataType]
+    null_safe: Sequence[bool]
+    nulls: NullKeys
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of a join."""
+
+    columns: Mapping[Side, tuple[int, ...]]
+    types: tuple[pa.DataType, ...]
+    null_safe: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, node: Join) -> _Keys:
+        pairs = node.spec.keys
+        schemas = {side: node.side(side).schema for side in Side}
+        return cls(
+            {side: tuple(pair.of(side) for pair in pairs) for side in Side},
+            tuple(
+                key_type(schemas[Side.LEFT].field(pair.left).type, schemas[Side.RIGHT].field(pair.right).type)
+                for pair in pairs
+            ),
+            tuple(pair.nulls is NullEquality.EQUAL for pair in pairs),
+        )
+
+    def served_by(self, known: _Partitioning, side: Side) -> list[int] | None:
+        """Which of the keys a side is partitioned by; ``None`` if by others too."""
+        chosen = []
+        for place, dtype in zip(known.columns, known.types, strict=True):
+            found = [
+                i
+                for i, (at, wanted) in enumerate(zip(self.columns[side], self.types, strict=True))
+                if at == place and wanted == dtype and not (known.spread and self.null_safe[i])
+            ]
+            if not found:
+                return None
+            chosen.append(found[0])
+        return chosen
+
+
+def _matched_only(kind: JoinType) -> bool:
+    """Whether all rows of the result have met a match, so that no null key is left that matches nothing."""
+    return kind in (JoinType.INNER, JoinType.LEFT_SEMI)
+
+
+def _keeps(kind: JoinType, side: Side) -> bool:
+    """Whether a side's columns are in the result as they were, in every row."""
+    if kind is JoinType.INNER:
+        return True
+    return side is Side.RIGHT if kind is JoinType.RIGHT else side is Side.LEFT and kind is not JoinType.FULL
+
+
+def _used(spec: JoinSpec, side: Side) -> list[int]:
+    used = {pair.of(side) for pair in spec.keys} | set(spec.output_of(side))
+    if spec.condition is not None:
+        used |= {ref.index for ref in spec.condition.columns() if ref.side is side}
+    if spec.as_of is not None:
+        used.add(spec.as_of.left if side is Side.LEFT else spec.as_of.right)
+    return sorted(used)
+
+
+def _width(dtype: pa.DataType) -> float:
+    try:
+        return max(1.0, dtype.bit_width / 8)
+    except ValueError:
+        return _TEXT_BYTES

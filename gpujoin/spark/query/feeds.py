@@ -1,0 +1,204 @@
+"""Exchanges between the stages of an island: rows to blob rows by key, and blob rows to the feeds of the next stage.
+
+All rows that go to one stage take one shuffle, whose ``side`` is the place of the feed in the order in which the stage
+reads its feeds. So each is read as it comes, and none has to be kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from gpujoin.engine.hashing import hash_rows, partitions_of
+from gpujoin.engine.keys import KeyCodec
+from gpujoin.errors import CorruptBlobError
+from gpujoin.model.jointype import Side
+from gpujoin.model.spec import NullEquality
+from gpujoin.model.stages import Exchange, NullKeys
+from gpujoin.spark.exchange import BlobCounts, BlobFormat, BlobPacker, Role, rounds, scatter, spread, spread_codec
+
+_ROUND_BYTES = 128 << 20
+"""Most rows, in bytes, that are held before they are split."""
+
+
+@dataclass(frozen=True)
+class FeedFormat(BlobFormat):
+    """What the blobs of one feed look like.
+
+    Attributes
+    ----------
+    place : int
+        Where the feed stands in the order in which feeds are read.
+    """
+
+    role: Role = Role.STREAM
+    place: int = 0
+
+    def __reduce__(self) -> tuple[type[FeedFormat], tuple[object, ...]]:
+        # What is cached cannot be pickled.
+        return FeedFormat, (self.schema, self.role, self.compression, self.portion, self.place)
+
+    @property
+    def number(self) -> int:
+        """What is written as the side of a blob row."""
+        return self.place
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """Where the rows of a stage go.
+
+    Attributes
+    ----------
+    form : FeedFormat
+        Of the blobs.
+    columns, types, null_safe, nulls :
+        As in :class:`~gpujoin.model.stages.Exchange`.
+    labels : tuple of int
+        Label of each partition.
+    blob_bytes : int
+        Target size of a blob.
+    """
+
+    form: FeedFormat
+    columns: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+    null_safe: tuple[bool, ...]
+    nulls: NullKeys
+    labels: tuple[int, ...]
+    blob_bytes: int
+
+    @classmethod
+    def of(cls, exchange: Exchange, form: FeedFormat, labels: Sequence[int], blob_bytes: int) -> Outlet:
+        """Make the outlet of an exchange's producer."""
+        return cls(
+            form,
+            exchange.columns,
+            exchange.types,
+            exchange.null_safe,
+            exchange.nulls,
+            tuple(labels),
+            blob_bytes,
+        )
+
+    def split(
+        self, batches: Iterable[pa.RecordBatch], salt: int, counts: BlobCounts | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Turn rows into blob rows.
+
+        The partition of a row depends on the row and on ``salt`` only: Spark may run a task again and mix what the two
+        runs made.
+
+        Parameters
+        ----------
+        batches : iterable of RecordBatch
+            Rows, in the format's schema.
+        salt : int
+            Number of the task.
+        counts : BlobCounts or None
+            Counted into.
+        """
+        counts = counts or BlobCounts()
+        packer = BlobPacker(self.form, self.blob_bytes, counts)
+        limit = min(_ROUND_BYTES, self.blob_bytes * len(self.labels))
+        for rows in rounds(batches, self.form.schema, limit, counts):
+            yield from self._scattered(rows, salt, packer)
+        yield from packer.flush()
+
+    def _scattered(self, rows: pa.RecordBatch, salt: int, packer: BlobPacker) -> Iterator[pa.RecordBatch]:
+        mask = self._matching.null_mask(rows, Side.LEFT)
+        if mask is not None and self.nulls is NullKeys.DROP:
+            rows = rows.filter(pa.array(~mask))
+            mask = None
+        if rows.num_rows == 0:
+            return
+        # Null counts as a value, so that one hash serves joins by = and by <=>, and groups.
+        targets = partitions_of(hash_rows(self._hashed.codes(rows, Side.LEFT)), len(self.labels))
+        if mask is not None:
+            targets[mask] = spread(
+                rows.filter(pa.array(mask)), spread_codec(self.form.schema), salt, len(self.labels)
+            )
+        yield from scatter(rows, targets, self.labels, packer)
+
+    @property
+    def _places(self) -> tuple[tuple[int, int], ...]:
+        return tuple((one, one) for one in self.columns)
+
+    @property
+    def _hashed(self) -> KeyCodec:
+        return KeyCodec(self._places, self.types, (NullEquality.EQUAL,) * len(self.columns))
+
+    @property
+    def _matching(self) -> KeyCodec:
+        kinds = tuple(NullEquality.EQUAL if safe else NullEquality.UNEQUAL for safe in self.null_safe)
+        return KeyCodec(self._places, self.types, kinds)
+
+
+@dataclass
+class FeedReader:
+    """Reads blob rows that come sorted by partition and feed.
+
+    Attributes
+    ----------
+    batches : iterable of RecordBatch
+        Blob rows; the binary column may be of the large type.
+    forms : sequence of FeedFormat
+        What is expected of each feed, in order.
+    """
+
+    batches: Iterable[pa.RecordBatch]
+    forms: Sequence[FeedFormat]
+    _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+    def partitions(self) -> Iterator[list[Iterator[pa.RecordBatch]]]:
+        """Give the feeds of each partition, to be read before the next partition is asked for.
+
+        Raises
+        ------
+        CorruptBlobError
+            While reading, if a blob is not what was written.
+        """
+        self._advance()
+        while (head := self._head) is not None:
+            label = head[0]
+            self._held.clear()
+            yield [self._feed(label, place) for place in range(len(self.forms))]
+            while self._head is not None and self._head[0] == label:
+                self._advance()
+
+    def _feed(self, label: int, place: int) -> Iterator[pa.RecordBatch]:
+        yield from self._held.pop(place, ())
+        while (head := self._head) is not None and head[0] == label and head[1] <= place:
+            _, found, data = head
+            batch = self.forms[found].decode(data, label)
+            self._advance()
+            if found == place:
+                yield batch
+            else:
+                self._held[found].append(batch)
+
+    @cached_property
+    def _rows(self) -> Iterator[tuple[int, int, pa.Buffer]]:
+        return self._walk()
+
+    def _advance(self) -> None:
+        self._head = next(self._rows, None)
+
+    def _walk(self) -> Iterator[tuple[int, int, pa.Buffer]]:
+        seen: dict[int, int] = {}
+        current: int | None = None
+        for batch in self.batches:
+            labels, places, data = batch.columns
+            if labels.null_count or places.null_count or data.null_count:
+                raise CorruptBlobError("an exchanged row holds a null; it is not one of ours")
+            for label, place, value in zip(labels.to_pylist(), places.to_pylist(), data, strict=True):
+                if not 0 <= place < len(self.forms):
+                    raise CorruptBlobError(f"partition {label}: there is no input {place}")
+                if seen.get(label, 0) > place or (label != current and label in seen):
+                    raise CorruptBlobError(f"partition {label}: blobs came out of order, input {place} last")
+                current, seen[label] = label, place
+                yield label, place, value.as_buffer()

@@ -1,0 +1,200 @@
+"""How trees are cut into stages: what is divided, what every task reads, what is exchanged, and what need not be."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import Call, Function
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import (
+    Feed,
+    Filter,
+    Join,
+    Limit,
+    Output,
+    PartialAggregate,
+    Relation,
+    Scan,
+    Union,
+    column,
+)
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import Branch, NullKeys, Stage
+from gpujoin.plan.stages import ScanFacts, StageLimits, feeds_in_order, numbered, plan_stages
+
+MIB = 1 << 20
+SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.string())])
+BIG, SMALL = ScanFacts(1e8, 4096 * MIB), ScanFacts(1e3, MIB)
+LIMITS = StageLimits(cores=4, task_bytes=128 * MIB, repeated_bytes=256 * MIB)
+
+
+def scan(index: int) -> Scan:
+    return Scan(SCHEMA, index=index)
+
+
+def joined(
+    left: Relation, right: Relation, kind: JoinType = JoinType.INNER, key: int = 0, **spec: object
+) -> Join:
+    right_output = () if kind.left_rows_only else (0,)
+    keys = (KeyPair(key, 0, NullEquality.EQUAL if spec.pop("null_safe", False) else NullEquality.UNEQUAL),)
+    return Join(left, right, JoinSpec(kind, keys, left_output=(0, 1), right_output=right_output, **spec))  # type: ignore[arg-type]
+
+
+def grouped(child: Relation, key: int = 0) -> PartialAggregate:
+    call = AggregateCall(function=AggregateFunction.COUNT, name="n")
+    return PartialAggregate(child, (Output("k", column(child.schema, key)),), (call,), once=True)
+
+
+def planned(tree: Relation, *facts: ScanFacts, **limits: object) -> Stage:
+    found = plan_stages(tree, dict(enumerate(facts)), dataclasses.replace(LIMITS, **limits))  # type: ignore[arg-type]
+    assert found is not None
+    assert all(stage.tree.schema is not None for stage in found.walk())
+    return found
+
+
+def scans(stage: Stage) -> list[int]:
+    return [one.index for one in stage.tree.walk() if isinstance(one, Scan)]
+
+
+def test_a_scan_is_divided() -> None:
+    tree = Filter(scan(0), Call(function=Function.IS_NULL, arguments=(column(SCHEMA, 0),), type=pa.bool_()))
+    assert planned(tree, BIG) == Stage(tree, (Branch(0),))
+
+
+@pytest.mark.parametrize("kind", list(JoinType))
+def test_a_small_side_is_read_by_every_task(kind: JoinType) -> None:
+    if kind is JoinType.CROSS:
+        tree: Relation = Join(scan(0), scan(1), JoinSpec(kind, left_output=(0,), right_output=(1,)))
+    else:
+        tree = joined(scan(0), scan(1), kind)
+    if kind in (JoinType.RIGHT, JoinType.FULL):
+        assert planned(tree, BIG, SMALL).exchanges == 2
+    else:
+        assert planned(tree, BIG, SMALL) == Stage(tree, (Branch(0, frozenset({1})),))
+    if kind in (JoinType.INNER, JoinType.CROSS, JoinType.RIGHT):
+        assert planned(tree, SMALL, BIG) == Stage(tree, (Branch(1, frozenset({0})),))
+
+
+@pytest.mark.parametrize("kind", list(JoinType))
+def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
+    if kind in (JoinType.CROSS, JoinType.NULL_AWARE_ANTI):
+        tree: Relation = (
+            joined(scan(0), scan(1), kind)
+            if kind is JoinType.NULL_AWARE_ANTI
+            else Join(scan(0), scan(1), JoinSpec(kind, left_output=(0,), right_output=(1,)))
+        )
+        assert plan_stages(tree, {0: BIG, 1: BIG}, LIMITS) is None
+        return
+    tree = joined(scan(0), scan(1), kind)
+    found = planned(tree, BIG, BIG)
+    assert found.tree.schema == tree.schema
+    assert [scans(one.producer) for one in found.inputs] == [[1], [0]]  # the build side is read first
+    assert [one.producer.branches for one in found.inputs] == [(Branch(1),), (Branch(0),)]
+    right, left = found.inputs
+    assert left.schema.names == ["k", "j"]
+    assert right.schema.names == ["k"]
+    assert (left.columns, right.columns) == ((0,), (0,))
+    spread = {
+        JoinType.LEFT: (True, False), JoinType.RIGHT: (False, True), JoinType.FULL: (True, True),
+        JoinType.LEFT_ANTI: (True, False), JoinType.EXISTENCE: (True, False),
+    }.get(kind, (False, False))  # fmt: skip
+    assert (left.nulls is NullKeys.SPREAD, right.nulls is NullKeys.SPREAD) == spread
+    assert found.partitions >= 4
+
+
+def test_the_side_that_is_built_is_read_first() -> None:
+    tree = dataclasses.replace(joined(scan(0), scan(1)), build_side=Side.LEFT)
+    found = planned(tree, BIG, BIG)
+    assert [scans(one.producer) for one in found.inputs] == [[0], [1]]
+    assert list(feeds_in_order(found.tree)) == [one.index for one in found.inputs]
+
+
+def test_keys_are_hashed_in_their_common_type() -> None:
+    other = Scan(pa.schema([("k", pa.int32())]), index=1)
+    found = planned(joined(scan(0), other), BIG, BIG)
+    assert {one.types for one in found.inputs} == {(pa.int64(),)}
+
+
+def chain(first: JoinType, second: JoinType, key: int = 0, *, null_safe: bool = False) -> Join:
+    return joined(joined(scan(0), scan(1), first), scan(2), second, key, null_safe=null_safe)
+
+
+@pytest.mark.parametrize(
+    ("tree", "exchanges"),
+    [
+        (chain(JoinType.INNER, JoinType.INNER), 3),
+        (chain(JoinType.INNER, JoinType.INNER, key=2), 3),  # the right side's key is the same value
+        (chain(JoinType.INNER, JoinType.INNER, key=1), 4),
+        (chain(JoinType.LEFT, JoinType.INNER), 3),
+        (chain(JoinType.LEFT, JoinType.INNER, key=2), 4),  # null where nothing matched, wherever that was
+        (chain(JoinType.FULL, JoinType.INNER), 4),
+        (chain(JoinType.RIGHT, JoinType.FULL, key=2), 3),
+        (chain(JoinType.LEFT_SEMI, JoinType.LEFT), 3),
+        (chain(JoinType.LEFT, JoinType.INNER, null_safe=True), 4),  # null keys were spread
+        (chain(JoinType.INNER, JoinType.INNER, null_safe=True), 3),  # there are none left
+        (joined(grouped(scan(0)), joined(scan(1), scan(2))), 3),
+        (grouped(joined(scan(0), scan(1))), 2),
+        (grouped(joined(scan(0), scan(1), JoinType.LEFT)), 3),
+        (grouped(joined(scan(0), scan(1)), key=1), 3),
+    ],
+)
+def test_a_partitioning_that_is_there_is_used_again(tree: Relation, exchanges: int) -> None:
+    found = planned(tree, BIG, BIG, BIG)
+    assert found.exchanges == exchanges
+    assert found.tree.schema == tree.schema
+
+
+def test_keys_that_are_computed_are_exchanged_too() -> None:
+    value = Call(
+        function=Function.COALESCE, arguments=(column(SCHEMA, 0), column(SCHEMA, 1)), type=pa.int64()
+    )
+    tree = dataclasses.replace(grouped(scan(0)), keys=(Output("x", value),))
+    found = planned(tree, BIG)
+    assert found.tree.schema == tree.schema
+    assert found.inputs[0].schema.names == ["x"]
+
+
+def test_groups_that_may_come_more_than_once_need_no_exchange() -> None:
+    tree = dataclasses.replace(grouped(scan(0)), once=False)
+    assert planned(tree, BIG) == Stage(tree, (Branch(0),))
+    assert plan_stages(dataclasses.replace(tree, keys=(), once=True), {0: BIG}, LIMITS) is None
+
+
+def test_inputs_of_a_union_are_divided_each() -> None:
+    inputs = (
+        scan(0),
+        Join(scan(1), scan(2), JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0, 1, 2))),
+    )
+    tree = joined(Union(inputs), scan(3))
+    found = planned(tree, BIG, BIG, SMALL, SMALL)
+    assert found.branches == (Branch(0, frozenset({3})), Branch(1, frozenset({2, 3})))
+
+
+def test_what_has_an_order_or_an_end_is_not_divided() -> None:
+    assert plan_stages(Limit(scan(0), 3), {0: BIG}, LIMITS) is None
+
+
+def test_a_middling_side_is_exchanged_where_there_are_many_tasks() -> None:
+    tree = joined(scan(0), scan(1))
+    middling = ScanFacts(4e6, 200 * MIB)
+    assert planned(tree, BIG, middling, task_bytes=1024 * MIB).exchanges == 0
+    assert planned(tree, BIG, middling, task_bytes=16 * MIB).exchanges == 2
+    assert planned(tree, BIG, SMALL, repeated_bytes=1).exchanges == 2
+
+
+def test_scans_of_the_same_files_are_told_apart() -> None:
+    tree, indexes = numbered(joined(scan(7), joined(scan(3), scan(7))))
+    assert [one.index for one in tree.walk() if isinstance(one, Scan)] == [0, 1, 2]
+    assert indexes == (7, 3, 7)
+
+
+def test_partitions_follow_the_size_of_the_rows() -> None:
+    tree = joined(scan(0), scan(1))
+    found = planned(tree, BIG, BIG)
+    assert found.partitions == -(-int(sum(one.nbytes for one in found.inputs)) // (64 * MIB))
+    assert planned(tree, BIG, BIG, partitions=7).partitions == 7
+    assert all(isinstance(one, Feed) for one in found.tree.children)

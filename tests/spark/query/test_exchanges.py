@@ -1,0 +1,128 @@
+"""Islands of several stages: inputs too large for every task to read are exchanged; answers and paths."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin.config import Strategy
+from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query.queries import check
+
+SMALL = {
+    "spark.gpujoin.backend": "cpu",
+    "spark.gpujoin.fallback": "raise",
+    "spark.gpujoin.scan.oneTaskBytes": "1",
+    "spark.gpujoin.scan.taskBytes": "1",
+    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.exchange.partitions": "3",
+}
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.parametrize("spark", [SMALL], indirect=True, ids=["cpu"]),
+]
+
+JOINS = {
+    "inner": "select a.id, a.price, b.item, b.cost from sales a join items b on a.k = b.k",
+    "left": "select a.id, b.item from sales a left join items b on a.k = b.k and b.cost > 1",
+    "right": "select a.id, b.item, b.s from sales a right join items b on a.k = b.k",
+    "full": "select a.id, b.item from sales a full join items b on a.k = b.k and a.s = b.s",
+    "semi": "select id, s from sales a where exists (select 1 from items b where b.k = a.k and b.s <> a.s)",
+    "anti": "select id from sales a where not exists (select 1 from items b where b.k = a.k)",
+    "existence": "select id from sales where k in (select k from items) or price > 5",
+    "null safe": "select a.id, b.item from sales a join items b on a.s <=> b.s",
+    "null safe full": "select a.id, b.item from sales a full join items b on a.s <=> b.s and a.k = b.k",
+    "floats": "select a.id, b.id from sales a join sales b on a.weight = b.weight",
+    "other types": "select a.id, b.item from sales a join items b on a.price = b.cost",
+    "condition": "select a.id, b.item from sales a join items b on a.k = b.k and a.price > b.cost",
+    "expression keys": "select a.id, b.item from sales a join items b on a.k + 1 = b.k * 2",
+    "aggregate": "select b.s, sum(a.price), count(*), avg(b.cost) from sales a join items b on a.k = b.k group by b.s",
+    "no groups": "select sum(a.price), count(*), max(b.s) from sales a join items b on a.k = b.k",
+    "no rows": "select sum(a.price), count(*), max(b.s) from sales a join items b on a.k = b.k and a.id = b.item",
+    "self join": "select a.id, b.id from sales a join sales b on a.k = b.k and a.id < b.id",
+    "self join full": "select a.id, b.id from sales a full join sales b on a.k = b.k and a.s = b.s",
+}
+
+ADAPTIVE = tuple(JOINS)[::2]
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_both_sides_are_exchanged(tables: SparkSession, name: str) -> None:
+    tables.conf.set("spark.sql.adaptive.enabled", str(name in ADAPTIVE).lower())
+    found = check(tables.sql(JOINS[name]), allow_empty=name == "no rows")
+    assert [island.tasks for island in found.islands] == [3]
+    assert [join.strategy for join in found.joins] == [Strategy.SHUFFLE]
+    assert len(exchanges(found)) == 2
+
+
+REUSED = {
+    "three tables": (
+        "select a.id, b.item, c.id from sales a join items b on a.k = b.k join sales c on b.k = c.k", 3
+    ),
+    "left below": (
+        """select a.id, b.item, c.id from sales a left join items b on a.k = b.k and b.cost > 1
+        left join sales c on a.k = c.k""", 3
+    ),
+    "semi below": (
+        """select a.id, b.item from sales a join items b on a.k = b.k
+        where exists (select 1 from sales c where c.k = a.k and c.id <> a.id)""", 3
+    ),
+    "other keys": ("select a.id, c.id from sales a join items b on a.k = b.k join sales c on b.s = c.s", 4),
+    "groups": (
+        "select a.id, n from sales a join (select k, count(*) n from items group by k) b on a.k = b.k", 2
+    ),
+    "groups above a join": (
+        """select x.k, n, c.id from (select a.k, count(b.item) n from sales a left join items b on a.k = b.k
+        group by a.k) x join sales c on x.k = c.k where n > 0""", 4
+    ),
+    "null-safe above left": (
+        """select a.id, b.item, c.id from sales a left join items b on a.k = b.k join sales c on a.k <=> c.k""", 4
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REUSED)
+def test_a_partitioning_that_is_there_is_used_again(tables: SparkSession, name: str) -> None:
+    query, count = REUSED[name]
+    found = check(tables.sql(query))
+    assert found.islands
+    assert len(exchanges(found)) == count
+
+
+def test_small_inputs_are_read_by_every_task(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.scan.repeatedBytes", "1m")
+    found = check(
+        tables.sql(
+            "select a.id, c.id, d.item from sales a join items d on a.k = d.k full join sales c on a.id = c.id"
+        )
+    )
+    assert sorted(join.strategy.value for join in found.joins) == ["broadcast", "shuffle"]
+    assert "read by every task" in str(found)
+    assert len(exchanges(found)) == 2
+
+
+def test_only_columns_in_use_are_exchanged(tables: SparkSession) -> None:
+    frame = rewrite(tables.sql(JOINS["condition"])).frame
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("REPARTITION_BY_NUM") == 1
+    found = check(tables.sql("select count(*) from sales a join items b on a.k = b.k"))
+    assert len(exchanges(found)) == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select a.id, b.item from sales a join items b on a.k < b.k",
+        "select id from sales where k not in (select k from items where k is not null)",
+    ],
+    ids=["range", "not in"],
+)
+def test_what_cannot_be_exchanged_is_one_task(tables: SparkSession, query: str) -> None:
+    found = check(tables.sql(query))
+    assert [island.tasks for island in found.islands] == [1]
+
+
+def exchanges(found: object) -> list[str]:
+    return re.findall(r"exchange by .*", str(found))
