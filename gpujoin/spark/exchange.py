@@ -94,7 +94,7 @@ class BlobFormat:
     compression: Compression = Compression.NONE
     portion: Portion = Portion.REGULAR
 
-    def __reduce__(self) -> tuple[type[BlobFormat], tuple[pa.Schema, Role, Compression, Portion]]:
+    def __reduce__(self) -> tuple[type[BlobFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
         return BlobFormat, (self.schema, self.role, self.compression, self.portion)
 
@@ -439,6 +439,10 @@ class Splitter:
 
     def _spread(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
         return spread(rows, self._spread_codec, self.salt, len(self.labels))
+
+
+_Placed: TypeAlias = tuple[Portion, Role, pa.RecordBatch, "npt.NDArray[np.int32] | int | None"]
+"""Rows of a portion and role with their partitions: one each, one label for all, or every partition for each."""
 
 
 def scatter(

@@ -19,7 +19,16 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.exchange import BlobCounts, BlobFormat, BlobPacker, Role, rounds, scatter, spread, spread_codec
+from gpujoin.spark.exchange import (
+    BlobCounts,
+    BlobFormat,
+    BlobPacker,
+    Role,
+    rounds,
+    scatter,
+    spread,
+    spread_codec,
+)
 
 _ROUND_BYTES = 128 << 20
 """Most rows, in bytes, that are held before they are split."""
