@@ -29,7 +29,7 @@ from gpujoin.testing.generate import Generator, KeyShape
 WHOLE = 1 << 30
 """A batch size that makes one batch of a table."""
 
-KEYED = [kind for kind in JoinType if kind is not JoinType.CROSS]
+KEYED: list[JoinType] = [kind for kind in JoinType if kind is not JoinType.CROSS]
 
 CONDITIONS: dict[str, Expression | None] = {
     "no condition": None,

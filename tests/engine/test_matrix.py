@@ -33,7 +33,7 @@ LEFT_BATCH_ROWS = (2, WHOLE)
 """With the left side built the batching is the same code: two sizes are enough."""
 
 MATRIX_CONDITIONS = ("no condition", "l.v < r.v")
-WITHOUT_KEYS = [kind for kind in KEYED if kind is not JoinType.NULL_AWARE_ANTI]
+WITHOUT_KEYS: list[JoinType] = [kind for kind in KEYED if kind is not JoinType.NULL_AWARE_ANTI]
 
 
 def check_all_ways(
