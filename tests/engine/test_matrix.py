@@ -50,7 +50,7 @@ def check_all_ways(
     context: str = "",
 ) -> None:
     """Check both build sides, with every batch size or, for the right and the left side, that of a turn."""
-    left_batch_rows = LEFT_BATCH_ROWS
+    left_batch_rows: tuple[int, ...] = LEFT_BATCH_ROWS
     if turn is not None:
         batch_rows = (batch_rows[turn % len(batch_rows)],)
         left_batch_rows = (LEFT_BATCH_ROWS[(turn + 1) % 2],)
