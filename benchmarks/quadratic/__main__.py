@@ -1,275 +1,99 @@
 """Quadratic joins: the engine alone at growing sizes, Polars' as-of join beside ours, and Spark's nested loops.
 
-Every answer is checked: against Spark's or Polars' rows where they run, else against a count in NumPy.
+python -m benchmarks.quadratic --out benchmarks/results/quadratic-cpu.json
+
+Every answer is checked: against Spark's or Polars' rows where they run, else against a count in NumPy. The engine's
+cases come first, before a JVM takes memory. Some four minutes on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+from benchmarks.quadratic.engine_cases import as_of_case, not_in_case, overlap_case, range_case
+from benchmarks.quadratic.report import page, plot
+from gpujoin import __version__
+from gpujoin.cli.bench.machine import describe
 
-from gpujoin import JoinMetrics, Options, __version__, asof_join_tables, join_tables, left, right
-
-SEED = 20261121
-
-
-def timed(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    best, answer = float("inf"), None
-    for _ in range(repeats):
-        start = time.perf_counter()
-        answer = run()
-        best = min(best, time.perf_counter() - start)
-    return best, answer
+Case = dict[str, Any]
 
 
-def range_case(rows: int, how: str, repeats: int) -> dict[str, Any]:
-    """``x between y - 5 and y + 5``, about five matches a row."""
-    rng = np.random.default_rng(SEED)
-    x, y = (rng.integers(0, 2 * rows, rows) for _ in range(2))
-    one, two = pa.table({"x": x, "i": np.arange(rows)}), pa.table({"y": y, "j": np.arange(rows)})
-    condition = (left("x") >= right("y") - 5) & (left("x") <= right("y") + 5)
-    seconds, found = timed(
-        lambda: join_tables(one, two, how=how, condition=condition, backend="cpu"), repeats
-    )
-    ordered = np.sort(y)
-    counts = np.searchsorted(ordered, x + 5, "right") - np.searchsorted(ordered, x - 5, "left")
-    expected = int(counts.sum())
-    if how == "full":
-        ordered = np.sort(x)
-        met = np.searchsorted(ordered, y + 5, "right") > np.searchsorted(ordered, y - 5, "left")
-        expected += int((counts == 0).sum()) + int((~met).sum())
-    assert found.num_rows == expected
-    return {
-        "case": f"range, {how}",
-        "rows": rows,
-        "other_rows": rows,
-        "out": found.num_rows,
-        "seconds": seconds,
-    }
+def engine_cases(scale: float, repeats: int) -> Iterator[Case]:
+    """The engine alone; sizes are multiplied by ``scale``."""
+    million = int(1_000_000 * scale)
+    steps: list[tuple[Callable[[], Case], dict[str, Any]]] = [
+        *((lambda n=n: range_case(n * million // 2, "inner", repeats), {}) for n in (1, 2)),
+        (lambda: range_case(2 * million, "inner", repeats), {"goal_seconds": 15}),
+        (lambda: range_case(million, "full", repeats), {}),
+        (lambda: overlap_case(million, repeats), {}),
+        *((lambda n=n: not_in_case(n * million, million, 2, repeats), {}) for n in (1, 2, 4, 8)),
+        (lambda: not_in_case(10 * million, million, 2, repeats), {"goal_seconds": 15}),
+        (lambda: not_in_case(10 * million, million, 3, repeats), {"goal_seconds": 15}),
+        *((lambda n=n: as_of_case(n * million, 10_000, repeats), {}) for n in (1, 2)),
+        (lambda: as_of_case(5 * million, 10_000, repeats), {"goal_seconds": 10, "goal": 0.8}),
+    ]
+    for step, wanted in steps:
+        yield step() | wanted
 
 
-def overlap_case(rows: int, repeats: int) -> dict[str, Any]:
-    """Intervals of very different lengths that overlap: two bounds that no one order serves."""
-    rng = np.random.default_rng(SEED)
-    low, at = (rng.integers(0, 100 * rows, rows) for _ in range(2))
-    high = low + np.where(rng.random(rows) < 1e-4, 10_000 * 100, 200)
-    one = pa.table({"lo": at, "hi": at + 100})
-    two = pa.table({"from": low, "to": high})
-    condition = (left("lo") <= right("to")) & (left("hi") >= right("from"))
-    metrics = JoinMetrics()
-    seconds, found = timed(
-        lambda: join_tables(one, two, condition=condition, backend="cpu", metrics=metrics), repeats
-    )
-    expected = int(
-        (np.searchsorted(np.sort(low), at + 100, "right") - np.searchsorted(np.sort(high), at, "left")).sum()
-    )
-    assert found.num_rows == expected
-    assert "range_pair" in metrics.algorithms
-    return {
-        "case": "interval overlap",
-        "rows": rows,
-        "other_rows": rows,
-        "out": found.num_rows,
-        "seconds": seconds,
-    }
+def spark_cases(rows: int, hot: int) -> Iterator[Case]:
+    """Spark's own ways and ours."""
+    from benchmarks.quadratic.spark_cases import hot_key, nested_loops, session
+
+    with session() as spark:
+        if rows:
+            yield from nested_loops(spark, rows)
+        if hot:
+            yield from hot_key(spark, 2 * hot, hot, max(1, hot // 1000))
 
 
-def not_in_tables(rows: int, other: int, columns: int) -> tuple[pa.Table, pa.Table]:
-    rng = np.random.default_rng(SEED)
-    names, others = "abc"[:columns], "xyz"[:columns]
-    made = []
-    for count, used, nulls in ((rows, names, 0.05), (other, others, 0.0)):
-        data = {
-            name: pa.array(rng.integers(0, 4 * rows, count), mask=rng.random(count) < nulls) for name in used
-        }
-        made.append(data)
-    # A null in one column of a few right rows: enough to need their own search, too few to drop everything.
-    few = np.zeros(other, np.bool_)
-    few[:: max(1, other // 50)] = True
-    made[1][others[0]] = pa.array(made[1][others[0]].to_numpy(), mask=few)
-    return pa.table(made[0]), pa.table(made[1])
-
-
-def kept_by_definition(one: pa.Table, two: pa.Table) -> int:
-    """Rows of ``NOT IN``, by one lookup of mixed values for each pair of null patterns."""
-    rng = np.random.default_rng(SEED)
-    factors = rng.integers(1, 1 << 62, one.num_columns, np.uint64) * np.uint64(2) + np.uint64(1)
-
-    def parts(table: pa.Table) -> tuple[list[Any], Any]:
-        values = [column.fill_null(0).to_numpy().astype(np.uint64) for column in table.columns]
-        nulls = [column.is_null().to_numpy() for column in table.columns]
-        return values, sum(mask.astype(np.int64) << i for i, mask in enumerate(nulls))
-
-    (mine, own), (theirs, other) = parts(one), parts(two)
-    dropped = np.zeros(one.num_rows, np.bool_)
-    for p in np.unique(own):
-        for q in np.unique(other):
-            rows, others = np.flatnonzero(own == p), np.flatnonzero(other == q)
-            common = [i for i in range(one.num_columns) if not (int(p) | int(q)) >> i & 1]
-            if not common:
-                dropped[rows] = True
-                continue
-            a = sum(mine[i][rows] * factors[i] for i in common)
-            b = sum(theirs[i][others] * factors[i] for i in common)
-            dropped[rows[np.isin(a, b)]] = True
-    return int((~dropped).sum())
-
-
-def not_in_case(rows: int, other: int, columns: int, repeats: int) -> dict[str, Any]:
-    one, two = not_in_tables(rows, other, columns)
-
-    def run() -> pa.Table:
-        return join_tables(
-            one,
-            two,
-            how="null_aware_anti",
-            left_on=one.schema.names,
-            right_on=two.schema.names,
-            backend="cpu",
-        )
-
-    seconds, found = timed(run, repeats)
-    assert found.num_rows == kept_by_definition(one, two)
-    return {
-        "case": f"NOT IN, {columns} columns", "rows": rows, "other_rows": other, "out": found.num_rows,
-        "seconds": seconds,
-    }  # fmt: skip
-
-
-def as_of_case(rows: int, groups: int, repeats: int) -> dict[str, Any]:
-    import polars as pl
-
-    rng = np.random.default_rng(SEED)
-    frames = []
-    for name in "ij":
-        at = np.sort(rng.integers(0, 10 * rows, rows))
-        frames.append(pl.DataFrame({"t": at, "g": rng.integers(0, groups, rows), name: np.arange(rows)}))
-    one, two = frames
-    left, right = one.to_arrow(), two.to_arrow()
-    seconds, found = timed(lambda: asof_join_tables(left, right, on="t", by="g", backend="cpu"), repeats)
-    theirs, expected = timed(
-        lambda: one.join_asof(two, on="t", by="g", check_sortedness=False, allow_parallel=True), repeats
-    )
-    got = found["j"].fill_null(-1).to_numpy()[np.argsort(found["i"].to_numpy())]
-    wanted = expected.sort("i")["j"].fill_null(-1).to_numpy()
-    differ = np.flatnonzero(got != wanted)
-    right_t = two["t"].to_numpy()
-    # Of right rows with one key any may be the last: the times must be the same.
-    assert (got[differ] >= 0).all()
-    assert (right_t[got[differ]] == right_t[wanted[differ]]).all()
-    return {
-        "case": f"as-of by {groups} groups", "rows": rows, "other_rows": rows, "out": found.num_rows,
-        "seconds": seconds, "other_engine": "polars", "other_seconds": theirs,
-    }  # fmt: skip
-
-
-def spark_cases(rows: int) -> list[dict[str, Any]]:
-    """Spark's own nested loops and ours, once each, in one session."""
-    from pyspark.sql import SparkSession
-
-    from gpujoin import accelerate, explain
-
-    spark = (
-        SparkSession.builder.master(f"local[{os.cpu_count()}]").appName("quadratic")
-        .config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "4").getOrCreate()
-    )  # fmt: skip
-    spark.sparkContext.setLogLevel("ERROR")
-    found = []
-    ranged = f"select id, cast(pmod(hash(id, {{}}), {2 * rows}) as int) as {{}} from range({rows})"
-    spark.sql(ranged.format(1, "x")).cache().createOrReplaceTempView("l")
-    spark.sql(ranged.format(2, "y")).cache().createOrReplaceTempView("r")
-    for columns in (2, 3):
-        for table, name in zip(not_in_tables(rows, rows, columns), ("n", "m"), strict=True):
-            spark.createDataFrame(table).repartition(4).cache().createOrReplaceTempView(f"{name}{columns}")
-    for table in ("l", "r", "n2", "m2", "n3", "m3"):
-        spark.table(table).count()
-    spark.sql("select 1").toArrow()
-    queries = {
-        "range, inner": "select count(*), sum(l.id + 7 * r.id) from l join r on x between y - 5 and y + 5",
-        "range, full": "select count(*), sum(l.id + 7 * r.id) from l full join r on x between y - 5 and y + 5",
-        "NOT IN, 2 columns": "select count(*), sum(a + b) from n2 where (a, b) not in (select x, y from m2)",
-        "NOT IN, 3 columns": "select count(*), sum(a + b) from n3 where (a, b, c) not in (select x, y, z from m3)",
-    }
-    accelerate(spark.sql(queries["NOT IN, 2 columns"].replace("n2", "(select * from n2 limit 10)"))).collect()
-    for case, text in queries.items():
-        start = time.perf_counter()
-        frame = accelerate(spark.sql(text))
-        assert all(join.accelerated for join in explain(frame).joins), str(explain(frame))
-        answer = frame.collect()
-        ours = time.perf_counter() - start
-        start = time.perf_counter()
-        native = spark.sql(text).collect()
-        theirs = time.perf_counter() - start
-        assert answer == native, (case, answer, native)
-        found.append({
-            "case": f"{case}, in Spark", "rows": rows, "other_rows": rows, "out": int(native[0][0]), "seconds": ours,
-            "other_engine": "spark", "other_seconds": theirs,
-        })  # fmt: skip
-        print(found[-1], flush=True)
-    spark.stop()
-    return found
-
-
-def page(record: dict[str, Any]) -> str:
-    lines = [
-        "# Joins that Spark runs quadratically", "",
-        f"gpujoin {record['version']}, {record['machine']}; {record['note']}", "",
-        "| join | rows | other side | rows out | seconds | beside it | ratio |", "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for one in record["cases"]:
-        beside = ratio = ""
-        if "other_seconds" in one:
-            beside = f"{one['other_engine']} {one['other_seconds']:.2f} s"
-            ratio = f"{one['other_seconds'] / one['seconds']:.1f}"
-        lines.append(
-            f"| {one['case']} | {one['rows']:,} | {one['other_rows']:,} | {one['out']:,} | {one['seconds']:.2f} |"
-            f" {beside} | {ratio} |"
-        )
-    return "\n".join(lines) + "\n"
+def every_case(given: argparse.Namespace) -> Iterator[Case]:
+    if given.scale:
+        yield from engine_cases(given.scale, given.repeats)
+    if given.spark_rows or given.hot:
+        yield from spark_cases(given.spark_rows, given.hot)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="multiplies the sizes of the engine's cases; 0: none of them"
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.quadratic", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument("--spark-rows", type=int, default=100_000, help="0: without Spark")
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="multiplies the engine's sizes; 0: none of them"
+    )
+    parser.add_argument("--spark-rows", type=int, default=100_000, help="of the nested loops; 0: none")
+    parser.add_argument(
+        "--hot", type=int, default=200_000,
+        help="rows of a hot key, which meet a thousandth as many; 1000000: 10⁹ pairs, and their memory; 0: none",
+    )  # fmt: skip
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    million = int(1_000_000 * given.scale)
-    cases: list[dict[str, Any]] = []
-    steps: list[Callable[[], dict[str, Any]]] = [
-        *(lambda n=n: range_case(n * million // 2, "inner", given.repeats) for n in (1, 2, 4)),
-        lambda: range_case(million, "full", given.repeats),
-        lambda: overlap_case(million, given.repeats),
-        *(lambda n=n: not_in_case(n * million, million, 2, given.repeats) for n in (1, 2, 4, 8)),
-        lambda: not_in_case(10 * million, million, 3, given.repeats),
-        *(lambda n=n: as_of_case(n * million, 10_000, given.repeats) for n in (1, 5)),
-    ]
-    for step in steps if given.scale else ():
-        cases.append(step())
-        print(cases[-1], flush=True)
-    if given.spark_rows:
-        cases += spark_cases(given.spark_rows)
+    cases: list[Case] = []
+    for case in every_case(given):
+        cases.append(case)
+        ratio = f", ratio {case['other_seconds'] / case['seconds']:.2f}" if "other_seconds" in case else ""
+        print(
+            f"{case['case']}, {case['rows']:,} rows: {case['seconds']:.2f} s{ratio}",
+            file=sys.stderr,
+            flush=True,
+        )
+    machine = describe()
     record = {
-        "version": __version__,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "note": f"best of {given.repeats}; engine cases on {Options().cpu_threads or os.cpu_count()} threads",
-        "cases": cases,
+        "version": __version__, "machine": machine, "cases": cases,
+        "note": f"engine cases: best of {given.repeats} on all cores; cases in Spark: once, planning included",
     }  # fmt: skip
+    given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(record, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(page(record))
+    plotted = plot(cases, given.out)
+    text = page(record, plotted)
+    given.out.with_suffix(".md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

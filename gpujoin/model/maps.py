@@ -74,11 +74,21 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Output row ``i`` is row ``(start + i) % period``: the inner side of a cross product."""
+    """Output row ``i`` is row ``(start + i) % period``: the inner side of a cross product.
+
+    Attributes
+    ----------
+    start, length, period : int
+        As said.
+    rows : array or None
+        The rows of one key in a backend's own integer vector, of which that number is a position; ``None``: it is the
+        row itself. Only the CPU backend makes such maps.
+    """
 
     start: int
     length: int
     period: int
+    rows: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,7 @@ def slice_map(rows: RowMap, start: int, length: int) -> RowMap:
             return Span(first + start, length)
         case Repeat(first, _, times):
             return Repeat(first + start, length, times)
-        case Tile(first, _, period):
-            return Tile(first + start, length, period)
+        case Tile(first, _, period, chosen):
+            return Tile(first + start, length, period, chosen)
         case AllNull():
             return AllNull(length)

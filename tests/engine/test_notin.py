@@ -46,9 +46,7 @@ def kept(one: tuple[int | None, ...], others: list[tuple[int | None, ...]]) -> b
     )
 
 
-@pytest.mark.parametrize(
-    "columns", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)], ids=lambda n: f"{n} columns"
-)
+@pytest.mark.parametrize("columns", [1, 2, 3, 4], ids=lambda n: f"{n} columns")
 def test_truth_table(backend: AnyBackend, columns: int) -> None:
     """Every left row against every right side of no, one, and two rows (of one row for four columns)."""
     every = everything(columns)

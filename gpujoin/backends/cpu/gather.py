@@ -58,7 +58,9 @@ def gather(frame: Frame, rows: RowMap) -> Frame:
             return Frame(tuple(column.slice(start, length) for column in frame.columns), length)
         case AllNull(length):
             return Frame(tuple(nulls(length, column.type) for column in frame.columns), length)
-        case Tile(start, length, period) if length and -(-length // period) < _TILE_PIECES:
+        case Tile(start, length, period, chosen) if length and -(-length // period) < _TILE_PIECES:
+            if chosen is not None:
+                frame = gather(frame, Indices(chosen, period))
             return Frame(tuple(_tiled(column, start, length, period) for column in frame.columns), length)
         case Indices(_, length, OutOfBounds.NULLIFY) if frame.rows == 0:
             return Frame(tuple(nulls(length, column.type) for column in frame.columns), length)

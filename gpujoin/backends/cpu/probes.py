@@ -14,9 +14,11 @@ from gpujoin.backends.cpu.memory import empty, memory_errors
 from gpujoin.backends.cpu.rowmaps import IndexArray, Mask, index_type
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import PairSlice
-from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span
+from gpujoin.model.maps import Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 
 _CHUNK = 1 << 15
+_LEAST_PRODUCT = 64
+"""Pairs of probe rows of one key are a product where the key has at least so many build rows."""
 
 
 class UniqueProbe:
@@ -139,10 +141,30 @@ class GroupProbe:
         ranges = self._ranges[first : last + 1]
         counts, begin = counts_of(ranges), starts_of(ranges)
         skipped = start - (int(ends[first]) - int(counts[0]))
+        if counts[0] >= _LEAST_PRODUCT and bool((ranges == ranges[0]).all()):
+            return self._product(first, int(begin[0]), int(counts[0]), skipped, stop - start)
         counts[0] -= skipped
         begin[0] += skipped
         counts[-1] -= int(ends[last]) - stop
         return expand(first, begin, counts, stop - start, self._order, self.rows)
+
+    def _product(self, first: int, begin: int, count: int, skipped: int, length: int) -> PairSlice:
+        """Pairs of consecutive probe rows of one key: a product, of which nothing is stored."""
+        probe = Repeat(first * count + skipped, length, count)
+        if skipped + length <= count:
+            at = slice(begin + skipped, begin + skipped + length)
+            build: RowMap = (
+                Span(at.start, length) if self._order is None else Indices(self._order[at], length)
+            )
+        else:
+            at = slice(begin, begin + count)
+            build = Tile(
+                skipped,
+                length,
+                count,
+                np.arange(at.start, at.stop) if self._order is None else self._order[at],
+            )
+        return PairSlice(probe, build)
 
     @property
     def resumable(self) -> bool:

@@ -30,10 +30,11 @@ def as_indices(rows: RowMap) -> IndexArray:
             first = start // times
             outer = np.arange(first, -(-(start + length) // times))
             return np.repeat(outer, times)[start - first * times :][:length]
-        case Tile(start, length, period):
+        case Tile(start, length, period, chosen):
             offset = start % period
             pieces = -(-(offset + length) // period)
-            return np.tile(np.arange(period), pieces)[offset : offset + length]
+            one = np.arange(period) if chosen is None else chosen
+            return np.tile(one, pieces)[offset : offset + length]
         case AllNull(length):
             return np.full(length, -1)
 
@@ -50,8 +51,9 @@ def filtered(rows: RowMap, mask: Mask) -> RowMap:
             return Indices(kept + start, len(kept), OutOfBounds.NEVER)
         case Repeat(start, _, times):
             return Indices((kept + start) // times, len(kept), OutOfBounds.NEVER)
-        case Tile(start, _, period):
-            return Indices((kept + start) % period, len(kept), OutOfBounds.NEVER)
+        case Tile(start, _, period, chosen):
+            inner = (kept + start) % period
+            return Indices(inner if chosen is None else np.take(chosen, inner), len(kept), OutOfBounds.NEVER)
         case Indices(values, _, out_of_bounds):
             return Indices(np.take(values, kept), len(kept), out_of_bounds)
 
@@ -73,9 +75,9 @@ def set_marks(marks: Mask, rows: RowMap) -> None:
             marks[start : start + length] = True
         case Repeat(start, length, times):
             marks[start // times : (start + length - 1) // times + 1] = True
-        case Tile(start, length, period):
+        case Tile(start, length, period, chosen):
             if length >= period:
-                marks[:period] = True
+                marks[slice(period) if chosen is None else chosen] = True
             else:
                 marks[as_indices(rows)] = True
         case _:
