@@ -9,6 +9,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 PROGRAMS = {
+    "files": [],
     "engine": ["--rows", "2000000", "--repeats", "3", "--memory", "gpujoin"],
     "pipeline": [],
     "quadratic": [],

@@ -88,13 +88,18 @@ def test_totals() -> None:
     }
 
 
-@pytest.mark.parametrize("arguments", [["--queries", "0"], ["--queries", "a"], ["--repeats", "0"], []])
+@pytest.mark.parametrize("arguments", [["--queries", "0"], ["--queries", "a"], ["--repeats", "-1"], []])
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     suite = ["tpch"] if arguments else ["tpcc"]
     with pytest.raises(SystemExit) as stopped:
         cli.main(["bench", *suite, *arguments])
     assert stopped.value.code == 2
     assert "gpujoin bench: error" in capsys.readouterr().err
+
+
+def test_tables_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "tpch", "--data", str(tmp_path)]) != 0
+    assert "lineitem.parquet" in capsys.readouterr().err
 
 
 @pytest.mark.spark
@@ -112,6 +117,10 @@ def test_a_run_checks_times_and_writes(tmp_path: Path) -> None:
         "local[1]",
         "--out",
         str(out),
+        "--name",
+        "few",
+        "--data",
+        str(tpch_directory(0.01)),
     ]
     command = [sys.executable, "-m", "gpujoin", "bench", "tpch", *arguments]
     done = subprocess.run(
@@ -119,7 +128,7 @@ def test_a_run_checks_times_and_writes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 of 2 answers equal" in done.stdout
-    record = json.loads((out / "tpch.json").read_text())
+    record = json.loads((out / "few.json").read_text())
     assert [query["number"] for query in record["queries"]] == [6, 12]
     assert all(
         query["spark"] and query["accelerated"] and not query["differences"] for query in record["queries"]
@@ -127,6 +136,6 @@ def test_a_run_checks_times_and_writes(tmp_path: Path) -> None:
     assert record["queries"][1]["joins"] == 1
     assert record["settings"] == {"spark.sql.shuffle.partitions": "2"}
     assert record["machine"]["versions"]["pyspark"]
-    assert (out / "tpch.png").read_bytes().startswith(b"\x89PNG")
-    assert "Query 12" in (out / "tpch.md").read_text()
-    assert "<svg" in (out / "tpch.svg").read_text()
+    assert (out / "few.png").read_bytes().startswith(b"\x89PNG")
+    assert "Query 12" in (out / "few.md").read_text()
+    assert "<svg" in (out / "few.svg").read_text()

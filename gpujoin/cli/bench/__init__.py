@@ -32,7 +32,15 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--queries", type=_numbers, default=(), metavar="1,3,5", help="only these (default: all 22)"
     )
-    parser.add_argument("--repeats", type=_positive, default=3, help="timed runs of each query and way")
+    parser.add_argument(
+        "--repeats",
+        type=_count,
+        default=3,
+        help="timed runs of each query and way, after those that are checked; 0: the checked ones are timed",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="tables that are there already, as <table>.parquet"
+    )
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument(
         "--conf",
@@ -44,6 +52,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to write tpch.json, tpch.md, tpch.png and tpch.svg"
     )
+    parser.add_argument("--name", default="tpch", help="name of those files (default: tpch)")
     parser.set_defaults(run=run)
 
 
@@ -57,9 +66,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return int(text)
 
 
@@ -86,5 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
             master=arguments.master,
             conf=tuple(arguments.conf),
             out=arguments.out,
+            name=arguments.name,
+            data=arguments.data,
         )
     )

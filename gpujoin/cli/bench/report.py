@@ -26,6 +26,7 @@ def write(
     master: str,
     settings: Mapping[str, str],
     folder: Path | None,
+    name: str = "tpch",
 ) -> str:
     """Write all forms of the results into a folder, if one is given.
 
@@ -41,6 +42,8 @@ def write(
         Spark settings that were given.
     folder : pathlib.Path or None
         Made if it is not there.
+    name : str
+        Name of the files.
 
     Returns
     -------
@@ -61,9 +64,9 @@ def write(
             "totals": totals(measured),
             "queries": [{**dataclasses.asdict(found), "ratio": found.ratio} for found in measured],
         }
-        (folder / "tpch.json").write_text(json.dumps(record, indent=1) + "\n")
-        (folder / "tpch.md").write_text(_page(rows, measured, scale, master, machine))
-        _plot(measured, scale, folder)
+        (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+        (folder / f"{name}.md").write_text(_page(rows, measured, scale, master, machine, name))
+        _plot(measured, scale, folder / name)
     return f"\nTPC-H scale {scale:g}, {master}\n\n{shown}\n\n{_summary(measured)}"
 
 
@@ -104,6 +107,7 @@ def _page(
     scale: float,
     master: str,
     machine: Mapping[str, Any],
+    name: str,
 ) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     lines = [
@@ -115,6 +119,7 @@ def _page(
         f"Python {machine['python']}, {versions}.",
         "",
         "Median seconds from the text of the query to its rows in the driver; both ways take turns in one session.",
+        f"Timed runs of each: {len(measured[0].spark)}.",
         "*joins here*: joins of Spark's optimized plan that gpujoin runs.",
         "",
         "| " + " | ".join(_HEADER) + " |",
@@ -123,7 +128,7 @@ def _page(
         "",
         _summary(measured),
         "",
-        "![seconds by query](tpch.svg)",
+        f"![seconds by query]({name}.svg)",
         "",
         "## What ran where",
         "",
@@ -133,7 +138,7 @@ def _page(
     return "\n".join(lines)
 
 
-def _plot(measured: Sequence[Measured], scale: float, folder: Path) -> None:
+def _plot(measured: Sequence[Measured], scale: float, stem: Path) -> None:
     try:
         import matplotlib as mpl
     except ModuleNotFoundError:
@@ -159,6 +164,6 @@ def _plot(measured: Sequence[Measured], scale: float, folder: Path) -> None:
     axes.set_title(f"TPC-H scale {scale:g}: seconds from query text to rows")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    figure.savefig(folder / "tpch.png", dpi=120)
-    figure.savefig(folder / "tpch.svg", metadata={"Date": None})
+    figure.savefig(stem.with_name(f"{stem.name}.png"), dpi=120)
+    figure.savefig(stem.with_name(f"{stem.name}.svg"), metadata={"Date": None})
     plt.close(figure)

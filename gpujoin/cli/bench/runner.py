@@ -16,6 +16,7 @@ from gpujoin.cli.bench.report import write
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.runner import parse_settings
 from gpujoin.cli.demo.show import progress
+from gpujoin.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,13 +34,17 @@ class Request:
     queries : tuple of int
         Numbers of queries.
     repeats : int
-        Timed runs of each query, each way, after one that is not timed.
+        Timed runs of each query, each way, after one that is not timed; 0: that one is timed.
     master : str
         Spark master.
     conf : tuple of str
         Spark settings, ``key=value``.
     out : pathlib.Path or None
         Folder for the results.
+    name : str
+        Name of the results' files.
+    data : pathlib.Path or None
+        Folder of the tables; ``None``: they are made where they are not there yet.
     """
 
     scale: float
@@ -48,6 +53,8 @@ class Request:
     master: str
     conf: tuple[str, ...]
     out: Path | None
+    name: str = "tpch"
+    data: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -104,13 +111,14 @@ def run_tpch(request: Request) -> int:
         DuckDB or its TPC-H extension is missing.
     """
     settings = parse_settings(request.conf)
-    data = tpch_directory(request.scale)
+    data = _tables(request)
     with answers.connect(data) as connection, progress(len(request.queries)) as shown:
         texts = answers.queries(connection)
         spark = _session(request.master, settings)
         try:
             for table in TABLES:
                 spark.read.parquet(str(data / f"{table}.parquet")).createOrReplaceTempView(table)
+            _warm_up(spark)
             measured = []
             for number in request.queries:
                 shown.step(f"query {number}")
@@ -124,8 +132,19 @@ def run_tpch(request: Request) -> int:
                 measured.append(found)
         finally:
             spark.stop()
-    print(write(measured, request.scale, request.master, settings, request.out))
+    print(write(measured, request.scale, request.master, settings, request.out, request.name))
     return 1 if any(found.differences for found in measured) else 0
+
+
+def _tables(request: Request) -> Path:
+    if request.data is None:
+        return tpch_directory(request.scale)
+    missing = [table for table in TABLES if not (request.data / f"{table}.parquet").exists()]
+    if missing:
+        raise ConfigurationError(
+            f"{request.data} holds no {', '.join(f'{name}.parquet' for name in missing)}"
+        )
+    return request.data
 
 
 def _session(master: str, settings: dict[str, str]) -> SparkSession:
@@ -147,6 +166,15 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
+def _warm_up(spark: SparkSession) -> None:
+    """Have the first query pay for the start of neither Spark nor its workers."""
+    import gpujoin
+
+    text = "select n_name, count(*) from nation join customer on n_nationkey = c_nationkey group by n_name"
+    for frame in (spark.sql(text), gpujoin.accelerate(spark.sql(text))):
+        frame.collect()
+
+
 def _measure(
     spark: SparkSession, connection: duckdb.DuckDBPyConnection, number: int, text: str, request: Request
 ) -> Measured:
@@ -158,7 +186,11 @@ def _measure(
     def accelerated() -> list[Any]:
         return gpujoin.accelerate(spark.sql(text)).collect()
 
-    expected, found = native(), accelerated()
+    start = time.perf_counter()
+    expected = native()
+    middle = time.perf_counter()
+    found = accelerated()
+    first = (middle - start, time.perf_counter() - middle)
     differences = _differences(connection, number, text, request.scale, expected, found)
     explanation = gpujoin.explain(gpujoin.accelerate(spark.sql(text)))
     times: dict[Callable[[], list[Any]], list[float]] = {native: [], accelerated: []}
@@ -170,8 +202,8 @@ def _measure(
             times[way].append(time.perf_counter() - start)
     return Measured(
         number=number,
-        spark=tuple(times[native]),
-        accelerated=tuple(times[accelerated]),
+        spark=tuple(times[native]) or first[:1],
+        accelerated=tuple(times[accelerated]) or first[1:],
         joins=len(explanation.joins),
         joins_here=sum(join.accelerated for join in explanation.joins),
         explanation=str(explanation),
