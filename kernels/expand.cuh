@@ -54,7 +54,7 @@ __device__ inline Owners stage_owners(const i64* running, u64 rows, u64 first, u
         shared.bounds[1] = first_above(running, 0, rows, (i64)last);
     __syncthreads();
     const u64 low = shared.bounds[0];
-    const u64 high = shared.bounds[1] + 1;
+    const u64 high = shared.bounds[1];
     const bool fit = high - low <= STAGED_ROWS;
     if (fit)
         for (u64 i = threadIdx.x; i < high - low; i += BLOCK_THREADS)
@@ -63,7 +63,8 @@ __device__ inline Owners stage_owners(const i64* running, u64 rows, u64 first, u
     return Owners{running, fit ? shared.numbers : nullptr, low, high};
 }
 
-// The row of one of those items, and the item's number among the row's, from 0.
+// The row of one of those items, and the item's number among the row's, from 0. The last row is what is left where the
+// running number of no other is above the item.
 __device__ inline Owner owner_of(const Owners& owners, u64 item)
 {
     const u64 row = owners.staged != nullptr
