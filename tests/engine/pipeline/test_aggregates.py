@@ -248,7 +248,7 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
 def test_spilled_groups_of_every_type_come_once(
     key: str, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
-    table = random_table(rng, 500, 40)
+    table = random_table(rng, 200, 40)
     tree = Tree.feed(table.schema).group(
         key, "g", n=count(), s=total(left("d9_2")), m=Aggregate(AggregateFunction.MAX, (left("d38_18"),))
     )
