@@ -8,8 +8,9 @@ from typing import Any
 
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper
-from gpujoin.model.pipeline import AnyPipelineBackend
+from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend
 from gpujoin.model.reasons import Reason
+from gpujoin.model.relations import Relation
 
 _MODULES = {BackendName.CPU: "gpujoin.backends.cpu", BackendName.GPU: "gpujoin.backends.cudf"}
 
@@ -60,21 +61,28 @@ def release_cached_memory(device: int) -> None:
     importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
 
 
-def create_pipeline(name: BackendName, request: BackendRequest) -> AnyPipelineBackend:
-    """Make the pipeline half of a backend.
+def create_pipeline(request: BackendRequest) -> AnyPipelineBackend:
+    """Make the pipeline of the CPU, which computes every node that is computed at all."""
+    return importlib.import_module(_MODULES[BackendName.CPU]).create_pipeline(request)
+
+
+def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
+    """Make the pipeline of a GPU backend.
 
     Raises
     ------
     BackendUnavailableError
-        If its packages are not installed, it has no device, or it runs no pipelines.
+        If the backend is none of a GPU.
     """
-    reason = unavailable(name)
-    if reason is not None:
-        raise BackendUnavailableError(str(reason))
-    make = getattr(importlib.import_module(_MODULES[name]), "create_pipeline", None)
-    if make is None:
-        raise BackendUnavailableError(f"the {name.value} backend runs joins only, no pipelines; use cpu")
-    return make(request)
+    if backend.name is not BackendName.GPU:
+        raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
+    return importlib.import_module(_MODULES[BackendName.GPU]).device_pipeline(backend)
+
+
+def device_obstacles(node: Relation) -> tuple[Reason, ...]:
+    """Why one node of a pipeline cannot be computed on a GPU exactly as Spark would; safe to ask without one."""
+    reasons: tuple[Reason, ...] = importlib.import_module(_MODULES[BackendName.GPU]).node_obstacles(node)
+    return reasons
 
 
 def host_evaluator() -> ColumnEvaluator:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
@@ -141,6 +143,18 @@ class HashJoin:
             self._run = self.start()
         return self._run.finish()
 
+    def mark_built(self, matched: npt.NDArray[np.bool_]) -> None:
+        """Count build rows as matched that have met a match elsewhere; not where the built side was spilled.
+
+        Parameters
+        ----------
+        matched : bool array
+            One flag for each build row.
+        """
+        if self._run is None:
+            self._run = self.start()
+        self._run.mark_built(matched)
+
     def close(self) -> None:
         """Drop the built side and remove what was spilled."""
         if self._run is not None:
@@ -214,6 +228,13 @@ class JoinRun:
         source = self._run.finish() if isinstance(self._run, PartitionedRun) else self._run.rest_of_build()
         for batch in source:
             yield self._out(batch)
+
+    def mark_built(self, matched: npt.NDArray[np.bool_]) -> None:
+        """See :meth:`HashJoin.mark_built`."""
+        assert isinstance(self._run, Run)
+        if self._run.marks is not None:
+            backend = self._run.built.backend
+            backend.mark(self._run.marks, backend.selection(backend.mask_from_host(matched), True))
 
     def close(self) -> None:
         """Remove what this pass spilled."""

@@ -15,10 +15,20 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
-from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.relations import (
+    Constant,
+    FileFooter,
+    FileSlice,
+    Join,
+    PartialAggregate,
+    Relation,
+    Scan,
+    SortKey,
+)
 
 Piece = TypeVar("Piece")
 
@@ -43,6 +53,14 @@ class PipelineMetrics:
         Groups that partial aggregations gave out.
     early_groups : int
         Of these, before all input was seen.
+    device_steps, host_steps : int
+        Pieces that a pipeline on a device computed there, and on the host instead.
+    device_joins : int
+        Pieces joined on the device without passing through Arrow.
+    device_retries : int
+        Times device memory ran out for a piece.
+    cpu_runs : int
+        Pipelines begun on a device that were run on the CPU instead.
     """
 
     files: int = 0
@@ -57,6 +75,11 @@ class PipelineMetrics:
     gather_joins: int = 0
     groups: int = 0
     early_groups: int = 0
+    device_steps: int = 0
+    host_steps: int = 0
+    device_joins: int = 0
+    device_retries: int = 0
+    cpu_runs: int = 0
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""
@@ -77,15 +100,28 @@ class Aggregation(Protocol[Piece]):
 
 
 class Lookup(Protocol[Piece]):
-    """A join whose build side is ready, run within the backend's query."""
+    """A join whose build side is ready, run by the backend itself."""
 
-    def join(self, piece: Piece) -> Piece:
+    def join(self, piece: Piece) -> Iterator[Piece]:
         """Join rows of the stream side; output as the join's schema says."""
+        ...
+
+    def finish(self) -> Iterator[Piece]:
+        """What is left to give out when the stream side has ended."""
         ...
 
 
 class PipelineBackend(Protocol[Piece]):
     """Relational nodes over pieces."""
+
+    @property
+    def joins(self) -> AnyBackend | None:
+        """Where the gather-map engine runs; ``None``: on the CPU."""
+        ...
+
+    def budget(self, asked: int) -> int:
+        """Bytes that a build side may take, given those that it may take in host memory."""
+        ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
         """Tell why one node, its inputs aside, cannot be run exactly as Spark would."""
@@ -171,3 +207,120 @@ class PipelineBackend(Protocol[Piece]):
 
 
 AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
+"""A pipeline backend whose pieces do not matter to the caller."""
+
+
+class DeviceAggregation(Protocol[Piece]):
+    """A partial aggregation in progress on a device."""
+
+    def add(self, frame: Piece) -> list[Piece]:
+        """Take rows in; give out groups where there are too many to hold.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If they do not fit; nothing of them is then taken in.
+        """
+        ...
+
+    def finish(self) -> Iterator[Piece]:
+        """Give out the rest."""
+        ...
+
+
+class DevicePipelineBackend(Protocol[Piece]):
+    """Relational nodes over frames on a device; all but its scan raise ``DeviceMemoryError`` where those do not fit."""
+
+    @property
+    def backend(self) -> AnyBackend:
+        """What joins frames."""
+        ...
+
+    def budget(self, asked: int) -> int:
+        """Bytes that a build side may take, given those that it may take in host memory."""
+        ...
+
+    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
+        """Tell why one node, its inputs aside, cannot be computed on the device exactly as Spark would."""
+        ...
+
+    def carries(self, schema: pa.Schema) -> bool:
+        """Tell whether rows of these types can be on the device."""
+        ...
+
+    def computes(self, expressions: Sequence[Expression]) -> bool:
+        """Tell whether expressions are computed on the device exactly as in Spark."""
+        ...
+
+    def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece | FileSlice]:
+        """Read Parquet; parts of files that are to be read on the host come back as they are."""
+        ...
+
+    def take_in(self, table: pa.Table, schema: pa.Schema) -> Piece:
+        """Copy rows, in any layout of a schema's values, to the device."""
+        ...
+
+    def give_out(self, frame: Piece, schema: pa.Schema) -> pa.RecordBatch:
+        """Copy rows to the host as one batch; text and bytes may have 64-bit offsets."""
+        ...
+
+    def filter(self, frame: Piece, condition: Expression) -> Piece:
+        """Keep the rows for which a condition is true."""
+        ...
+
+    def project(self, frame: Piece, expressions: Sequence[Expression]) -> Piece:
+        """Give one column per expression."""
+        ...
+
+    def size(self, frame: Piece) -> tuple[int, int]:
+        """Rows and bytes."""
+        ...
+
+    def concat(self, frames: Sequence[Piece]) -> Piece:
+        """Put frames of the same types together; at least one."""
+        ...
+
+    def aggregation(
+        self, node: PartialAggregate, metrics: PipelineMetrics, spill_directory: Callable[[], Path]
+    ) -> DeviceAggregation[Piece]:
+        """Start a partial aggregation."""
+        ...
+
+    def top(self, frame: Piece, order: Sequence[SortKey], count: int) -> Piece:
+        """Give the first rows in an order."""
+        ...
+
+    def head(self, frame: Piece, count: int) -> Piece:
+        """Give some rows."""
+        ...
+
+    def part(self, frame: Piece, start: int, length: int) -> Piece:
+        """Give neighbouring rows."""
+        ...
+
+    def keys(
+        self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], nulls_equal: Sequence[bool]
+    ) -> Piece:
+        """Key columns as codes, a key frame of :attr:`backend`; see :mod:`gpujoin.model.backend`."""
+        ...
+
+    def select(self, frame: Piece, at: Sequence[int]) -> Piece:
+        """Give some columns."""
+        ...
+
+    def beside(self, frames: Sequence[Piece]) -> Piece:
+        """Put the columns of frames side by side."""
+        ...
+
+    def flags(self, mask: Any, rows: int) -> Piece:
+        """Make a boolean column of a mask of :attr:`backend`."""
+        ...
+
+    def nulls(self, schema: pa.Schema, rows: int) -> Piece:
+        """Make a frame of nulls."""
+        ...
+
+
+AnyDevicePipeline: TypeAlias = DevicePipelineBackend[Any]
+AnyDeviceAggregation: TypeAlias = DeviceAggregation[Any]
+"""Those of a device whose frames do not matter to the caller."""

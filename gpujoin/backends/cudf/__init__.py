@@ -8,8 +8,11 @@ from gpujoin.backends.cudf.discovery import why_unavailable
 
 if TYPE_CHECKING:
     from gpujoin.backends.cudf.backend import CudfBackend
+    from gpujoin.backends.cudf.frames import CudfFrame
+    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.reasons import Reason
+    from gpujoin.model.relations import Relation
 
 
 def unavailable() -> Reason | None:
@@ -29,6 +32,21 @@ def create(request: BackendRequest) -> CudfBackend:
     from gpujoin.backends.cudf.device import Device
 
     return CudfBackend(Device(request.device, request.memory_limit))
+
+
+def node_obstacles(node: Relation) -> tuple[Reason, ...]:
+    """Why one node of a pipeline cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
+    from gpujoin.backends.cudf.pipeline.offers import node_obstacles as found
+
+    return found(node)
+
+
+def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
+    """The pipeline of a backend."""
+    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
+    from gpujoin.backends.cudf.pipeline.library import CudfColumns
+
+    return DevicePipeline(CudfColumns(backend), backend.device.entered, backend.device.memory_limit)
 
 
 def release_cached_memory(device: int) -> None:

@@ -114,7 +114,7 @@ class CudfBackend:
     def __init__(self, device: Device) -> None:
         self.device = device
         with device.entered():
-            self._ops = device_ops()
+            self.ops = device_ops()
 
     @property
     def name(self) -> BackendName:
@@ -162,21 +162,21 @@ class CudfBackend:
         self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
     ) -> CudfBuild:
         """Make a key frame searchable."""
-        codes = FrameKeys(self._ops, keys)
+        codes = FrameKeys(self.ops, keys)
         return CudfBuild(
-            self.device, Index(self._ops, codes, self.device.entered, choose=choose, wanted=wanted)
+            self.device, Index(self.ops, codes, self.device.entered, choose=choose, wanted=wanted)
         )
 
     @_on_device
     def build_ranges(self, points: CudfFrame, *, grouped: bool, kernels: bool = True) -> CudfRangeBuild:
         """Make rows searchable by order."""
-        ops = self._ops if kernels else replace(self._ops, kernels=None)
+        ops = self.ops if kernels else replace(self.ops, kernels=None)
         return CudfRangeBuild(self.device, ops, points, grouped=grouped)
 
     @_on_device
     def gather(self, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
         """Rows of a frame by a map; spans share the frame's memory."""
-        return gathered(self._ops, frame, rows, choose)
+        return gathered(self.ops, frame, rows, choose)
 
     @_on_device
     def emit(
@@ -192,27 +192,27 @@ class CudfBackend:
         found = probe.marked() if other is None else probe.single()
         if found is None:
             return None
-        return output_at_once(self._ops, found, own, other, choose, matched=matched)
+        return output_at_once(self.ops, found, own, other, choose, matched=matched)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
         """See :func:`gpujoin.backends.cudf.gathering.gathered_bytes`."""
-        return gathered_bytes(self._ops, frame, rows)
+        return gathered_bytes(self.ops, frame, rows)
 
     @_on_device
     def evaluate(self, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
         """See :func:`gpujoin.backends.cudf.text.evaluate`."""
-        return evaluate(self._ops, condition, left, right, length)
+        return evaluate(self.ops, condition, left, right, length)
 
     @_on_device
     def filter_map(self, rows: RowMap, mask: Array) -> RowMap:
         """The entries of a map where a mask of its length is true."""
-        return rowmaps.filtered(self._ops, rows, mask)
+        return rowmaps.filtered(self.ops, rows, mask)
 
     @_on_device
     def selection(self, mask: Array, value: bool) -> RowMap:
         """Ascending positions at which a mask has a value."""
-        return rowmaps.selected(self._ops, mask, value)
+        return rowmaps.selected(self.ops, mask, value)
 
     @_on_device
     def marks(self, length: int) -> Array:
@@ -222,12 +222,12 @@ class CudfBackend:
     @_on_device
     def mark(self, marks: Array, rows: RowMap) -> None:
         """Set a mask at the rows of a map that is never out of bounds."""
-        rowmaps.set_marks(self._ops, marks, rows)
+        rowmaps.set_marks(self.ops, marks, rows)
 
     @_on_device
     def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
         """A map as NumPy indices, negative where there is no row."""
-        return np.asarray(cupy.asnumpy(rowmaps.indices(self._ops, rows)), dtype=np.int64)
+        return np.asarray(cupy.asnumpy(rowmaps.indices(self.ops, rows)), dtype=np.int64)
 
     @_on_device
     def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:

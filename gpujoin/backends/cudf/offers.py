@@ -39,7 +39,7 @@ def _offered(node: Expression) -> bool:
             return True
         return fits is not None and fits(node) and all(map(_offered, node.arguments))
     if isinstance(node, Cast):
-        return _cast_fits(node) and _offered(node.child)
+        return cast_fits(node) and _offered(node.child)
     if isinstance(node, Case):
         return (
             _fixed(node.type)
@@ -130,7 +130,7 @@ def _zone_free(node: Call) -> bool:
     return all(pat.is_timestamp(t) and t.tz in _UTC for t in _types(node))
 
 
-def _cast_fits(node: Cast) -> bool:
+def cast_fits(node: Cast) -> bool:
     """Casts that cannot fail, and whose result does not depend on settings."""
     source, target = node.child.type, node.type
     if source is None or target is None:

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gpujoin.backends.registry import BackendRequest, create_pipeline
 from gpujoin.errors import RelationError
-from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import Constant, FileFooter, Scan
 
 
@@ -42,7 +41,7 @@ def read_footers(
     values = [()] * len(paths) if constants is None else list(constants)
     if len(values) != len(paths):
         raise RelationError(f"{len(values)} tuples of constants for {len(paths)} files")
-    backend = create_pipeline(BackendName.CPU, BackendRequest())
+    backend = create_pipeline(BackendRequest())
 
     def read(path: str, mine: tuple[Constant, ...]) -> FileFooter:
         return backend.footer(scan, path, mine)

@@ -10,15 +10,16 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from gpujoin.backends.registry import BackendRequest, create_pipeline
-from gpujoin.config import Options
+from gpujoin.backends.registry import BackendRequest, create, create_pipeline, device_pipeline
+from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline.mixed import MixedPipeline
 from gpujoin.engine.spill import SpillDirectory
-from gpujoin.errors import CorruptBlobError, RelationError
+from gpujoin.errors import CorruptBlobError, DeviceMemoryError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
-from gpujoin.model.pipeline import AnyPipelineBackend, PipelineMetrics
+from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics
 from gpujoin.model.relations import (
     Expand,
     Feed,
@@ -41,6 +42,9 @@ Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 PIECE_BYTES = 64 << 20
 """Size at which scans and feeds are cut: `benchmarks/pipeline/README.md`, "pieces"."""
 
+DEVICE_PIECE_BYTES = 512 << 20
+"""The same for a device: enough rows that launching its kernels is small beside running them."""
+
 _Piece: TypeAlias = Any
 
 
@@ -52,7 +56,8 @@ def run(
     options: Options | None = None,
     metrics: PipelineMetrics | None = None,
     join_metrics: JoinMetrics | None = None,
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int | None = None,
+    device: AnyDevicePipeline | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run a tree over its inputs.
 
@@ -65,11 +70,14 @@ def run(
     slices : mapping of int to sequence of FileSlice
         What the scans are to read, by their index; a scan that is not named has its own.
     options : Options or None
-        Batch size, memory budget, spill directory.
+        Batch size, memory budget, spill directory. ``backend=gpu`` asks for a GPU; otherwise the pipeline runs on the
+        CPU, unless a device is given.
     metrics, join_metrics : PipelineMetrics or None, JoinMetrics or None
         Counters to add to.
-    piece_bytes : int
-        Size of the pieces that scans and feeds are cut into.
+    piece_bytes : int or None
+        Size of the pieces that scans and feeds are cut into; ``None``: what suits the backend.
+    device : DevicePipelineBackend or None
+        Where to run; nodes that it does not compute, and what does not fit, run on the CPU.
 
     Yields
     ------
@@ -87,15 +95,44 @@ def run(
         Where Spark raises in ANSI mode.
     """
     options = options or Options()
-    runner = _Runner(
-        create_pipeline(BackendName.CPU, BackendRequest(threads=options.cpu_threads or 1)),
-        inputs or {},
-        options,
-        metrics if metrics is not None else PipelineMetrics(),
-        join_metrics if join_metrics is not None else JoinMetrics(),
-        piece_bytes,
+    metrics = metrics if metrics is not None else PipelineMetrics()
+    join_metrics = join_metrics if join_metrics is not None else JoinMetrics()
+    tree, inputs = bind_slices(tree, slices or {}), inputs or {}
+    if device is None and options.backend is BackendChoice.GPU:
+        device = device_pipeline(create(BackendName.GPU, BackendRequest(threads=options.cpu_threads or 1)))
+    host = create_pipeline(BackendRequest(threads=options.cpu_threads or 1))
+    on_cpu = _Runner(host, inputs, options, metrics, join_metrics, piece_bytes or PIECE_BYTES)
+    if device is None:
+        return on_cpu.run(tree)
+    size = piece_bytes or DEVICE_PIECE_BYTES
+    mixed = MixedPipeline(device, host, options, metrics, join_metrics, size)
+    return _first_or_second(
+        _Runner(mixed, inputs, options, metrics, join_metrics, size), on_cpu, tree, metrics
     )
-    return runner.run(bind_slices(tree, slices or {}))
+
+
+def _first_or_second(
+    first: _Runner, second: _Runner, tree: Relation, metrics: PipelineMetrics
+) -> Iterator[pa.RecordBatch]:
+    """Run on the device; on the CPU from the beginning if memory runs out before anything is given out.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If rows were given out already, or an input cannot be read a second time.
+    """
+    given = False
+    try:
+        for batch in first.run(tree):
+            given = True
+            yield batch
+    except DeviceMemoryError:
+        if given or not second.repeatable:
+            raise
+        metrics.cpu_runs += 1
+    else:
+        return
+    yield from second.run(tree)
 
 
 class _Runner:
@@ -114,6 +151,11 @@ class _Runner:
         self._metrics = metrics
         self._join_metrics = join_metrics
         self._piece_bytes = piece_bytes
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all inputs can be read again."""
+        return all(isinstance(one, (pa.Table, Path, Sequence)) for one in self._inputs.values())
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces(tree):
@@ -205,7 +247,7 @@ class _Runner:
         for piece in source:
             held.append(piece)
             size += self._backend.size(piece)[1]
-            if size > self._options.memory_budget:
+            if size > self._backend.budget(self._options.memory_budget):
                 yield from self._gather_join(node, itertools.chain(held, source), None)
                 return
         build = self._backend.concat(held, node.side(side).schema, self._metrics)
@@ -216,7 +258,8 @@ class _Runner:
             return
         for piece in self._pieces(node.side(side.other)):
             self._metrics.query_joins += 1
-            yield lookup.join(piece)
+            yield from lookup.join(piece)
+        yield from lookup.finish()
 
     def _gather_join(self, node: Join, built: Iterator[_Piece], known: _Piece | None) -> Iterator[_Piece]:
         backend, side = self._backend, node.build_side
@@ -224,7 +267,8 @@ class _Runner:
             join = stack.enter_context(
                 HashJoin(
                     node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
-                    build_side=side, options=self._options, metrics=self._join_metrics,
+                    build_side=side, options=self._options, backend=self._backend.joins,
+                    metrics=self._join_metrics,
                 )
             )  # fmt: skip
             join.build(backend.to_join(piece, node, side) for piece in built)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpujoin.backends.registry import BackendRequest, create_pipeline
+from gpujoin.backends.registry import BackendRequest, create_pipeline, device_obstacles
 from gpujoin.engine.layout import JoinLayout
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import BackendName
@@ -10,20 +10,29 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Relation
 
 
-def supports(tree: Relation) -> tuple[Reason, ...]:
+def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
     """Tell why a tree cannot be run exactly as Spark would run it.
 
-    Depends on the tree alone, not on data or files. Any subtree may be asked about.
+    Depends on the tree alone, not on data, files, or whether there is a GPU. Any subtree may be asked about.
+
+    Parameters
+    ----------
+    tree : Relation
+        The tree.
+    backend : BackendName
+        ``GPU``: what of it a GPU does not compute. Such nodes run on the CPU, in the same pipeline.
 
     Returns
     -------
     tuple of Reason
         All of them; empty if the tree can be run.
     """
-    backend = create_pipeline(BackendName.CPU, BackendRequest())
+    host = create_pipeline(BackendRequest())
     reasons: list[Reason] = []
     for node in tree.walk():
-        reasons += backend.obstacles(node)
+        reasons += host.obstacles(node)
+        if backend is BackendName.GPU:
+            reasons += device_obstacles(node)
         if isinstance(node, Join):
             reasons += _join_obstacles(node)
     return tuple(dict.fromkeys(reasons))

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.engine.pipeline import run
 from gpujoin.engine.pipeline.footers import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, Expression, left
@@ -26,6 +25,7 @@ from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.trees import file_slice
+from tests.engine.pipeline.places import everywhere, run
 from tests.expressions.values import VALUES
 
 D = Decimal
@@ -50,6 +50,7 @@ def scan_of(path: Path, schema: pa.Schema, where: Expression | None = None, **pa
 KINDS = [kind for kind in VALUES if kind not in ("struct", "odd_str", "num_str", "word", "date_str")]
 
 
+@everywhere
 @pytest.mark.parametrize(
     "options",
     [{}, {"use_dictionary": False, "version": "1.0"}, {"store_decimal_as_integer": True}, {"compression": "zstd"},
@@ -64,6 +65,7 @@ def test_values_of_every_type(kind: str, options: dict[str, Any], tmp_path: Path
     assert_same_rows(scanned(scan_of(path, table.schema)), table)
 
 
+@everywhere
 def test_int96_timestamps(tmp_path: Path) -> None:
     stamps = [
         None,
@@ -79,6 +81,7 @@ def test_int96_timestamps(tmp_path: Path) -> None:
     assert found["t"].cast(pa.int64()).to_pylist() == table["t"].cast(pa.int64()).to_pylist()
 
 
+@everywhere
 def test_milliseconds_and_narrow_integers(tmp_path: Path) -> None:
     table = pa.table({
         "t": pa.array([1, -1, None], pa.timestamp("ms")), "i": pa.array([1, None, -(1 << 31)], pa.int32()),
@@ -89,6 +92,7 @@ def test_milliseconds_and_narrow_integers(tmp_path: Path) -> None:
     assert_same_rows(found, table.cast(wanted))
 
 
+@everywhere
 def test_views_and_dictionaries(tmp_path: Path) -> None:
     texts = ["a", None, "long enough to be out of line", ""]
     layouts = {"v": pa.string_view(), "d": pa.dictionary(pa.int32(), pa.string()), "l": pa.large_string()}
@@ -99,6 +103,7 @@ def test_views_and_dictionaries(tmp_path: Path) -> None:
     assert all(found[name].to_pylist() == texts for name in found.column_names)
 
 
+@everywhere
 def test_names_match_without_case_and_absent_columns_are_null(tmp_path: Path) -> None:
     path = written(tmp_path, pa.table({"Key": [1, 2]}))
     wanted = pa.schema([("KEY", pa.int64()), ("other", pa.decimal128(10, 2))])
@@ -110,6 +115,7 @@ def test_names_match_without_case_and_absent_columns_are_null(tmp_path: Path) ->
         scanned(scan_of(twice, pa.schema([("a", pa.int64())])))
 
 
+@everywhere
 def test_partition_columns_are_constants_of_the_file(tmp_path: Path) -> None:
     one, two = (written(tmp_path, NUMBERS.slice(10 * i, 10), f"{i}.parquet") for i in range(2))
     schema = pa.schema(
@@ -132,6 +138,7 @@ def test_partition_columns_are_constants_of_the_file(tmp_path: Path) -> None:
     assert scanned(only).to_pydict() == {"p": ["x"] * 10}
 
 
+@everywhere
 def test_no_columns_are_rows_all_the_same(tmp_path: Path) -> None:
     path = written(tmp_path, NUMBERS)
     assert sum(b.num_rows for b in run(scan_of(path, pa.schema([])))) == 1000
@@ -148,6 +155,7 @@ FILTERS: list[tuple[Expression, int]] = [
 ]  # fmt: skip
 
 
+@everywhere
 @pytest.mark.parametrize(("where", "groups"), FILTERS, ids=str)
 def test_row_groups_are_skipped_by_statistics(where: Expression, groups: int, tmp_path: Path) -> None:
     path = written(tmp_path, NUMBERS, row_group_size=100)
@@ -160,6 +168,7 @@ def test_row_groups_are_skipped_by_statistics(where: Expression, groups: int, tm
     assert_same_rows(found, other, allow_empty=True)
 
 
+@everywhere
 def test_nan_is_beyond_all_statistics(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([1.0, float("nan"), 2.0])})
     path = written(tmp_path, table)
@@ -167,6 +176,7 @@ def test_nan_is_beyond_all_statistics(tmp_path: Path) -> None:
     assert found.num_rows == 1
 
 
+@everywhere
 @pytest.mark.parametrize("piece_bytes", [1, 1 << 13, 1 << 30])
 def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> None:
     path = written(tmp_path, NUMBERS, row_group_size=90)
@@ -203,6 +213,7 @@ def _no_parquet(path: Path) -> None:
     path.write_bytes(b"not a Parquet file at all" * 10)
 
 
+@everywhere
 @pytest.mark.parametrize("damage", [_truncate, _damage, _no_parquet], ids=["truncated", "corrupt", "other"])
 def test_damaged_files_are_named(damage: Callable[[Path], None], tmp_path: Path) -> None:
     good, bad = written(tmp_path, NUMBERS, "good.parquet"), written(tmp_path, NUMBERS, "bad.parquet")
@@ -212,6 +223,7 @@ def test_damaged_files_are_named(damage: Callable[[Path], None], tmp_path: Path)
         list(run(tree))
 
 
+@everywhere
 def test_files_that_are_not_as_planned_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, NUMBERS)
     planned = file_slice(path)
@@ -229,6 +241,7 @@ def test_files_that_are_not_as_planned_are_named(tmp_path: Path) -> None:
         read_footers(tree, [str(path)])
 
 
+@everywhere
 def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, NUMBERS, row_group_size=100)
     batches = run(scan_of(path, NUMBERS.schema), piece_bytes=1)
@@ -238,6 +251,7 @@ def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
         list(batches)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("held", "wanted"),
     [
@@ -257,6 +271,7 @@ def test_other_types_than_planned_are_refused(held: pa.DataType, wanted: pa.Data
     assert len(footer.obstacles) == 1
 
 
+@everywhere
 def test_dates_in_the_old_calendar_are_refused(tmp_path: Path) -> None:
     table = pa.table({"d": pa.array([dt.date(1500, 1, 1)]), "i": [1]})
     old = table.replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
@@ -268,6 +283,7 @@ def test_dates_in_the_old_calendar_are_refused(tmp_path: Path) -> None:
     assert scanned(scan_of(path, pa.schema([("i", pa.int64())]))).num_rows == 1
 
 
+@everywhere
 def test_filters_see_special_values(tmp_path: Path, rng: np.random.Generator) -> None:
     dtype, values = VALUES["d18_6"]
     table = pa.table({"d": pa.array([values[i] for i in rng.integers(0, len(values), 500)], dtype)})
@@ -277,6 +293,7 @@ def test_filters_see_special_values(tmp_path: Path, rng: np.random.Generator) ->
     assert_same_rows(found, expected)
 
 
+@everywhere
 def test_dates_that_python_cannot_say(tmp_path: Path) -> None:
     """Statistics of the year 10000 and beyond must not stop the scan."""
     days = pa.array([3_000_000, 0, -800_000], pa.int32()).cast(pa.date32())

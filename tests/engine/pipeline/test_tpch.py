@@ -12,10 +12,11 @@ import pytest
 
 from benchmarks.pipeline.tpch import QUERIES, finals_of_duckdb
 from gpujoin.config import Options
-from gpujoin.engine.pipeline import run, supports
+from gpujoin.engine.pipeline import supports
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.testing.aggregates import assert_same_groups, merged
+from tests.engine.pipeline.places import everywhere, run
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,7 @@ def result(tree: PartialAggregate, **kwargs: Any) -> pa.Table:
     return pa.Table.from_batches(run(tree, **kwargs), tree.schema)
 
 
+@everywhere
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize(
     ("piece_bytes", "memory_budget"), [(64 << 20, 2 << 30), (100_000, 2 << 30), (100_000, 60_000)],

@@ -13,6 +13,7 @@ from gpujoin.backends.cpu.evaluate import can_evaluate
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
 from gpujoin.backends.cpu.pipeline.columns import can_carry
+from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import Expression
@@ -25,6 +26,15 @@ from gpujoin.model.types import is_float, logical
 
 class CpuPipeline:
     """Relational nodes as Polars queries; see `gpujoin.backends.cpu.pipeline`."""
+
+    @property
+    def joins(self) -> None:
+        """See :class:`gpujoin.model.pipeline.PipelineBackend`."""
+        return None
+
+    def budget(self, asked: int) -> int:
+        """Bytes that a build side may take."""
+        return asked
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
         """Tell why one node, its inputs aside, cannot be run exactly as Spark would."""
@@ -115,9 +125,9 @@ class CpuPipeline:
         """Give some rows, collected."""
         return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
 
-    def lookup(self, node: Join, build: Piece) -> joins.QueryJoin | None:
+    def lookup(self, node: Join, build: Piece) -> QueryJoin | None:
         """Prepare to join within the query."""
-        return joins.QueryJoin.of(node, build)
+        return QueryJoin.of(node, build)
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
         """The layout in which one side's rows go to the gather-map engine."""

@@ -73,8 +73,15 @@ class QueryJoin:
                 return None
         return cls(node, build, max(1, matches))
 
-    def join(self, piece: Piece) -> Piece:
+    def join(self, piece: Piece) -> Iterator[Piece]:
         """Join rows of the stream side."""
+        yield self._joined(piece)
+
+    def finish(self) -> Iterator[Piece]:
+        """Nothing is left: the build side is never given out by itself."""
+        return iter(())
+
+    def _joined(self, piece: Piece) -> Piece:
         spec, side = self.node.spec, self.node.build_side
         streamed, built = list(piece.columns), list(self.build.columns)
         left_keys: list[str] = []

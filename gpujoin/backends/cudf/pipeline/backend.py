@@ -1,0 +1,256 @@
+"""The GPU's pipeline backend: pieces are frames on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Generic
+
+import pyarrow as pa
+
+from gpujoin.backends.cudf.pipeline import scan as parquet
+from gpujoin.backends.cudf.pipeline.aggregate import PartialAggregation
+from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
+from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_codes, rows_at, values_of
+from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
+from gpujoin.backends.cudf.values import Value, ordered
+from gpujoin.errors import GpuJoinError
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import Expression
+from gpujoin.model.maps import AllNull, Span
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.reasons import Reason
+from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.types import is_float, logical
+
+_MEMORY_SHARE = 4
+"""A build side, and the states of an aggregation, may each take one part in so many of the device's memory."""
+
+
+class DevicePipeline(Generic[Frame]):
+    """Relational nodes over frames; see :class:`gpujoin.model.pipeline.DevicePipelineBackend`.
+
+    Parameters
+    ----------
+    columns : Columns
+        The library.
+    entered : callable
+        Makes the device current.
+    memory : int
+        Bytes of device memory there are to use.
+    """
+
+    def __init__(
+        self, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], memory: int
+    ) -> None:
+        self.columns = columns
+        self.entered = entered
+        self._memory = memory
+
+    @property
+    def backend(self) -> AnyBackend:
+        """What joins frames."""
+        return self.columns.backend
+
+    def budget(self, asked: int) -> int:
+        """Bytes that a build side may take, given what it may take on a host."""
+        del asked
+        return self._memory // _MEMORY_SHARE
+
+    # -- what it can do ------------------------------------------------------------------------------------
+
+    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
+        """Tell why one node, its inputs aside, cannot be computed on the device exactly as Spark would."""
+        return node_obstacles(node)
+
+    def carries(self, schema: pa.Schema) -> bool:
+        """Tell whether rows of these types can be on the device."""
+        return all(can_carry(field.type) for field in schema)
+
+    def computes(self, expressions: Sequence[Expression]) -> bool:
+        """Tell whether expressions are computed on the device exactly as in Spark."""
+        return all(can_compute(node) and can_carry(_typed(node)) for node in expressions)
+
+    # -- in and out ----------------------------------------------------------------------------------------
+
+    def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Frame | FileSlice]:
+        """Read Parquet; parts of files that are to be read on the host come back as they are."""
+        source = parquet.read(self.columns, node, metrics, piece_bytes)
+        while True:
+            with self.entered():
+                found = next(source, None)
+            if found is None:
+                return
+            yield found
+
+    def take_in(self, table: pa.Table, schema: pa.Schema) -> Frame:
+        """Copy rows to the device."""
+        arrays = [
+            _carried_array(column, field.type) for column, field in zip(table.columns, schema, strict=True)
+        ]
+        if not arrays:
+            with self.entered():
+                return self.columns.frame([], [], table.num_rows)
+        names = [str(i) for i in range(len(arrays))]
+        frame = self.backend.from_arrow(pa.table(arrays, names=names))
+        with self.entered():
+            return self.columns.relabelled(frame, [carried(field.type) for field in schema])
+
+    def give_out(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
+        """Copy rows to the host, as one batch of a schema's types; text and bytes have 64-bit offsets there."""
+        types = self.columns.types(frame)
+        held = pa.schema([(str(i), _large(dtype)) for i, dtype in enumerate(types)])
+        batch = self.backend.to_arrow(frame, held)
+        arrays = [
+            array if array.type in (field.type, _large(field.type)) else array.cast(logical(field.type))
+            for array, field in zip(batch.columns, schema, strict=True)
+        ]
+        if not arrays:
+            return batch
+        return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in schema])
+
+    # -- nodes ---------------------------------------------------------------------------------------------
+
+    def filter(self, frame: Frame, condition: Expression) -> Frame:
+        """Keep the rows for which a condition is true."""
+        with self.entered():
+            return filtered(self.columns, frame, condition)
+
+    def project(self, frame: Frame, expressions: Sequence[Expression]) -> Frame:
+        """Give one column per expression."""
+        with self.entered():
+            return computed(self.columns, frame, expressions)
+
+    def size(self, frame: Frame) -> tuple[int, int]:
+        """Rows and bytes."""
+        rows = self.backend.frame_rows(frame)
+        return rows, max(self.backend.frame_bytes(frame), rows if not self.columns.types(frame) else 0)
+
+    def concat(self, frames: Sequence[Frame]) -> Frame:
+        """Put frames of the same types together; at least one."""
+        with self.entered():
+            return self.columns.concat(frames)
+
+    def aggregation(
+        self,
+        node: PartialAggregate,
+        metrics: PipelineMetrics,
+        spill_directory: Callable[[], Path],
+    ) -> DeviceAggregation[Frame]:
+        """Start a partial aggregation."""
+        inner = PartialAggregation(self.columns, node, self.budget(0), metrics, spill_directory)
+        return DeviceAggregation(inner, self.entered)
+
+    def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
+        """Give the first rows in an order."""
+        with self.entered():
+            columns = self.columns
+            rows = self.backend.frame_rows(frame)
+            keys = computed(columns, frame, [key.expression for key in order])
+            sortable = columns.beside([_sortable(columns, keys, at, rows) for at in range(len(order))])
+            index = columns.order(
+                sortable, [key.descending for key in order], [key.nulls_first for key in order]
+            )
+            return rows_at(columns, frame, index[:count])
+
+    def head(self, frame: Frame, count: int) -> Frame:
+        """Give some rows."""
+        return self.part(frame, 0, min(count, self.backend.frame_rows(frame)))
+
+    def part(self, frame: Frame, start: int, length: int) -> Frame:
+        """Give neighbouring rows."""
+        return self.backend.gather(frame, Span(start, length))
+
+    # -- joins ---------------------------------------------------------------------------------------------
+
+    def keys(
+        self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], nulls_equal: Sequence[bool]
+    ) -> Frame:
+        """Key columns as codes; see :func:`.compute.key_codes`."""
+        with self.entered():
+            return key_codes(self.columns, frame, at, types, nulls_equal)
+
+    def select(self, frame: Frame, at: Sequence[int]) -> Frame:
+        """Give some columns."""
+        with self.entered():
+            return self.columns.select(frame, at)
+
+    def beside(self, frames: Sequence[Frame]) -> Frame:
+        """Put the columns of frames side by side."""
+        with self.entered():
+            return self.columns.beside(frames)
+
+    def flags(self, mask: Any, rows: int) -> Frame:
+        """Make a boolean column of a mask of the backend."""
+        with self.entered():
+            return self.columns.frame([Value(pa.bool_(), mask)], (pa.bool_(),), rows)
+
+    def nulls(self, schema: pa.Schema, rows: int) -> Frame:
+        """Make a frame of nulls."""
+        return self.backend.gather(self.take_in(schema.empty_table(), schema), AllNull(rows))
+
+
+class DeviceAggregation(Generic[Frame]):
+    """A partial aggregation whose steps are taken on the device."""
+
+    def __init__(
+        self, inner: PartialAggregation[Frame], entered: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._inner = inner
+        self._entered = entered
+
+    def add(self, frame: Frame) -> list[Frame]:
+        """Take rows in; give out groups where there are too many to hold.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If they do not fit; nothing of them is then taken in.
+        """
+        with self._entered():
+            return list(self._inner.add(frame))
+
+    def finish(self) -> Iterator[Frame]:
+        """Give out the rest."""
+        source = self._inner.finish()
+        while True:
+            with self._entered():
+                found = next(source, None)
+            if found is None:
+                return
+            yield found
+
+
+def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:
+    """A sort key whose own order is Spark's: NaN is the greatest of floats."""
+    one = columns.select(keys, (at,))
+    (dtype,) = columns.types(one)
+    if not is_float(dtype):
+        return one
+    value = values_of(columns, one, 0)
+    words = ordered(columns.ops.xp, value)[0]
+    kind = pa.int32() if words.dtype.itemsize == 4 else pa.int64()
+    return columns.frame([Value(kind, words, value.valid)], (kind,), rows)
+
+
+def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
+    """Values in the type in which the device carries them."""
+    if pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type):
+        column = column.cast(column.type.value_type)
+    wanted = carried(dtype)
+    if column.type == wanted or column.type == _large(wanted):
+        return column
+    if pa.types.is_decimal(wanted) and column.type != logical(wanted):
+        column = column.cast(logical(wanted))
+    return column.cast(_large(wanted))
+
+
+def _large(dtype: pa.DataType) -> pa.DataType:
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(dtype, dtype)
+
+
+def _typed(node: Expression) -> pa.DataType:
+    if node.type is None:
+        raise GpuJoinError(f"{node} is not resolved")
+    return node.type

@@ -1,0 +1,275 @@
+"""Columns of a pipeline, from pylibcudf: all its calls are here, each a few lines long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import cupy
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+import pylibcudf as plc
+
+from gpujoin.backends.cudf.arrays import Array, ArrayOps
+from gpujoin.backends.cudf.backend import CudfBackend
+from gpujoin.backends.cudf.device import STREAM, is_out_of_memory
+from gpujoin.backends.cudf.evaluate import Text
+from gpujoin.backends.cudf.frames import (
+    CudfFrame,
+    as_array,
+    as_column,
+    decimal_words,
+    from_field,
+    null_row,
+    retyped,
+    validity,
+)
+from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction
+from gpujoin.backends.cudf.rowmaps import check_length
+from gpujoin.backends.cudf.text import CudfText, FrameSource
+from gpujoin.backends.cudf.values import NARROW_DIGITS, Value
+from gpujoin.errors import GpuJoinError, ScanError
+from gpujoin.launch.rows import FieldColumn
+from gpujoin.model.jointype import Side
+from gpujoin.model.types import is_text
+
+_T = plc.types.TypeId
+_WIDE = plc.DataType(_T.DECIMAL128, 0)
+_AGGREGATIONS: dict[Reduce, Callable[[], plc.aggregation.Aggregation]] = {
+    Reduce.SUM: plc.aggregation.sum,
+    Reduce.COUNT: lambda: plc.aggregation.count(plc.types.NullPolicy.EXCLUDE),
+    Reduce.MIN: plc.aggregation.min,
+    Reduce.MAX: plc.aggregation.max,
+}
+_OPERATORS = {
+    "=": plc.expressions.ASTOperator.EQUAL,
+    "<": plc.expressions.ASTOperator.LESS,
+    "<=": plc.expressions.ASTOperator.LESS_EQUAL,
+    ">": plc.expressions.ASTOperator.GREATER,
+    ">=": plc.expressions.ASTOperator.GREATER_EQUAL,
+}
+_PLAIN = {
+    _T.BOOL8: pa.bool_(), _T.INT8: pa.int8(), _T.INT16: pa.int16(), _T.INT32: pa.int32(), _T.INT64: pa.int64(),
+    _T.FLOAT32: pa.float32(), _T.FLOAT64: pa.float64(),
+}  # fmt: skip
+_STAMPS = {
+    _T.TIMESTAMP_MILLISECONDS: "ms", _T.TIMESTAMP_MICROSECONDS: "us", _T.TIMESTAMP_NANOSECONDS: "ns",
+}  # fmt: skip
+_NARROW = {_T.DECIMAL32: _T.INT32, _T.DECIMAL64: _T.INT64}
+
+
+class CudfColumns:
+    """See :class:`.columns.Columns`.
+
+    Parameters
+    ----------
+    backend : CudfBackend
+        The device. Methods are called inside ``backend.device.entered()``.
+    """
+
+    def __init__(self, backend: CudfBackend) -> None:
+        self._backend = backend
+        self._ops = backend.ops
+
+    @property
+    def ops(self) -> ArrayOps:
+        """See :class:`.columns.Columns`."""
+        return self._ops
+
+    @property
+    def backend(self) -> CudfBackend:
+        """See :class:`.columns.Columns`."""
+        return self._backend
+
+    def types(self, frame: CudfFrame) -> tuple[pa.DataType, ...]:
+        """See :class:`.columns.Columns`."""
+        return frame.types
+
+    def source(self, frame: CudfFrame) -> FrameSource:
+        """See :class:`.columns.Columns`."""
+        return FrameSource({Side.LEFT: frame}, frame.rows)
+
+    def select(self, frame: CudfFrame, positions: Sequence[int]) -> CudfFrame:
+        """See :class:`.columns.Columns`."""
+        columns = frame.table.columns()
+        chosen = plc.Table([columns[i] for i in positions], num_rows=frame.rows)
+        return CudfFrame(chosen, tuple(frame.types[i] for i in positions))
+
+    def beside(self, frames: Sequence[CudfFrame]) -> CudfFrame:
+        """See :class:`.columns.Columns`."""
+        columns = [column for frame in frames for column in frame.table.columns()]
+        types = tuple(dtype for frame in frames for dtype in frame.types)
+        return CudfFrame(plc.Table(columns, num_rows=frames[0].rows), types)
+
+    def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> CudfFrame:
+        """See :class:`.columns.Columns`."""
+        made = [_column(value, rows) for value in columns]
+        return CudfFrame(plc.Table(made, num_rows=rows), tuple(types))
+
+    def relabelled(self, frame: CudfFrame, types: Sequence[pa.DataType]) -> CudfFrame:
+        """See :class:`.columns.Columns`."""
+        return CudfFrame(frame.table, tuple(types))
+
+    def concat(self, frames: Sequence[CudfFrame]) -> CudfFrame:
+        """See :class:`.columns.Columns`."""
+        rows = sum(frame.rows for frame in frames)
+        check_length(rows)
+        if not frames[0].types:
+            return CudfFrame(plc.Table([], num_rows=rows))
+        filled = [frame for frame in frames if frame.rows] or list(frames[:1])
+        if len(filled) == 1:
+            return filled[0]
+        whole = plc.concatenate.concatenate([frame.table for frame in filled], stream=STREAM)
+        return CudfFrame(whole, frames[0].types)
+
+    def order(self, frame: CudfFrame, descending: Sequence[bool], nulls_first: Sequence[bool]) -> Array:
+        """See :class:`.columns.Columns`."""
+        orders = [plc.types.Order.DESCENDING if down else plc.types.Order.ASCENDING for down in descending]
+        # libcudf reverses the place of nulls too where the order descends.
+        nulls = [
+            plc.types.NullOrder.BEFORE if first != down else plc.types.NullOrder.AFTER
+            for first, down in zip(nulls_first, descending, strict=True)
+        ]
+        return as_array(plc.sorting.stable_sorted_order(frame.table, orders, nulls, stream=STREAM))
+
+    def codes(self, keys: CudfFrame) -> tuple[CudfFrame, Array]:
+        """See :class:`.columns.Columns`."""
+        distinct, codes = plc.transform.encode(keys.table, stream=STREAM)
+        return CudfFrame(distinct, keys.types), as_array(codes)
+
+    def grouped(self, keys: CudfFrame, reductions: Sequence[Reduction]) -> tuple[CudfFrame, list[Reduced]]:
+        """See :class:`.columns.Columns`."""
+        by = plc.groupby.GroupBy(keys.table, plc.types.NullPolicy.INCLUDE)
+        requests = [
+            plc.groupby.GroupByRequest(_plain_column(r.data, r.valid), [_AGGREGATIONS[r.kind]()])
+            for r in reductions
+        ]
+        found, results = by.aggregate(requests, stream=STREAM)
+        reduced = []
+        for reduction, table in zip(reductions, results, strict=True):
+            column = table.columns()[0]
+            data = as_array(column)
+            if reduction.kind is Reduce.COUNT:
+                data = data.astype(cupy.int64)
+            reduced.append(Reduced(data, validity(column)))
+        return CudfFrame(found, keys.types), reduced
+
+    def partition(self, frame: CudfFrame, keys: int, parts: int) -> list[CudfFrame]:
+        """See :class:`.columns.Columns`."""
+        by = list(range(keys))
+        whole, starts = plc.partitioning.hash_partition(frame.table, by, parts, stream=STREAM)
+        ends = [*starts[1:parts], frame.rows]
+        bounds = [bound for pair in zip(starts[:parts], ends, strict=True) for bound in pair]
+        return [CudfFrame(t, frame.types) for t in plc.copying.slice(whole, bounds, stream=STREAM)]
+
+    def read(
+        self, path: str, names: Sequence[str], held: Sequence[pa.DataType], row_groups: Sequence[int],
+        terms: Sequence[FilterTerm],
+    ) -> CudfFrame:  # fmt: skip
+        """See :class:`.columns.Columns`."""
+        options = (
+            plc.io.parquet.ParquetReaderOptions.builder(plc.io.types.SourceInfo([path]))
+            .use_pandas_metadata(False)
+            .use_arrow_schema(False)
+            .build()
+        )
+        options.set_column_names(list(names))
+        options.set_row_groups([list(row_groups)])
+        if terms:
+            options.set_filter(_filter(terms))
+        try:
+            found = plc.io.parquet.read_parquet(options, stream=STREAM)
+        except (RuntimeError, ValueError, OverflowError, OSError) as problem:
+            if is_out_of_memory(problem):
+                raise
+            groups = f"{row_groups[0]} to {row_groups[-1]}"
+            raise ScanError(f"{path}: row groups {groups} are corrupt: {problem}") from problem
+        columns = dict(zip(found.column_names(include_children=False), found.columns, strict=True))
+        taken = [_taken_in(columns[name], dtype) for name, dtype in zip(names, held, strict=True)]
+        return CudfFrame(
+            plc.Table([column for column, _ in taken], num_rows=found.tbl.num_rows()),
+            tuple(dtype for _, dtype in taken),
+        )
+
+
+def _column(value: Value | Text, rows: int) -> plc.Column:
+    """A computed value as a column; one value is repeated."""
+    if not isinstance(value, Value):
+        return _text_column(value, rows)
+    valid = None if value.valid is None else _repeated(value.valid, rows)
+    if value.low is None:
+        return _plain_column(_repeated(value.data, rows), valid)
+    pairs = cupy.empty((rows, 2), dtype=cupy.int64)
+    pairs[:, 0] = value.low.view(np.int64)
+    pairs[:, 1] = value.data
+    return from_field(FieldColumn(pairs, valid), _WIDE)
+
+
+def _repeated(array: Array, rows: int) -> Array:
+    return cupy.ascontiguousarray(cupy.broadcast_to(array, (rows,)))
+
+
+def _plain_column(data: Array, valid: Array | None) -> plc.Column:
+    column = as_column(data)
+    return column if valid is None else from_field(FieldColumn(data, valid), column.type())
+
+
+def _text_column(value: Text, rows: int) -> plc.Column:
+    if not isinstance(value, CudfText):
+        raise GpuJoinError(f"{type(value).__name__} is no text of this library")
+    if value.content is not None:
+        return CudfText(value.content, rows).column
+    return plc.Column.all_null_like(null_row((pa.string(),)).columns()[0], rows, stream=STREAM)
+
+
+def _taken_in(column: plc.Column, held: pa.DataType) -> tuple[plc.Column, pa.DataType]:
+    """A decoded column in a storage type, and what its values are."""
+    kind = column.type().id()
+    if kind in _PLAIN:
+        return column, _PLAIN[kind]
+    if kind == _T.TIMESTAMP_DAYS:
+        return retyped(column, plc.DataType(_T.INT32)), pa.date32()
+    if kind in _STAMPS:
+        zone = held.tz if pat.is_timestamp(held) else None
+        return retyped(column, plc.DataType(_T.INT64)), pa.timestamp(_STAMPS[kind], zone)
+    if kind == _T.STRING:
+        return column, pa.string() if is_text(held) else pa.binary()
+    if pat.is_decimal(held) and kind in (_T.DECIMAL32, _T.DECIMAL64, _T.DECIMAL128):
+        return _decimal(column, held)
+    raise GpuJoinError(f"cuDF decodes a column of type {held} as {kind}, which is not expected")
+
+
+def _decimal(column: plc.Column, held: pa.DataType) -> tuple[plc.Column, pa.DataType]:
+    kind = column.type().id()
+    narrow = pa.decimal64(held.precision, held.scale) if held.precision <= NARROW_DIGITS else None
+    if kind == _T.DECIMAL128:
+        plain = retyped(column, _WIDE)
+        if narrow is None:
+            return plain, pa.decimal128(held.precision, held.scale)
+        return _plain_column(decimal_words(plain)[0].view(np.int64), validity(plain)), narrow
+    plain = retyped(column, plc.DataType(_NARROW[kind]))
+    if narrow is None:
+        data = as_array(plain).astype(cupy.int64)
+        wide = Value(
+            pa.decimal128(held.precision, held.scale), data >> 63, validity(plain), data.view(np.uint64)
+        )
+        return _column(wide, column.size()), wide.dtype
+    if kind == _T.DECIMAL64:
+        return plain, narrow
+    return _plain_column(as_array(plain).astype(cupy.int64), validity(plain)), narrow
+
+
+def _filter(terms: Sequence[FilterTerm]) -> plc.expressions.Expression:
+    """All of some comparisons."""
+    parts = [
+        plc.expressions.Operation(
+            _OPERATORS[term.operator],
+            plc.expressions.ColumnNameReference(term.column),
+            plc.expressions.Literal(plc.Scalar.from_arrow(term.value, stream=STREAM)),
+        )
+        for term in terms
+    ]
+    whole: plc.expressions.Expression = parts[0]
+    for part in parts[1:]:
+        whole = plc.expressions.Operation(plc.expressions.ASTOperator.LOGICAL_AND, whole, part)
+    return whole

@@ -1,0 +1,194 @@
+"""Which expressions a pipeline computes on the device exactly as Spark does.
+
+Beside what conditions of joins may hold (:mod:`gpujoin.backends.cudf.offers`): sums, differences and products of
+decimals whose scale Spark does not reduce, and casts of integers and decimals to wider decimals.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.offers import FITS, can_evaluate, cast_fits
+from gpujoin.backends.cudf.values import NARROW_DIGITS
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.jointype import JoinType
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.relations import Join, Relation
+from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
+
+_ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY})
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+_EXACT_DIGITS = 15
+"""Decimals of so few digits become doubles by one division of two exact doubles, which rounds once."""
+
+
+def can_carry(dtype: pa.DataType) -> bool:
+    """Tell whether values of a type can be columns of a piece."""
+    dtype = logical(dtype)
+    if pat.is_timestamp(dtype):
+        return bool(dtype.unit == "us")
+    return _fixed(dtype) or pat.is_string(dtype) or pat.is_binary(dtype)
+
+
+def carried(dtype: pa.DataType) -> pa.DataType:
+    """The type in which values lie on the device: decimals of up to 18 digits in 64 bits."""
+    dtype = logical(dtype)
+    if pat.is_decimal(dtype) and dtype.precision <= NARROW_DIGITS:
+        return pa.decimal64(dtype.precision, dtype.scale)
+    return dtype
+
+
+def can_compute(node: Expression) -> bool:
+    """Tell whether an expression evaluates here exactly as in Spark; a column that only rides may be of any type."""
+    if isinstance(node, ColumnRef):
+        return node.type is not None and can_carry(node.type)
+    return _computable(node)
+
+
+def _computable(node: Expression) -> bool:
+    if node.type is None:
+        return False
+    if isinstance(node, Literal | ColumnRef):
+        return _fixed(logical(node.type)) or is_text(node.type)
+    if isinstance(node, Call):
+        return _call(node)
+    if isinstance(node, Cast):
+        return is_constant(node) or (_cast(node) and _computable(node.child))
+    if isinstance(node, Case):
+        same = all(c.type == node.type for c in (*node.values, node.otherwise))
+        return _fixed(node.type) and same and all(map(_computable, node.children))
+    return False
+
+
+def _call(node: Call) -> bool:
+    if is_decimal_arithmetic(node):
+        return _exact_scale(node) and all(map(_computable, node.arguments))
+    if node.function is Function.UNSCALED_VALUE:
+        child = node.arguments[0]
+        return child.type is not None and child.type.precision <= NARROW_DIGITS and _computable(child)
+    if node.function in (Function.IS_NULL, Function.IS_NOT_NULL) and isinstance(node.arguments[0], ColumnRef):
+        return can_carry(node.arguments[0].type or pa.null())
+    fits = FITS.get(node.function)
+    return fits is not None and fits(node) and all(map(_computable, node.arguments))
+
+
+def is_constant(node: Cast) -> bool:
+    """Tell whether a cast is that of a null, or of a whole number that fits a decimal."""
+    if not isinstance(node.child, Literal) or node.type is None:
+        return False
+    value, target = node.child.value, node.type
+    if value is None:
+        return _fixed(target)
+    return bool(
+        pat.is_decimal128(target) and isinstance(value, int) and not isinstance(value, bool)
+        and target.scale >= 0 and abs(value) < 10 ** (target.precision - target.scale)
+    )  # fmt: skip
+
+
+def _cast(node: Cast) -> bool:
+    source, target = node.child.type, node.type
+    if source is None or target is None:
+        return False
+    if pat.is_decimal128(target):
+        if is_whole(source):
+            return bool(target.precision - target.scale >= _INTEGER_DIGITS[source.bit_width])
+        if pat.is_decimal128(source):
+            kept = target.precision - target.scale >= source.precision - source.scale
+            return bool(kept and target.scale >= source.scale)
+    if pat.is_decimal128(source):
+        return bool(pat.is_float64(target) and source.precision <= _EXACT_DIGITS and source.scale >= 0)
+    return cast_fits(node)
+
+
+def can_code(one: pa.DataType, two: pa.DataType) -> bool:
+    """Tell whether keys of two types become codes on the device."""
+    one, two = logical(one), logical(two)
+    return bool(one == two or (is_whole(one) and is_whole(two)))
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------
+
+
+def node_obstacles(node: Relation) -> tuple[Reason, ...]:
+    """Tell why one node, its inputs aside, cannot be computed on the device exactly as Spark would. Needs no device."""
+    what = type(node).__name__.lower()
+    reasons = [
+        _unsupported(f"{what} column {field.name!r}", f"type {field.type} is not carried on a GPU")
+        for field in node.schema
+        if not can_carry(field.type)
+    ]
+    if isinstance(node, Join):
+        return (*reasons, *_join_obstacles(node))
+    for expression in node.expressions():
+        if not can_compute(expression):
+            part = next(
+                p for p in expression.walk() if not can_compute(p) and all(map(can_compute, p.children))
+            )
+            why = f"{part} is not computed on a GPU exactly as Spark does"
+            reasons.append(_unsupported(f"{what} expression", why))
+        elif expression.type is None or not can_carry(expression.type):
+            why = f"{expression}: type {expression.type} is not carried on a GPU"
+            reasons.append(_unsupported(f"{what} expression", why))
+    return tuple(reasons)
+
+
+def _join_obstacles(node: Join) -> list[Reason]:
+    spec = node.spec
+    reasons = []
+    if (
+        spec.join_type in (JoinType.NULL_AWARE_ANTI, JoinType.CROSS)
+        or not spec.keys
+        or spec.as_of is not None
+    ):
+        why = f"{spec.join_type.value} joins without equal keys go through host memory"
+        reasons.append(_unsupported("join", why))
+    for key in spec.keys:
+        one, two = node.left.schema.field(key.left).type, node.right.schema.field(key.right).type
+        if not (can_carry(one) and can_carry(two) and can_code(one, two)):
+            reasons.append(_unsupported("join", f"keys of {one} and {two} go through host memory"))
+    if spec.condition is not None and not can_evaluate(spec.condition):
+        why = f"the condition {spec.condition} is not computed on a GPU exactly as Spark does"
+        reasons.append(_unsupported("join", why))
+    if not all(can_carry(field.type) for child in node.children for field in child.schema):
+        reasons.append(_unsupported("join", "a column of an input is not carried on a GPU"))
+    return reasons
+
+
+def _unsupported(what: str, why: str) -> Reason:
+    return Reason(ReasonKind.UNSUPPORTED, what, why)
+
+
+def is_decimal_arithmetic(node: Call) -> bool:
+    """Tell whether a call adds, subtracts or multiplies decimals."""
+    kinds = [argument.type for argument in node.arguments]
+    return (
+        node.function in _ARITHMETIC and node.type is not None and pat.is_decimal128(node.type)
+        and all(kind is not None and pat.is_decimal128(kind) for kind in kinds)
+    )  # fmt: skip
+
+
+def natural(node: Call) -> tuple[int, int]:
+    """Precision and scale in which a sum, difference or product of decimals is exact."""
+    one, two = (logical(argument.type) for argument in node.arguments)
+    if node.function is Function.MULTIPLY:
+        return one.precision + two.precision + 1, one.scale + two.scale
+    scale = max(one.scale, two.scale)
+    return max(one.precision - one.scale, two.precision - two.scale) + scale + 1, scale
+
+
+def _exact_scale(node: Call) -> bool:
+    precision, scale = natural(node)
+    result = logical(node.type)
+    if result.scale != scale or result.precision < min(precision, MAX_PRECISION):
+        return False
+    # A product beyond 127 bits is none of 38 digits; an operand brought to another scale may be, and cancel out.
+    alike = len({logical(argument.type).scale for argument in node.arguments}) == 1
+    return node.function is Function.MULTIPLY or alike or precision <= MAX_PRECISION
+
+
+def _fixed(dtype: pa.DataType) -> bool:
+    return (
+        pat.is_boolean(dtype) or is_whole(dtype) or is_float(dtype) or pat.is_decimal128(dtype)
+        or pat.is_date32(dtype) or pat.is_timestamp(dtype)
+    )  # fmt: skip

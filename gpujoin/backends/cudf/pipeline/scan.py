@@ -1,0 +1,195 @@
+"""Reading Parquet on the device: footers and statistics on the host, pages decoded by libcudf."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.evaluate import Text
+from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
+from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
+from gpujoin.backends.cudf.pipeline.offers import carried
+from gpujoin.backends.cudf.values import Value, constant
+from gpujoin.backends.parquet.footers import Source, opened, runs
+from gpujoin.errors import DeviceMemoryError, ScanError
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.maps import AllNull, Indices
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Constant, FileSlice, Scan
+from gpujoin.model.types import is_text, is_whole, logical
+
+_OPERATORS = {
+    Function.EQ: "=", Function.LT: "<", Function.LE: "<=", Function.GT: ">", Function.GE: ">=",
+}  # fmt: skip
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def read(
+    columns: Columns[Frame], scan: Scan, metrics: PipelineMetrics, piece_bytes: int
+) -> Iterator[Frame | FileSlice]:
+    """Read a scan's slices.
+
+    Parameters
+    ----------
+    columns : Columns
+        The library.
+    scan : Scan
+        With its slices given.
+    metrics : PipelineMetrics
+        Counters to add to.
+    piece_bytes : int
+        Decoded size at which a piece is cut, at row group boundaries.
+
+    Yields
+    ------
+    Frame or FileSlice
+        Rows; or a part of a file that is to be read on the host: its timestamps are INT96, which libcudf reads in
+        nanoseconds, or it does not fit the device.
+
+    Raises
+    ------
+    ScanError
+        If a file is not as planned, unreadable or corrupt.
+    """
+    for part in scan.slices or ():
+        metrics.files += 1
+        with opened(scan, part, metrics) as (file, sources, groups):
+            if any(source.int96 for source in sources):
+                if groups:
+                    yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
+                continue
+            for run in runs(groups, sources, file.metadata, piece_bytes):
+                rows = sum(file.metadata.row_group(g).num_rows for g in run)
+                try:
+                    piece = _piece(columns, scan, part, sources, run, rows)
+                except DeviceMemoryError:
+                    yield dataclasses.replace(part, row_groups=run, byte_range=None)
+                    continue
+                metrics.scanned_rows += rows
+                yield piece
+
+
+def _piece(
+    columns: Columns[Frame], scan: Scan, part: FileSlice, sources: Sequence[Source], run: tuple[int, ...],
+    rows: int,
+) -> Frame:  # fmt: skip
+    named = {source.name: source for source in sources if source.name is not None}
+    names = list(named)
+    if names:
+        held = [_held(named[name]) for name in names]
+        terms = _pushed(scan, sources)
+        decoded = columns.read(part.path, names, held, run, terms)
+        found = columns.backend.frame_rows(decoded)
+        if found > rows or (found < rows and not terms):
+            raise ScanError(f"{part.path}: row groups {run[0]} to {run[-1]} have {found} rows, not {rows}")
+        rows = found
+    else:
+        decoded = columns.frame([], [], rows)
+    parts: list[Frame] = []
+    for source, wanted in zip(sources, scan.file_columns, strict=True):
+        dtype = logical(wanted.type)
+        if source.name is None:
+            parts.append(_constant(columns, decoded, None, dtype, rows))
+            continue
+        one = columns.select(decoded, (names.index(source.name),))
+        parts.append(_conformed(columns, one, dtype, rows))
+    for value, wanted in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
+        parts.append(_constant(columns, decoded, value, logical(wanted.type), rows))
+    frame = columns.beside(parts) if parts else decoded
+    for condition in scan.filters:
+        frame = filtered(columns, frame, condition)
+    return frame
+
+
+def _held(source: Source) -> pa.DataType:
+    assert source.arrow is not None
+    return source.arrow
+
+
+def _conformed(columns: Columns[Frame], one: Frame, dtype: pa.DataType, rows: int) -> Frame:
+    """A decoded column in the type in which it is carried."""
+    (have,) = columns.types(one)
+    wanted = carried(dtype)
+    if have == wanted:
+        return one
+    same_zone = pat.is_timestamp(wanted) and pat.is_timestamp(have) and have.unit == "us"
+    if same_zone or not _computed(have):
+        return columns.relabelled(one, (wanted,))
+    value = values_of(columns, one, 0)
+    if pat.is_timestamp(wanted):
+        return columns.frame([Value(dtype, value.data * 1000, value.valid)], (wanted,), rows)
+    if pat.is_decimal(wanted):
+        # The same scale and fewer digits: only the width may differ.
+        data = value.data if value.low is None else value.low.view("int64")
+        low = data.view("uint64") if not pat.is_decimal64(wanted) else None
+        words = Value(dtype, data >> 63 if low is not None else data, value.valid, low)
+        return columns.frame([value if value.low is not None and low is not None else words], (wanted,), rows)
+    return columns.frame(
+        [Value(dtype, value.data.astype(f"int{dtype.bit_width}"), value.valid)], (wanted,), rows
+    )
+
+
+def _computed(dtype: pa.DataType) -> bool:
+    return is_whole(dtype) or pat.is_decimal(dtype) or pat.is_timestamp(dtype)
+
+
+def _constant(columns: Columns[Frame], frame: Frame, value: Constant, dtype: pa.DataType, rows: int) -> Frame:
+    """One value in every row."""
+    kind = carried(dtype)
+    if is_text(dtype):
+        text: Text = columns.source(frame).text(None if value is None else str(value))
+        return columns.frame([text], (kind,), rows)
+    if pat.is_binary(dtype):
+        one = columns.backend.from_arrow(pa.table({"c": pa.array([value], kind)}))
+        return _repeated(columns, one, rows)
+    return columns.frame([constant(columns.ops.xp, value, dtype)], (kind,), rows)
+
+
+def _repeated(columns: Columns[Frame], one: Frame, rows: int) -> Frame:
+    zeros = columns.ops.xp.zeros(rows, dtype="int32")
+    return columns.backend.gather(one, Indices(zeros, rows) if rows else AllNull(0))
+
+
+# -- what the reader may leave out -------------------------------------------------------------------------------
+
+
+def _pushed(scan: Scan, sources: Sequence[Source]) -> list[FilterTerm]:
+    """Comparisons of whole numbers and dates with constants: their order is the same everywhere."""
+    terms = []
+    for condition in scan.filters:
+        for node in _conjuncts(condition):
+            term = _term(node, sources)
+            if term is not None:
+                terms.append(term)
+    return terms
+
+
+def _conjuncts(node: Expression) -> Iterator[Expression]:
+    if isinstance(node, Call) and node.function is Function.AND:
+        for argument in node.arguments:
+            yield from _conjuncts(argument)
+    else:
+        yield node
+
+
+def _term(node: Expression, sources: Sequence[Source]) -> FilterTerm | None:
+    if not isinstance(node, Call) or node.function not in _OPERATORS:
+        return None
+    one, two = node.arguments
+    operator = _OPERATORS[node.function]
+    if isinstance(one, Literal):
+        one, two, operator = two, one, _MIRRORED[operator]
+    if not isinstance(one, ColumnRef) or not isinstance(two, Literal) or two.value is None:
+        return None
+    if one.index >= len(sources):
+        return None
+    source = sources[one.index]
+    held = source.arrow
+    if source.name is None or held is None or held != logical(two.type) or held != logical(one.type):
+        return None
+    if not (pat.is_int32(held) or pat.is_int64(held)):
+        return None
+    return FilterTerm(source.name, operator, pa.scalar(two.value, held))

@@ -1,0 +1,556 @@
+"""States of aggregate functions on a device: what is kept of a group's rows, how it merges, and Spark's buffers of it.
+
+A state is some columns, one row a group. It is made by *reducing* rows, and again by reducing rows of states; each
+function says what reductions that takes. Sums of integers and decimals are kept as two or four parts of 32 bits, each
+summed in 64 bits, so that none overflows over 2**31 rows, and only a result that does not fit its type counts as an
+overflow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.pipeline import words
+from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
+from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
+from gpujoin.backends.cudf.pipeline.evaluate import of_words, words_of
+from gpujoin.backends.cudf.pipeline.offers import carried
+from gpujoin.backends.cudf.values import Value, both, is_wide, ordered
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.expressions import EvalMode
+from gpujoin.model.types import is_bytes, is_float, is_text
+
+_INT64_MAX = (1 << 63) - 1
+_INT64_MIN = -(1 << 63)
+_HALF_MIN, _HALF_MAX = -(1 << 31), (1 << 31) - 1
+_HALF_BITS = 32
+_LOW_HALF = (1 << _HALF_BITS) - 1
+
+
+@dataclass
+class Reducer(Generic[Frame]):
+    """Reductions of the rows of a frame by group, asked for one by one and computed together.
+
+    Attributes
+    ----------
+    columns : Columns
+        The library.
+    frame : Frame
+        The rows: arguments, or states.
+    ids : int32 array or None
+        Group of each row, where a function needs a second pass.
+    reduce : callable
+        Computes some reductions: one value for each group, in one order of groups.
+    """
+
+    columns: Columns[Frame]
+    frame: Frame
+    ids: Array | None
+    reduce: Callable[[Sequence[Reduction]], list[Reduced]]
+    asked: list[Reduction] = field(default_factory=list)
+    found: list[Reduced] = field(default_factory=list)
+
+    @property
+    def xp(self) -> Any:
+        """The array module."""
+        return self.columns.ops.xp
+
+    @property
+    def rows(self) -> int:
+        """Rows of the frame."""
+        return self.columns.backend.frame_rows(self.frame)
+
+    def ask(self, kind: Reduce, data: Array, valid: Array | None = None) -> int:
+        """Ask for a reduction; its number."""
+        self.asked.append(Reduction(kind, data, valid))
+        return len(self.asked) - 1
+
+    def run(self) -> None:
+        """Compute what was asked for."""
+        self.found = self.reduce(self.asked)
+
+    def of(self, number: int) -> Array:
+        """A reduction, zero where no row counted."""
+        got = self.found[number]
+        if got.valid is None:
+            return got.data
+        return self.xp.where(got.valid, got.data, 0).astype(got.data.dtype)
+
+    def has(self, number: int) -> Array | None:
+        """Groups in which a row counted; ``None``: all."""
+        return self.found[number].valid
+
+    def value(self, at: int) -> Value:
+        """A column of the frame as arrays."""
+        return values_of(self.columns, self.frame, at)
+
+    def valid(self, at: int) -> Array | None:
+        """Where a column is not null."""
+        return valid_of(self.columns, self.frame, at)
+
+
+class State(ABC, Generic[Frame]):
+    """One call's part of the state."""
+
+    two_passes = False
+    """Whether deviations from the group's mean are needed."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        self.call = call
+
+    @property
+    @abstractmethod
+    def types(self) -> tuple[pa.DataType, ...]:
+        """Types of the columns."""
+
+    @abstractmethod
+    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
+        """Ask for what the rows of a frame come to.
+
+        Parameters
+        ----------
+        rows : Reducer
+            The rows.
+        at : sequence of int
+            The arguments' columns.
+        mask : bool array or None
+            Rows that the call's filter lets through.
+
+        Returns
+        -------
+        callable
+            Gives the state, once the reductions are computed.
+        """
+
+    @abstractmethod
+    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
+        """Ask for what the rows of states come to; as :meth:`reduce`."""
+
+    @abstractmethod
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """The state of no rows at all, one row."""
+
+    @abstractmethod
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """The buffer's columns."""
+
+
+def _whole(data: Array) -> Value:
+    return Value(pa.int64(), data.astype("int64"))
+
+
+def _real(data: Array) -> Value:
+    return Value(pa.float64(), data)
+
+
+def _framed(columns: Columns[Frame], values: Sequence[Value], rows: int) -> Frame:
+    return columns.frame(values, [carried(value.dtype) for value in values], rows)
+
+
+def _zeros(columns: Columns[Frame], types: Sequence[pa.DataType]) -> Frame:
+    xp = columns.ops.xp
+    made = [Value(t, xp.zeros(1, dtype="float64" if is_float(t) else "int64")) for t in types]
+    return columns.frame(made, types, 1)
+
+
+class CountState(State[Frame]):
+    """``count``."""
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """See :class:`State`."""
+        return (pa.int64(),)
+
+    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        valid = mask
+        for position in at:
+            valid = both(valid, rows.valid(position))
+        return self._counted(rows, Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
+
+    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        return self._counted(rows, Reduce.SUM, rows.value(at[0]).data, None)
+
+    @staticmethod
+    def _counted(rows: Reducer[Frame], kind: Reduce, data: Array, valid: Array | None) -> Callable[[], Frame]:
+        number = rows.ask(kind, data, valid)
+
+        def made() -> Frame:
+            count = rows.of(number)
+            return _framed(rows.columns, [_whole(count)], len(count))
+
+        return made
+
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """See :class:`State`."""
+        return _zeros(columns, self.types)
+
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """See :class:`State`."""
+        return columns.select(frame, at)
+
+
+class ExactSumState(State[Frame]):
+    """Sums and averages of integers and decimals: parts of the sum, and how many values there were."""
+
+    @property
+    def _parts(self) -> int:
+        return words.LIMBS if is_wide(self.call.dtype) else 2
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """See :class:`State`."""
+        return (pa.int64(),) * (self._parts + 1)
+
+    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        value = rows.value(at[0])
+        valid = both(mask, value.valid)
+        count = rows.ask(Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
+        if value.low is None and _sum_fits(rows.xp, value.data, valid, rows.rows):
+            total = rows.ask(Reduce.SUM, value.data.astype("int64"), valid)
+
+            def whole() -> Frame:
+                found = rows.of(total)
+                return self._framed(rows, (found & _LOW_HALF, found >> _HALF_BITS), rows.of(count))
+
+            return whole
+        taken = words.limbs(words_of(value))
+        if self._parts == 2:
+            data = value.data.astype("int64")
+            taken = (data & _LOW_HALF, data >> _HALF_BITS)
+        return self._summed(rows, taken, valid, count)
+
+    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        *parts, counts = (rows.value(position).data for position in at)
+        return self._summed(rows, tuple(parts), None, rows.ask(Reduce.SUM, counts))
+
+    def _summed(
+        self, rows: Reducer[Frame], parts: tuple[Array, ...], valid: Array | None, count: int
+    ) -> Callable[[], Frame]:
+        numbers = [rows.ask(Reduce.SUM, part, valid) for part in parts]
+
+        def made() -> Frame:
+            return self._framed(rows, words.carried(tuple(map(rows.of, numbers))), rows.of(count))
+
+        return made
+
+    def _framed(self, rows: Reducer[Frame], parts: tuple[Array, ...], count: Array) -> Frame:
+        """A state; one sum in two parts stands for four."""
+        if len(parts) < self._parts:
+            top = parts[1]
+            parts = (parts[0], top & _LOW_HALF, (top >> 63) & _LOW_HALF, top >> 63)
+        return _framed(rows.columns, [*map(_whole, parts), _whole(count)], len(count))
+
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """See :class:`State`."""
+        return _zeros(columns, self.types)
+
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """See :class:`State`."""
+        *parts, count = (values_of(columns, frame, position).data for position in at)
+        rows, xp = len(count), columns.ops.xp
+        dtype = self.call.buffer[0].type
+        if not pat.is_decimal(dtype):
+            top = parts[1]
+            over = (top < _HALF_MIN) | (top > _HALF_MAX)
+            if self.call.mode is EvalMode.ANSI and bool(xp.any(over)):
+                raise ExpressionEvaluationError(
+                    f"{self.call}: the sum overflows int64; cast to a decimal, or set spark.sql.ansi.enabled to false"
+                )
+            total = (top << _HALF_BITS) | parts[0]
+            return _framed(columns, [Value(pa.int64(), total, count > 0)], rows)
+        found, over = words.of_limbs(tuple(parts))
+        over = over | words.outside(xp, found, dtype.precision)
+        total_value = of_words(found, dtype, ~over)
+        if self.call.function is AggregateFunction.AVG:
+            return _framed(columns, [total_value, _whole(count)], rows)
+        return _framed(columns, [total_value, Value(pa.bool_(), count == 0)], rows)
+
+
+def _sum_fits(xp: Any, data: Array, valid: Array | None, rows: int) -> bool:
+    """Whether no sum of these values can leave 64 bits."""
+    if data.shape[0] == 0 or data.dtype.itemsize <= 4:
+        return True
+    present = data if valid is None else xp.where(valid, data, 0)
+    low, high = int(present.min()), int(present.max())
+    return max(-low, high) * rows <= _INT64_MAX
+
+
+class FloatSumState(State[Frame]):
+    """Sums of floats, and averages of floats: in doubles, as Spark."""
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """See :class:`State`."""
+        return (pa.float64(), pa.int64())
+
+    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        value = rows.value(at[0])
+        valid = both(mask, value.valid)
+        total = rows.ask(Reduce.SUM, doubled(rows.xp, value), valid)
+        count = rows.ask(Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
+        return self._made(rows, total, count)
+
+    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        total, count = (rows.ask(Reduce.SUM, rows.value(position).data) for position in at)
+        return self._made(rows, total, count)
+
+    @staticmethod
+    def _made(rows: Reducer[Frame], total: int, count: int) -> Callable[[], Frame]:
+        def made() -> Frame:
+            counts = rows.of(count)
+            return _framed(rows.columns, [_real(rows.of(total)), _whole(counts)], len(counts))
+
+        return made
+
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """See :class:`State`."""
+        return _zeros(columns, self.types)
+
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """See :class:`State`."""
+        total, count = (values_of(columns, frame, position) for position in at)
+        rows = len(count.data)
+        if self.call.function is AggregateFunction.AVG:
+            return _framed(columns, [total, count], rows)
+        return _framed(columns, [total.with_valid(count.data > 0)], rows)
+
+
+def doubled(xp: Any, value: Value) -> Array:
+    """Values as doubles, as Spark casts them."""
+    from gpujoin.backends.cudf.values import widened
+
+    if pat.is_float32(value.dtype):
+        return widened(xp, value.data)
+    return value.data.astype("float64")
+
+
+class PickState(State[Frame]):
+    """Functions that pick one of the values: ``min``, ``max`` and ``first``.
+
+    What is picked is a row, by the least or greatest of a number of each row: its place in the order of the values, or
+    its position. So values of every type ride.
+    """
+
+    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        return self._picked(rows, at[0], self._counting(rows, at[0], mask))
+
+    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        return self._picked(rows, at[0], self._set(rows, at))
+
+    def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
+        return both(mask, rows.valid(at))
+
+    def _set(self, rows: Reducer[Frame], at: Sequence[int]) -> Array | None:
+        return rows.valid(at[0])
+
+    @abstractmethod
+    def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]: ...
+
+    def _gathered(self, rows: Reducer[Frame], at: int, index: Array, has: Array | None) -> Frame:
+        """Values by row; null where a group has none."""
+        found = index if has is None else rows.xp.where(has, index, -1)
+        return rows_at(rows.columns, rows.columns.select(rows.frame, (at,)), found, missing=has is not None)
+
+    def _null(self, columns: Columns[Frame], dtype: pa.DataType) -> Frame:
+        """One null."""
+        xp, kind = columns.ops.xp, carried(dtype)
+        if is_text(dtype) or is_bytes(dtype):
+            text = columns.source(columns.frame([], [], 1)).text(None)
+            return columns.relabelled(columns.frame([text], (pa.string(),), 1), (kind,))
+        low = xp.zeros(1, dtype="uint64") if is_wide(dtype) else None
+        name = "bool" if pat.is_boolean(dtype) else _array_name(dtype)
+        return columns.frame(
+            [Value(dtype, xp.zeros(1, dtype=name), xp.zeros(1, dtype=bool), low)], (kind,), 1
+        )
+
+
+def _array_name(dtype: pa.DataType) -> str:
+    if pat.is_floating(dtype):
+        return f"float{dtype.bit_width}"
+    return "int64" if pat.is_decimal(dtype) else f"int{dtype.bit_width}"
+
+
+class ExtremeState(PickState[Frame]):
+    """``min`` and ``max``."""
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """See :class:`State`."""
+        return (carried(self.call.dtype),)
+
+    @property
+    def _kind(self) -> Reduce:
+        return Reduce.MIN if self.call.function is AggregateFunction.MIN else Reduce.MAX
+
+    def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
+        dtype = self.call.dtype
+        if not (is_text(dtype) or is_bytes(dtype) or is_wide(dtype)):
+            return self._by_value(rows, at, valid)
+        order = rows.columns.order(rows.columns.select(rows.frame, (at,)), (False,), (True,))
+        place = rows.xp.empty(rows.rows, dtype="int64")
+        place[order] = rows.xp.arange(rows.rows, dtype="int64")
+        number = rows.ask(self._kind, place, valid)
+
+        def made() -> Frame:
+            if rows.rows == 0:
+                return self._gathered(rows, at, rows.of(number), None)
+            return self._gathered(rows, at, order[rows.of(number)], rows.has(number))
+
+        return made
+
+    def _by_value(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
+        value = rows.value(at)
+        number = rows.ask(self._kind, ordered(rows.xp, value)[0].astype("int64"), valid)
+
+        def made() -> Frame:
+            found, dtype = rows.of(number), self.call.dtype
+            data = _unordered(rows.xp, found, dtype) if is_float(dtype) else found.astype(_array(dtype))
+            best = Value(dtype, data, rows.has(number))
+            return _framed(rows.columns, [best], len(found))
+
+        return made
+
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """See :class:`State`."""
+        return self._null(columns, self.call.dtype)
+
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """See :class:`State`."""
+        return columns.select(frame, at)
+
+
+def _array(dtype: pa.DataType) -> str:
+    return "bool" if pat.is_boolean(dtype) else _array_name(dtype)
+
+
+def _unordered(xp: Any, found: Array, dtype: pa.DataType) -> Array:
+    """Floats from the words that :func:`gpujoin.backends.cudf.values.ordered` gives; all NaNs are one."""
+    single = pat.is_float32(dtype)
+    kind, sign = ("int32", -(1 << 31)) if single else ("int64", _INT64_MIN)
+    infinity, nan = (0x7F800000, 0x7FC00000) if single else (0x7FF0000000000000, 0x7FF8000000000000)
+    magnitude = xp.abs(found)
+    bits = xp.where(found < 0, magnitude | sign, found)
+    return xp.where(found > infinity, nan, bits).astype(kind).view("float32" if single else "float64")
+
+
+class FirstState(PickState[Frame]):
+    """``first``: the value, and whether there was one."""
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """See :class:`State`."""
+        return (carried(self.call.dtype), pa.bool_())
+
+    def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
+        return both(mask, rows.valid(at)) if self.call.ignore_nulls else mask
+
+    def _set(self, rows: Reducer[Frame], at: Sequence[int]) -> Array | None:
+        return rows.value(at[1]).data
+
+    def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
+        number = rows.ask(Reduce.MIN, rows.xp.arange(rows.rows, dtype="int64"), valid)
+
+        def made() -> Frame:
+            index, has = rows.of(number), rows.has(number)
+            found = rows.xp.ones(len(index), dtype=bool) if has is None else has
+            flag = _framed(rows.columns, [Value(pa.bool_(), found)], len(index))
+            return rows.columns.beside([self._gathered(rows, at, index, has), flag])
+
+        return made
+
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """See :class:`State`."""
+        flag = Value(pa.bool_(), columns.ops.xp.zeros(1, dtype=bool))
+        return columns.beside([self._null(columns, self.call.dtype), _framed(columns, [flag], 1)])
+
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """See :class:`State`."""
+        return columns.select(frame, at)
+
+
+class MomentsState(State[Frame]):
+    """Count, mean, and sum of squared deviations; merged as by Chan, Golub and LeVeque."""
+
+    two_passes = True
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """See :class:`State`."""
+        return (pa.float64(),) * 3
+
+    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        value = rows.value(at[0])
+        valid = both(mask, value.valid)
+        data = value.data
+        ones = rows.xp.ones(rows.rows, dtype="float64")
+        return self._moments(rows, ones, data, None, valid)
+
+    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
+        """See :class:`State`."""
+        count, mean, spread = (rows.value(position).data for position in at)
+        return self._moments(rows, count, mean, spread, count > 0)
+
+    @staticmethod
+    def _moments(
+        rows: Reducer[Frame], weight: Array, mean: Array, spread: Array | None, valid: Array | None
+    ) -> Callable[[], Frame]:
+        count = rows.ask(Reduce.SUM, weight, valid)
+        total = rows.ask(Reduce.SUM, weight * mean, valid)
+
+        def made() -> Frame:
+            xp = rows.xp
+            counts = rows.of(count)
+            means = rows.of(total) / xp.where(counts > 0, counts, 1.0)
+            assert rows.ids is not None
+            squares = weight * (mean - means[rows.ids]) ** 2
+            whole = squares if spread is None else squares + spread
+            (found,) = rows.reduce([Reduction(Reduce.SUM, whole, valid)])
+            spreads = found.data if found.valid is None else xp.where(found.valid, found.data, 0.0)
+            return _framed(rows.columns, [_real(counts), _real(means), _real(spreads)], len(counts))
+
+        return made
+
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        """See :class:`State`."""
+        return _zeros(columns, self.types)
+
+    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
+        """See :class:`State`."""
+        return columns.select(frame, at)
+
+
+def state_of(call: AggregateCall) -> State[Any]:
+    """The state of a call."""
+    match call.function:
+        case AggregateFunction.COUNT:
+            return CountState(call)
+        case AggregateFunction.SUM if not is_float(call.dtype):
+            return ExactSumState(call)
+        case AggregateFunction.AVG if pat.is_decimal(call.dtype):
+            return ExactSumState(call)
+        case AggregateFunction.SUM | AggregateFunction.AVG:
+            return FloatSumState(call)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return ExtremeState(call)
+        case AggregateFunction.FIRST:
+            return FirstState(call)
+        case _:
+            assert call.function in CENTRAL_MOMENTS
+            return MomentsState(call)

@@ -1,0 +1,151 @@
+"""Integers of 128 bits as two words, for decimals of more than 18 digits.
+
+Runs on CuPy and on NumPy, whose 64-bit integers wrap around. A pair is the high word (int64) and the low one (uint64).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpujoin.backends.cudf.arrays import Array
+
+_HALF = 32
+_LOW_HALF = (1 << _HALF) - 1
+_MASK64 = (1 << 64) - 1
+LIMBS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Numbers of 128 bits in two's complement.
+
+    Attributes
+    ----------
+    high : int64 array
+        Upper word.
+    low : uint64 array
+        Lower word.
+    """
+
+    high: Array
+    low: Array
+
+
+def widened(values: Array) -> Words:
+    """Extend int64 values by their sign."""
+    return Words(values >> 63, values.view("uint64"))
+
+
+def constant(xp: Any, value: int) -> Words:
+    """Give one number, as arrays of length one."""
+    return Words(xp.asarray([value >> 64], dtype="int64"), xp.asarray([value & _MASK64], dtype="uint64"))
+
+
+def add(one: Words, two: Words) -> Words:
+    """Sum, wrapping around."""
+    low = one.low + two.low
+    carry = (low < one.low).astype("int64")
+    return Words(one.high + two.high + carry, low)
+
+
+def negate(value: Words) -> Words:
+    """Negation, wrapping around."""
+    low = ~value.low + value.low.dtype.type(1)
+    return Words(~value.high + (low == 0).astype("int64"), low)
+
+
+def subtract(one: Words, two: Words) -> Words:
+    """Difference, wrapping around."""
+    borrow = (one.low < two.low).astype("int64")
+    return Words(one.high - two.high - borrow, one.low - two.low)
+
+
+def sum_overflows(one: Words, two: Words, total: Words) -> Array:
+    """Tell where a sum left 128 bits."""
+    return ((one.high ^ total.high) & (two.high ^ total.high)) < 0
+
+
+def less(one: Words, two: Words) -> Array:
+    """Tell where one number is less than another."""
+    return (one.high < two.high) | ((one.high == two.high) & (one.low < two.low))
+
+
+def magnitude(xp: Any, value: Words) -> Words:
+    """Absolute value; the most negative number stays, to be read as unsigned."""
+    negative = value.high < 0
+    turned = negate(value)
+    return Words(xp.where(negative, turned.high, value.high), xp.where(negative, turned.low, value.low))
+
+
+def multiply(xp: Any, one: Words, two: Words) -> tuple[Words, Array]:
+    """Product, and where it left 127 bits: it is arbitrary there."""
+    a, b = magnitude(xp, one), magnitude(xp, two)
+    a_high, b_high = a.high.view("uint64"), b.high.view("uint64")
+    middle_one, over_one = _times(a_high, b.low)
+    middle_two, over_two = _times(b_high, a.low)
+    top, low = _product(a.low, b.low)
+    high = top + middle_one
+    over = (high < top) | over_one | over_two | ((a_high != 0) & (b_high != 0))
+    total = high + middle_two
+    over = over | (total < high) | (total.view("int64") < 0)
+    negative = (one.high < 0) ^ (two.high < 0)
+    plain = Words(total.view("int64"), low)
+    turned = negate(plain)
+    return Words(xp.where(negative, turned.high, plain.high), xp.where(negative, turned.low, plain.low)), over
+
+
+def _times(one: Array, two: Array) -> tuple[Array, Array]:
+    """Low word of a product of unsigned words, and where there is a high one."""
+    top, low = _product(one, two)
+    return low, top != 0
+
+
+def _product(one: Array, two: Array) -> tuple[Array, Array]:
+    """High and low word of a product of unsigned words."""
+    half, mask = one.dtype.type(_HALF), one.dtype.type(_LOW_HALF)
+    one_high, one_low = one >> half, one & mask
+    two_high, two_low = two >> half, two & mask
+    lowest = one_low * two_low
+    left = one_high * two_low + (lowest >> half)
+    right = one_low * two_high + (left & mask)
+    return one_high * two_high + (left >> half) + (right >> half), (right << half) | (lowest & mask)
+
+
+def outside(xp: Any, value: Words, digits: int) -> Array:
+    """Tell where a number has more decimal digits than so many."""
+    limit = constant(xp, 10**digits)
+    found = magnitude(xp, value)
+    high, top = found.high.view("uint64"), limit.high.view("uint64")
+    return ~((high < top) | ((high == top) & (found.low < limit.low)))
+
+
+def limbs(value: Words) -> tuple[Array, ...]:
+    """Four parts of 32 bits as int64, lowest first; the last one has the sign, the others none."""
+    half, mask = value.low.dtype.type(_HALF), value.low.dtype.type(_LOW_HALF)
+    return (
+        (value.low & mask).view("int64"), (value.low >> half).view("int64"), value.high & _LOW_HALF,
+        value.high >> _HALF,
+    )  # fmt: skip
+
+
+def carried(parts: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The same sum of parts with each but the last in 32 bits."""
+    done: list[Array] = []
+    carry: Array | None = None
+    for part in parts[:-1]:
+        whole = part if carry is None else part + carry
+        done.append(whole & _LOW_HALF)
+        carry = whole >> _HALF
+    last = parts[-1] if carry is None else parts[-1] + carry
+    return (*done, last)
+
+
+def of_limbs(parts: tuple[Array, ...]) -> tuple[Words, Array]:
+    """A number from two or four parts that :func:`carried` gave, and where it does not fit 128 bits."""
+    low = (parts[0] | ((parts[1] & _LOW_HALF) << _HALF)).view("uint64")
+    if len(parts) == LIMBS:
+        top = parts[3]
+        fits = (top >= -(1 << 31)) & (top < (1 << 31))
+        return Words((top << _HALF) | parts[2], low), ~fits
+    return Words(parts[1] >> _HALF, low), parts[0] < 0

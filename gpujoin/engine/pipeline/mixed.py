@@ -1,0 +1,460 @@
+"""A pipeline on a device, with the host for what the device does not compute or hold.
+
+A piece lies on either. What the device computes exactly runs there, and the piece stays there for the next node; a node
+that it does not compute, and a piece that does not fit, go to the host's pipeline, through Arrow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from gpujoin.config import Options
+from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline.framejoin import Chunk, FrameJoin
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import (
+    Aggregation,
+    AnyDeviceAggregation,
+    AnyDevicePipeline,
+    AnyPipelineBackend,
+    Lookup,
+    PipelineMetrics,
+)
+from gpujoin.model.reasons import Reason
+from gpujoin.model.relations import (
+    Constant,
+    FileFooter,
+    FileSlice,
+    Join,
+    PartialAggregate,
+    Relation,
+    Scan,
+    SortKey,
+)
+
+_Inner: TypeAlias = Any
+
+_UNBOUNDED = 1 << 49
+"""Memory budget of a host's copy of a build side: spilled, it could not say which of its rows have met a match."""
+
+
+@dataclass(frozen=True)
+class MixedPiece:
+    """Rows on the device or on the host.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Their columns.
+    frame : Frame or None
+        On the device.
+    piece : Piece or None
+        On the host, where ``frame`` is ``None``.
+    """
+
+    schema: pa.Schema
+    frame: _Inner | None = None
+    piece: _Inner | None = None
+
+
+class MixedPipeline:
+    """See the module, and :class:`gpujoin.model.pipeline.PipelineBackend`.
+
+    Parameters
+    ----------
+    device : DevicePipelineBackend
+        The device.
+    host : PipelineBackend
+        The pipeline for the rest.
+    options : Options
+        Settings of joins.
+    metrics : PipelineMetrics
+        Counters to add to.
+    join_metrics : JoinMetrics
+        Counters of joins.
+    piece_bytes : int
+        Size that pieces aim at.
+    """
+
+    def __init__(
+        self, device: AnyDevicePipeline, host: AnyPipelineBackend, options: Options,
+        metrics: PipelineMetrics, join_metrics: JoinMetrics, piece_bytes: int,
+    ) -> None:  # fmt: skip
+        self.device = device
+        self.host = host
+        self.options = options
+        self.metrics = metrics
+        self.join_metrics = join_metrics
+        self.piece_bytes = piece_bytes
+
+    @property
+    def joins(self) -> AnyBackend:
+        """Where joins run whose rows go through Arrow."""
+        return self.device.backend
+
+    def budget(self, asked: int) -> int:
+        """Bytes that a build side may take."""
+        return self.device.budget(asked)
+
+    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
+        """Tell why one node cannot be run at all: what the device does not compute, the host may."""
+        return self.host.obstacles(node)
+
+    def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+        """Read what planning needs to know of a file."""
+        return self.host.footer(node, path, constants)
+
+    # -- between device and host ---------------------------------------------------------------------------
+
+    def to_host(self, piece: MixedPiece) -> _Inner:
+        """The piece on the host."""
+        if piece.frame is None:
+            return piece.piece
+        batch = self.device.give_out(piece.frame, piece.schema)
+        return self.host.take_in([batch], piece.schema, self.metrics)
+
+    def to_device(self, piece: MixedPiece) -> _Inner | None:
+        """The piece on the device, or ``None`` if it cannot be there."""
+        if piece.frame is not None:
+            return piece.frame
+        if not self.device.carries(piece.schema):
+            return None
+        collected = self.host.collect(piece.piece)
+        rows, size = self.host.size(collected)
+        batches = list(self.host.give_out(collected, piece.schema, max(1, size)))
+        try:
+            return self._uploaded(pa.Table.from_batches(batches, piece.schema), piece.schema, rows)
+        except DeviceMemoryError:
+            self.metrics.device_retries += 1
+            return None
+
+    def _uploaded(self, table: pa.Table, schema: pa.Schema, rows: int) -> _Inner:
+        if not len(schema):
+            table = pa.table({"rows": pa.nulls(rows)}).select([])
+        return self.device.take_in(table, schema)
+
+    def _step(
+        self, piece: MixedPiece, schema: pa.Schema, possible: bool, on_device: Callable[[_Inner], _Inner],
+        on_host: Callable[[_Inner], _Inner],
+    ) -> MixedPiece:  # fmt: skip
+        """One node over one piece: on the device if that is possible and fits."""
+        frame = self.to_device(piece) if possible else None
+        if frame is not None:
+            try:
+                found = on_device(frame)
+            except DeviceMemoryError:
+                self.metrics.device_retries += 1
+            else:
+                self.metrics.device_steps += 1
+                return MixedPiece(schema, frame=found)
+        self.metrics.host_steps += 1
+        return MixedPiece(schema, piece=on_host(self.to_host(piece)))
+
+    # -- sources -------------------------------------------------------------------------------------------
+
+    def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[MixedPiece]:
+        """Read Parquet, on the device where it can."""
+        if self.device.obstacles(node):
+            for piece in self.host.scan(node, piece_bytes, metrics):
+                self.metrics.host_steps += 1
+                yield MixedPiece(node.schema, piece=piece)
+            return
+        for found in self.device.scan(node, piece_bytes, metrics):
+            if not isinstance(found, FileSlice):
+                self.metrics.device_steps += 1
+                yield MixedPiece(node.schema, frame=found)
+                continue
+            counted = PipelineMetrics()
+            for piece in self.host.scan(dataclasses.replace(node, slices=(found,)), piece_bytes, counted):
+                self.metrics.host_steps += 1
+                yield MixedPiece(node.schema, piece=piece)
+            metrics.scanned_rows += counted.scanned_rows
+            metrics.evaluated += counted.evaluated
+
+    def take_in(
+        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
+    ) -> MixedPiece:
+        """Make a piece of Arrow batches."""
+        if self.device.carries(schema):
+            try:
+                table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+                rows = sum(batch.num_rows for batch in batches)
+                return MixedPiece(schema, frame=self._uploaded(table, schema, rows))
+            except DeviceMemoryError:
+                self.metrics.device_retries += 1
+        return MixedPiece(schema, piece=self.host.take_in(batches, schema, metrics))
+
+    def give_out(self, piece: MixedPiece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Give rows as batches of exactly a schema."""
+        return self.host.give_out(self.to_host(piece), schema, batch_bytes)
+
+    # -- nodes ---------------------------------------------------------------------------------------------
+
+    def filter(self, piece: MixedPiece, condition: Expression) -> MixedPiece:
+        """Keep the rows for which a condition is true."""
+        return self._step(
+            piece, piece.schema, self.device.computes([condition]),
+            lambda frame: self.device.filter(frame, condition), lambda rows: self.host.filter(rows, condition),
+        )  # fmt: skip
+
+    def project(self, piece: MixedPiece, expressions: Sequence[Expression]) -> MixedPiece:
+        """Give one column per expression."""
+        schema = pa.schema([(f"c{i}", node.type) for i, node in enumerate(expressions)])
+        return self._step(
+            piece, schema, self.device.computes(expressions),
+            lambda frame: self.device.project(frame, expressions),
+            lambda rows: self.host.project(rows, expressions),
+        )  # fmt: skip
+
+    def collect(self, piece: MixedPiece) -> MixedPiece:
+        """Run what has been put off."""
+        if piece.frame is not None:
+            return piece
+        return dataclasses.replace(piece, piece=self.host.collect(piece.piece))
+
+    def size(self, piece: MixedPiece) -> tuple[int, int]:
+        """Rows and bytes of a collected piece."""
+        if piece.frame is not None:
+            return self.device.size(piece.frame)
+        return self.host.size(piece.piece)
+
+    def concat(self, pieces: Sequence[MixedPiece], schema: pa.Schema, metrics: PipelineMetrics) -> MixedPiece:
+        """Put pieces together, collected."""
+        frames = [piece.frame for piece in pieces]
+        if all(frame is not None for frame in frames) and self.device.carries(schema):
+            try:
+                empty = None if frames else self._uploaded(schema.empty_table(), schema, 0)
+                return MixedPiece(schema, frame=self.device.concat(frames) if frames else empty)
+            except DeviceMemoryError:
+                self.metrics.device_retries += 1
+        return MixedPiece(
+            schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics)
+        )
+
+    def aggregation(
+        self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics,
+        spill_directory: Callable[[], Path],
+    ) -> Aggregation[MixedPiece]:  # fmt: skip
+        """Start a partial aggregation."""
+        return _MixedAggregation(self, node, memory_budget, metrics, spill_directory)
+
+    def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
+        """Give the first rows in an order, collected."""
+        return self._step(
+            piece, piece.schema, self.device.computes([key.expression for key in order]),
+            lambda frame: self.device.top(frame, order, count), lambda rows: self.host.top(rows, order, count),
+        )  # fmt: skip
+
+    def head(self, piece: MixedPiece, count: int) -> MixedPiece:
+        """Give some rows, collected."""
+        return self._step(
+            piece, piece.schema, piece.frame is not None,
+            lambda frame: self.device.head(frame, count), lambda rows: self.host.head(rows, count),
+        )  # fmt: skip
+
+    # -- joins ---------------------------------------------------------------------------------------------
+
+    def lookup(self, node: Join, build: MixedPiece) -> Lookup[MixedPiece] | None:
+        """Prepare to join frames, or within the host's query; ``None``: through Arrow."""
+        if not self.device.obstacles(node):
+            frame = self.to_device(build)
+            if frame is not None:
+                try:
+                    join = FrameJoin(
+                        node, frame, self.device, self.options, self.join_metrics, self.piece_bytes
+                    )
+                except DeviceMemoryError:
+                    self.metrics.device_retries += 1
+                else:
+                    return None if join.ranged else _DeviceLookup(self, node, frame, join)
+            return None
+        inner = self.host.lookup(node, self.to_host(build))
+        return None if inner is None else _HostLookup(self, node, inner)
+
+    def join_schema(self, node: Join, side: Side) -> pa.Schema:
+        """The layout in which one side's rows go to the gather-map engine."""
+        return self.host.join_schema(node, side)
+
+    def to_join(self, piece: MixedPiece, node: Join, side: Side) -> pa.RecordBatch:
+        """Rows for the gather-map engine, in that layout."""
+        return self.host.to_join(self.to_host(piece), node, side)
+
+    def from_join(
+        self, batches: Iterable[pa.RecordBatch], node: Join, sides: dict[Side, MixedPiece | None],
+        metrics: PipelineMetrics,
+    ) -> Iterator[MixedPiece]:  # fmt: skip
+        """Rows from the gather-map engine."""
+        known = {
+            side: None if piece is None or piece.piece is None else piece.piece
+            for side, piece in sides.items()
+        }
+        for piece in self.host.from_join(batches, node, known, metrics):
+            self.metrics.host_steps += 1
+            yield MixedPiece(node.schema, piece=piece)
+
+
+class _MixedAggregation:
+    """A partial aggregation on the device; what does not fit there is aggregated on the host beside it.
+
+    Where groups must come once, or there is one group only, there can be no second aggregation beside the first.
+    """
+
+    def __init__(
+        self, mixed: MixedPipeline, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics,
+        spill_directory: Callable[[], Path],
+    ) -> None:  # fmt: skip
+        self._mixed = mixed
+        self._node = node
+        self._alone = node.once or not node.keys
+        self._host_arguments = (node, memory_budget, metrics, spill_directory)
+        self._on_host: Aggregation[Any] | None = None
+        possible = not mixed.device.obstacles(node) and mixed.device.carries(node.child.schema)
+        self._on_device = mixed.device.aggregation(node, metrics, spill_directory) if possible else None
+
+    def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
+        """Take rows in; give out groups where there are too many to hold.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If they do not fit, and cannot be aggregated apart from the others.
+        """
+        mixed = self._mixed
+        found = None if self._on_device is None else self._added(self._on_device, piece)
+        if found is not None:
+            mixed.metrics.device_steps += 1
+            for groups in found:
+                yield MixedPiece(self._node.schema, frame=groups)
+            return
+        mixed.metrics.host_steps += 1
+        for rows in self._host.add(mixed.to_host(piece)):
+            yield MixedPiece(self._node.schema, piece=rows)
+
+    def _added(self, device: AnyDeviceAggregation, piece: MixedPiece) -> list[_Inner] | None:
+        frame = self._mixed.to_device(piece)
+        try:
+            if frame is None:
+                raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
+            return device.add(frame)
+        except DeviceMemoryError:
+            if self._alone:
+                raise
+            self._mixed.metrics.device_retries += 1
+            return None
+
+    @property
+    def _host(self) -> Aggregation[Any]:
+        if self._on_host is None:
+            self._on_host = self._mixed.host.aggregation(*self._host_arguments)
+        return self._on_host
+
+    def finish(self) -> Iterator[MixedPiece]:
+        """Give out the rest."""
+        if self._on_device is not None:
+            for groups in self._on_device.finish():
+                yield MixedPiece(self._node.schema, frame=groups)
+        if self._on_device is None or self._on_host is not None:
+            for rows in self._host.finish():
+                yield MixedPiece(self._node.schema, piece=rows)
+
+
+@dataclass(frozen=True)
+class _HostLookup:
+    """A join within the host's query."""
+
+    mixed: MixedPipeline
+    node: Join
+    inner: Lookup[Any]
+
+    def join(self, piece: MixedPiece) -> Iterator[MixedPiece]:
+        """Join rows of the stream side."""
+        self.mixed.metrics.host_steps += 1
+        for found in self.inner.join(self.mixed.to_host(piece)):
+            yield MixedPiece(self.node.schema, piece=found)
+
+    def finish(self) -> Iterator[MixedPiece]:
+        """What is left when the stream side has ended."""
+        for found in self.inner.finish():
+            yield MixedPiece(self.node.schema, piece=found)
+
+
+class _DeviceLookup:
+    """A join of frames; rows that do not fit the device meet the build side on the host."""
+
+    def __init__(self, mixed: MixedPipeline, node: Join, build: _Inner, join: FrameJoin) -> None:
+        self._mixed = mixed
+        self._node = node
+        self._build = MixedPiece(node.side(node.build_side).schema, frame=build)
+        self._join = join
+        self._twin: HashJoin | None = None
+
+    def join(self, piece: MixedPiece) -> Iterator[MixedPiece]:
+        """Join rows of the stream side."""
+        mixed, schema = self._mixed, self._node.schema
+        frame = mixed.to_device(piece)
+        if frame is None:
+            yield from self._joined_on_host(piece)
+            return
+        mixed.metrics.device_joins += 1
+        for found in self._join.probe(frame):
+            if isinstance(found, Chunk):
+                yield from self._joined_on_host(MixedPiece(piece.schema, frame=found.rows))
+            else:
+                mixed.metrics.device_steps += 1
+                yield MixedPiece(schema, frame=found)
+
+    def _joined_on_host(self, piece: MixedPiece) -> Iterator[MixedPiece]:
+        mixed, node = self._mixed, self._node
+        side = node.build_side.other
+        host = mixed.host.collect(mixed.to_host(piece))
+        found = self._on_host().probe([mixed.host.to_join(host, node, side)])
+        yield from mixed.from_join(found, node, {side: MixedPiece(piece.schema, piece=host)}, mixed.metrics)
+
+    def _on_host(self) -> HashJoin:
+        """The same join on the host, its build side copied from the device."""
+        if self._twin is None:
+            mixed, node = self._mixed, self._node
+            self._twin = HashJoin(
+                node.spec, mixed.host.join_schema(node, Side.LEFT), mixed.host.join_schema(node, Side.RIGHT),
+                build_side=node.build_side, options=mixed.options.replace(memory_budget=_UNBOUNDED),
+                metrics=mixed.join_metrics,
+            )  # fmt: skip
+            self._twin.build([mixed.to_join(self._build, node, node.build_side)])
+        return self._twin
+
+    def finish(self) -> Iterator[MixedPiece]:
+        """What the join returns of the build side, once all of the stream side has been seen."""
+        mixed, node = self._mixed, self._node
+        marks = self._join.marks
+        if marks is None:
+            yield from self._closed(() if self._twin is None else self._twin.finish())
+            return
+        backend = mixed.device.backend
+        if self._twin is None:
+            try:
+                for frame in self._join.finish(marks):
+                    yield MixedPiece(node.schema, frame=frame)
+                return
+            except DeviceMemoryError:
+                mixed.metrics.device_retries += 1
+        twin = self._on_host()
+        twin.mark_built(backend.mask_to_host(marks))
+        yield from self._closed(twin.finish())
+
+    def _closed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[MixedPiece]:
+        mixed, node = self._mixed, self._node
+        try:
+            yield from mixed.from_join(batches, node, {}, mixed.metrics)
+        finally:
+            if self._twin is not None:
+                self._twin.close()

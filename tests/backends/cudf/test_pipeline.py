@@ -1,0 +1,239 @@
+"""The device pipeline: its arithmetic, its expressions, and what it does when memory is short."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cpu.evaluate import evaluate_column
+from gpujoin.backends.cudf.pipeline import words
+from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute
+from gpujoin.backends.cudf.pipeline.words import Words
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline import run, supports
+from gpujoin.errors import DeviceMemoryError, ExpressionEvaluationError
+from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Feed, Join, Output, Project
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.resolve import resolve, resolve_value
+from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
+from gpujoin.testing.compare import Zeros, assert_same_rows
+from gpujoin.testing.trees import Tree, average, count, total
+from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
+from tests.engine.pipeline.test_lowering import DATA, bits
+
+EDGES = [
+    0, 1, -1, 2, 10, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, 10**18, -(10**19),
+    10**37, 10**38 - 1, 1 - 10**38, 2**126, 2**127 - 1, -(2**127), 1 - 2**127,
+]  # fmt: skip
+
+
+def pairs(values: list[int]) -> Words:
+    return Words(
+        np.array([v >> 64 for v in values], np.int64), np.array([v & (2**64 - 1) for v in values], np.uint64)
+    )
+
+
+def integers(value: Words) -> list[int]:
+    return [(int(h) << 64) + int(low) for h, low in zip(value.high, value.low, strict=True)]
+
+
+def wrapped(value: int) -> int:
+    return (value + 2**127) % 2**128 - 2**127
+
+
+def test_words_are_integers_of_128_bits(rng: np.random.Generator, seed: int) -> None:
+    drawn = [
+        int.from_bytes(rng.bytes(16), "little", signed=True) >> int(rng.integers(0, 128)) for _ in range(60)
+    ]
+    values = EDGES + drawn
+    one, two = [v for v in values for _ in values], [v for _ in values for v in values]
+    a, b = pairs(one), pairs(two)
+    assert integers(words.add(a, b)) == [wrapped(x + y) for x, y in zip(one, two, strict=True)]
+    assert integers(words.subtract(a, b)) == [wrapped(x - y) for x, y in zip(one, two, strict=True)]
+    assert list(words.sum_overflows(a, b, words.add(a, b))) == [
+        wrapped(x + y) != x + y for x, y in zip(one, two, strict=True)
+    ]
+    assert list(words.less(a, b)) == [x < y for x, y in zip(one, two, strict=True)]
+    product, over = words.multiply(np, a, b)
+    expected = [x * y for x, y in zip(one, two, strict=True)]
+    assert list(over) == [abs(x) >= 2**127 for x in expected], seed
+    assert [p for p, o in zip(integers(product), over, strict=True) if not o] == [
+        x for x in expected if abs(x) < 2**127
+    ]
+    for digits in (1, 9, 18, 19, 38):
+        assert list(words.outside(np, pairs(values), digits)) == [abs(v) >= 10**digits for v in values]
+    found, lost = words.of_limbs(words.carried(words.limbs(pairs(values))))
+    assert integers(found) == values
+    assert not lost.any()
+
+
+def d(name: str) -> Expression:
+    return left(f"a_{name}")
+
+
+COMPUTED: list[Expression] = [
+    left("a_d9_2") * (1 - left("b_d9_2")),
+    left("a_d9_2") * (1 - left("b_d9_2")) * (1 + left("a_d9_2")),
+    left("a_d18_6") * left("b_d18_6"),
+    left("a_d18_6") + left("b_d9_2"),
+    left("a_d9_2") - left("b_d18_6"),
+    left("a_d9_2") + left("b_i32"),
+    left("a_i64") * left("b_d9_2"),
+    left("a_d9_2").cast(pa.decimal128(38, 10)),
+    left("a_i64").cast(pa.decimal128(38, 4)),
+    left("a_i8").cast(pa.decimal128(5, 1)),
+    left("a_d9_2").cast(pa.float64()),
+    left("a_i32") + left("b_i32") * 2,
+    left("a_i32").cast(pa.int64()) * left("b_i64"),
+    left("a_f64") / left("b_f64"),
+    when(left("a_i32") > 0, left("a_d9_2")).else_(left("b_d9_2")),
+    coalesce(left("a_d38_18"), left("b_d38_18")),
+    left("a_d38_18") < left("b_d38_18"),
+    left("a_d9_2") * 2 > left("b_d18_6"),
+    call(Function.YEAR, left("a_date")),
+    left("a_str").like("%a%"),
+    left("a_str"),
+    left("a_ts"),
+    lit(None).cast(pa.int32()),
+    lit("x"),
+    lit(Decimal("1.50")),
+]
+
+
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("expression", COMPUTED, ids=str)
+def test_expressions_are_those_of_the_cpu(expression: Expression, data: str, mode: EvalMode) -> None:
+    batch = DATA[data]
+    resolved = resolve_value(expression, batch.schema, batch.schema, mode=mode)
+    assert can_compute(resolved)
+    assert resolved.type is not None
+    assert can_carry(resolved.type)
+    project = Project(Feed(0, batch.schema), (Output("c", resolved),))
+    assert supports(project, BackendName.GPU) == ()
+    metrics = PipelineMetrics()
+
+    def computed() -> pa.Table:
+        batches = run(project, {0: [batch]}, metrics=metrics, device=host_pipeline())
+        return pa.Table.from_batches(batches, project.schema)
+
+    empty = pa.RecordBatch.from_arrays([], names=[])
+    try:
+        expected = evaluate_column(resolved, batch, empty, batch.num_rows)
+    except ExpressionEvaluationError:
+        with pytest.raises(ExpressionEvaluationError):
+            computed()
+        return
+    assert bits(computed().column(0).combine_chunks()) == bits(expected)
+    assert (metrics.device_steps, metrics.host_steps) == (1, 0)
+
+
+def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
+    table = pa.table({"s": ["b", "ab", None], "i": [1, 2, 3]})
+    tree = Tree.feed(table.schema)
+    cut = tree.select("i", u=call(Function.SUBSTRING, left("s"), 1, 1)).where(left("i") > 1)
+    reasons = supports(cut.relation, BackendName.GPU)
+    assert len(reasons) == 1, reasons
+    assert "substring" in str(reasons[0])
+    assert supports(cut.relation) == ()
+    metrics = PipelineMetrics()
+    found = pa.Table.from_batches(
+        run(cut.relation, {0: table}, metrics=metrics, device=host_pipeline()), cut.schema
+    )
+    assert sorted(found.to_pylist(), key=str) == [{"i": 2, "u": "a"}, {"i": 3, "u": None}]
+    assert (metrics.device_steps, metrics.host_steps) == (1, 1)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------
+
+
+def sides(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    one = {"k": rng.integers(0, 3000, 4000), "v": rng.integers(0, 9, 4000)}
+    two = {"k": rng.integers(0, 3000, 3000), "w": [str(i) for i in range(3000)]}
+    return pa.table(one), pa.table(two)
+
+
+JOINS = [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinType.LEFT_ANTI, JoinType.EXISTENCE]
+
+
+@pytest.mark.parametrize("floor", [100, 1100])
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("how", JOINS, ids=lambda v: v.value)
+def test_a_join_that_does_not_fit_is_halved_then_finished_on_the_host(
+    how: JoinType, side: Side, floor: int, rng: np.random.Generator, seed: int
+) -> None:
+    one, two = sides(rng)
+    condition = resolve(left("v") != 3, one.schema, two.schema) if how is JoinType.FULL else None
+    rights = () if how.left_rows_only else (0, 1)
+    spec = JoinSpec(how, (KeyPair(0, 0),), condition=condition, left_output=(0, 1), right_output=rights)
+    node = Join(Feed(0, one.schema), Feed(1, two.schema), spec, side)
+    metrics, joins = PipelineMetrics(), JoinMetrics()
+    device = host_pipeline(ShortBackend((), floor))
+    out = run(node, {0: one, 1: two}, metrics=metrics, join_metrics=joins, device=device)
+    found = pa.Table.from_batches(out, node.schema)
+    expected = pa.Table.from_batches(run(node, {0: one, 1: two}), node.schema)
+    assert_same_rows(found, expected, zeros=Zeros.SAME, context=f"seed {seed}")
+    assert metrics.device_joins > 0
+    assert metrics.cpu_runs == 0
+    if how not in (JoinType.EXISTENCE, JoinType.LEFT_ANTI):  # which gather few rows, or none
+        assert joins.retries > 0
+        assert joins.fallbacks > 0 or floor > 1024
+
+
+@pytest.mark.parametrize("fail", range(1, 9))
+def test_a_pipeline_whose_memory_fails_at_any_point_gives_the_same(
+    fail: int, rng: np.random.Generator, seed: int
+) -> None:
+    one, two = sides(rng)
+    joined = Tree.feed(one.schema).where(left("v") > 2).join(Tree.feed(two.schema, 1), {"k": "k"})
+    tree = joined.where(left("w").like("%1%")).select("v", "w", x=left("v") * 2)
+    node = tree.group("w", s=total(left("x")), n=count(), a=average(left("v")))
+    inputs = {0: one.to_batches(max_chunksize=900), 1: two.to_batches(max_chunksize=900)}
+    metrics = PipelineMetrics()
+    device = host_pipeline(ShortBackend((fail,)))
+    partial = pa.Table.from_batches(
+        run(node.relation, inputs, metrics=metrics, device=device, piece_bytes=1), node.schema
+    )
+    plain = pa.Table.from_batches(run(tree.relation, inputs), tree.schema)
+    over: Any = Tree.feed(tree.schema).group("w", s=total(left("x")), n=count(), a=average(left("v")))
+    assert_same_groups(merged(over.relation, partial), aggregated(over.relation, plain), f"seed {seed}")
+    assert metrics.device_steps > 0
+
+
+def test_a_pipeline_that_cannot_be_continued_starts_again_on_the_cpu() -> None:
+    """One group cannot be aggregated in two places."""
+    table = pa.table({"i": list(range(5000))})
+    tree = Tree.feed(table.schema).where(left("i") >= 0).group(s=total(left("i")))
+
+    class Full(ShortBackend):
+        def from_arrow(self, table: pa.Table) -> pa.Table:
+            raise DeviceMemoryError("full on purpose")
+
+    metrics = PipelineMetrics()
+    device = host_pipeline(Full(()))
+    (batch,) = run(tree.relation, {0: table}, metrics=metrics, device=device)
+    assert batch.to_pylist() == [{"s.sum": sum(range(5000))}]
+    assert metrics.cpu_runs == 1
+    with pytest.raises(DeviceMemoryError):
+        list(run(tree.relation, {0: iter(table.to_batches())}, device=device))
+
+
+def test_asking_for_a_gpu_where_there_is_none_says_so() -> None:
+    from gpujoin.backends.registry import unavailable
+    from gpujoin.errors import BackendUnavailableError
+
+    if unavailable(BackendName.GPU) is None:
+        pytest.skip("there is a GPU here")
+    table = pa.table({"i": [1]})
+    tree = Tree.feed(table.schema).where(left("i") > 0)
+    with pytest.raises(BackendUnavailableError):
+        list(run(tree.relation, {0: table}, options=Options(backend="gpu")))  # type: ignore[arg-type]

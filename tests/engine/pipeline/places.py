@@ -1,0 +1,51 @@
+"""Where a pipeline of a test runs: on the CPU, on the device pipeline's code over NumPy, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cudf import device_pipeline
+from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
+from gpujoin.config import Options
+from gpujoin.engine import pipeline
+from gpujoin.model.relations import Relation
+from tests.backends.cudf.pipeline import host_pipeline
+
+everywhere = pytest.mark.parametrize(
+    "place", ["cpu", "twin", pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True
+)
+"""Runs a test in every place; others run on the CPU only."""
+
+_devices: list[DevicePipeline[Any] | None] = [None]
+
+
+def on_device() -> bool:
+    """Whether the test runs on a device or its twin."""
+    return _devices[-1] is not None
+
+
+def run(
+    tree: Relation, *args: Any, options: Options | None = None, **kwargs: Any
+) -> Iterator[pa.RecordBatch]:
+    """`gpujoin.engine.pipeline.run` in the test's place; a device has memory for builds of ``memory_budget``."""
+    device = _devices[-1]
+    if device is not None and options is not None:
+        device = DevicePipeline(device.columns, device.entered, 4 * options.memory_budget)
+    return pipeline.run(tree, *args, **{"options": options, "device": device, **kwargs})
+
+
+def enter(name: str, gpu: Any) -> None:
+    """Settle the place of the tests that follow."""
+    if name == "cpu":
+        _devices.append(None)
+    else:
+        _devices.append(host_pipeline() if gpu is None else device_pipeline(gpu))
+
+
+def leave() -> None:
+    """Back to the place before."""
+    _devices.pop()
