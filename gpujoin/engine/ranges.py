@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpujoin.backends.registry import host_evaluator, host_grouper
 from gpujoin.engine.keys import KeyCodec, in_common_type
@@ -20,6 +22,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.plan.ranges import Axis, Comparison
 
 Mask = npt.NDArray[np.bool_]
+Extent: TypeAlias = tuple[int, int]
 
 
 class RangeEvaluationError(GpuJoinError):
@@ -42,6 +45,8 @@ class RangeCodec:
         Turns equality keys into codes.
     grouper : Grouper or None
         Numbers them; ``None``: there are none.
+    extents : tuple of (int, int) or None
+        Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none.
     """
 
     axes: tuple[Axis, ...]
@@ -49,6 +54,7 @@ class RangeCodec:
     codecs: tuple[OrderCodec, ...]
     keys: KeyCodec
     grouper: Grouper | None
+    extents: tuple[Extent | None, ...]
 
     @property
     def grouped(self) -> bool:
@@ -83,18 +89,19 @@ class RangeCodec:
         RangeEvaluationError
             If an operand cannot be computed for all rows.
         """
-        codecs, points = [], []
+        codecs, points, extents = [], [], []
         for axis in axes:
             values = _values(axis.build, axis.type, rows, build_side)
             codec = OrderCodec.fit(values)
             codecs.append(codec)
             points.append(_column(*codec.codes(values)))
+            extents.append(None if axis.widest is None else _extent(values))
         grouper = None
         if keys.columns:
             codes = keys.codes(rows, build_side)
             grouper = host_grouper(codes)
             points.insert(0, _group_column(grouper, codes))
-        return cls(tuple(axes), build_side, tuple(codecs), keys, grouper), _table(points)
+        return cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents)), _table(points)
 
     def bounds(self, rows: pa.RecordBatch) -> pa.Table:
         """What probe rows ask for.
@@ -113,16 +120,39 @@ class RangeCodec:
         columns: list[pa.Array] = []
         if self.grouper is not None:
             columns.append(_group_column(self.grouper, self.keys.codes(rows, self.build_side.other)))
-        for axis, codec in zip(self.axes, self.codecs, strict=True):
+        for axis, codec, extent in zip(self.axes, self.codecs, self.extents, strict=True):
             low, high = np.full(rows.num_rows, LEAST, np.int64), np.full(rows.num_rows, MOST, np.int64)
             valid: Mask | None = None
             for bound in axis.bounds:
                 values = _values(bound.probe, axis.type, rows, self.build_side.other)
+                if axis.widest is not None and extent is not None:
+                    _check_distances(extent, _extent(values), axis.widest)
                 codes, there = codec.codes(values)
+                codes = _shifted(codes, bound.offset)
                 valid = _both(valid, there)
                 valid = _both(valid, _narrow(low, high, bound.comparison, codes))
             columns += [_column(low, valid), _column(high, None)]
         return _table(columns)
+
+
+def _extent(values: pa.Array) -> Extent | None:
+    """Least and greatest value; ``None`` of no values."""
+    found = pc.min_max(values).as_py()
+    return None if found["min"] is None else (found["min"], found["max"])
+
+
+def _check_distances(one: Extent, two: Extent | None, widest: int) -> None:
+    if two is not None and max(one[1] - two[0], two[1] - one[0]) > widest:
+        raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
+
+
+def _shifted(codes: Codes, offset: int) -> Codes:
+    """Codes with a number added, cut at the ends of their type."""
+    if not offset:
+        return codes
+    if offset > 0:
+        return np.where(codes > MOST - offset, MOST, codes + min(offset, MOST))
+    return np.where(codes < LEAST - offset, LEAST, codes + max(offset, LEAST))
 
 
 def spread(groups: pa.Array) -> float:

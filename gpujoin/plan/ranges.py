@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import KeyTypeError
-from gpujoin.model.expressions import Call, Expression, Function, conjuncts
+from gpujoin.model.expressions import Call, Cast, Expression, Function, Literal, conjuncts
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.plan.key_types import key_type
@@ -79,10 +79,13 @@ class Bound:
         How the axis relates to the expression.
     probe : Expression
         Reads the probe side alone.
+    offset : int
+        Added to the expression's value; only of integers.
     """
 
     comparison: Comparison
     probe: Expression
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,14 @@ class Axis:
         All that it is compared with.
     type : pyarrow.DataType
         In which values of both sides are ordered; each converts to it without loss.
+    widest : int or None
+        Where a distance is compared: the largest that its type holds; of pairs farther apart the distance has no value.
     """
 
     build: Expression
     bounds: tuple[Bound, ...]
     type: pa.DataType
+    widest: int | None = None
 
     @property
     def closed(self) -> bool:
@@ -147,16 +153,15 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
     if condition is None:
         return None
     parts = conjuncts(condition)
-    found: dict[object, list[tuple[int, Expression, Bound]]] = {}
+    found: dict[object, list[_Term]] = {}
     for number, part in enumerate(parts):
-        read = _read(part, build_side)
-        if read is not None:
-            found.setdefault(read[0].signature(), []).append((number, *read))
+        for build, bound, widest in _read(part, build_side):
+            found.setdefault(build.signature(), []).append(_Term(number, build, bound, widest))
     axes: list[tuple[Axis, set[int]]] = []
     for terms in found.values():
         axis = _axis(terms)
         if axis is not None:
-            axes.append((axis, {number for number, _, _ in terms}))
+            axes.append((axis, {term.number for term in terms}))
     if not axes:
         return None
     axes.sort(key=lambda item: not item[0].closed)
@@ -178,24 +183,90 @@ def all_of(parts: Iterable[Expression]) -> Expression | None:
     return whole
 
 
-def _read(part: Expression, build_side: Side) -> tuple[Expression, Bound] | None:
-    """A conjunct as an axis and a bound."""
+@dataclass(frozen=True)
+class _Term:
+    """A bound with the number of its conjunct."""
+
+    number: int
+    build: Expression
+    bound: Bound
+    widest: int | None
+
+
+def _read(part: Expression, build_side: Side) -> list[tuple[Expression, Bound, int | None]]:
+    """A conjunct as axis, bound, and widest distance: one bound of a comparison, two of a distance, else none."""
     if not isinstance(part, Call) or part.function not in _COMPARISONS:
-        return None
+        return []
     one, two = part.arguments
     comparison = _COMPARISONS[part.function]
+    across = _across(one, two, build_side)
+    if across is not None:
+        build, probe, turned = across
+        return [(build, Bound(comparison.flipped if turned else comparison, probe), None)]
+    if _whole_number(one) is not None:
+        one, two, comparison = two, one, comparison.flipped
+    return _within(one, two, comparison, build_side)
+
+
+def _across(one: Expression, two: Expression, build_side: Side) -> tuple[Expression, Expression, bool] | None:
+    """Build-side expression, probe-side expression, and whether they were the other way round."""
     sides = one.sides(), two.sides()
     if sides == (frozenset({build_side}), frozenset({build_side.other})):
-        return one, Bound(comparison, two)
+        return one, two, False
     if sides == (frozenset({build_side.other}), frozenset({build_side})):
-        return two, Bound(comparison.flipped, one)
+        return two, one, True
     return None
 
 
-def _axis(terms: list[tuple[int, Expression, Bound]]) -> Axis | None:
-    build = terms[0][1]
-    common = order_type([build.type, *(bound.probe.type for _, _, bound in terms)])
-    return None if common is None else Axis(build, tuple(bound for _, _, bound in terms), common)
+def _within(
+    distance: Expression, most: Expression, comparison: Comparison, build_side: Side
+) -> list[tuple[Expression, Bound, int | None]]:
+    """``abs(a - b) <= constant`` of integers: ``b`` is between ``a - constant`` and ``a + constant``."""
+    if not isinstance(distance, Call) or distance.function is not Function.ABS:
+        return []
+    (difference,) = distance.arguments
+    if not isinstance(difference, Call) or difference.function is not Function.SUBTRACT:
+        return []
+    dtype = difference.type
+    constant = _whole_number(most)
+    if dtype is None or not pat.is_signed_integer(dtype) or constant is None:
+        return []
+    if comparison not in (Comparison.LESS, Comparison.AT_MOST):
+        return []
+    one, two = difference.arguments
+    across = _across(one, two, build_side)
+    if across is None or not all(
+        argument.type is not None and pat.is_integer(argument.type) for argument in difference.arguments
+    ):
+        return []
+    build, probe, _ = across
+    reach = constant - (comparison is Comparison.LESS)
+    widest = (1 << (dtype.bit_width - 1)) - 1
+    return [
+        (build, Bound(Comparison.AT_LEAST, probe, -reach), widest),
+        (build, Bound(Comparison.AT_MOST, probe, reach), widest),
+    ]
+
+
+def _whole_number(node: Expression) -> int | None:
+    """The value of an integer constant, or of one that is cast to an integer type that holds it."""
+    if isinstance(node, Cast) and node.type is not None and pat.is_signed_integer(node.type):
+        value = _whole_number(node.child)
+        return value if value is not None and abs(value) >> (node.type.bit_width - 1) == 0 else None
+    if isinstance(node, Literal) and type(node.value) is int:
+        return node.value
+    return None
+
+
+def _axis(terms: list[_Term]) -> Axis | None:
+    build = terms[0].build
+    common = order_type([build.type, *(term.bound.probe.type for term in terms)])
+    if common is None or (
+        any(term.widest is not None for term in terms) and not pat.is_signed_integer(common)
+    ):
+        return None
+    widest = min((term.widest for term in terms if term.widest is not None), default=None)
+    return Axis(build, tuple(term.bound for term in terms), common, widest)
 
 
 def order_type(types: Iterable[pa.DataType | None]) -> pa.DataType | None:

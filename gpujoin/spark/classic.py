@@ -358,6 +358,8 @@ def _spec(
     spec = JoinSpec(kind, tuple(split.keys), split.residual, tuple(left), tuple(right))
     sources = list(range(len(outputs[Side.LEFT])))
     sources += [left.index(same[i]) if i in same else len(left) + right.index(i) for i in outputs[Side.RIGHT]]
+    if kind is JoinType.EXISTENCE:
+        sources.append(len(left))
     return spec, tuple(sources)
 
 

@@ -99,6 +99,41 @@ def check(
             assert metrics.retries == metrics.fallbacks == 0
 
 
+WITHIN: dict[str, Expression] = {
+    "at most": call(Function.ABS, left("a") - right("c")) <= lit(3),
+    "less, the other way round": lit(4) > call(Function.ABS, right("c") - left("a")),
+    "nothing is so near": call(Function.ABS, left("a") - right("c")) <= lit(-1),
+    "with a rest": (call(Function.ABS, left("a") - right("c")) < lit(9)) & (left("row") != right("row")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", WITHIN)
+@pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
+def test_distances(backend: AnyBackend, join_type: JoinType, shape: str, rng: np.random.Generator) -> None:
+    def column(dtype: pa.DataType, rows: int) -> pa.Array:
+        return pa.array(rng.integers(-60, 60, rows), dtype, mask=rng.random(rows) < 0.1)
+
+    for one_type, two_type in ((pa.int32(), pa.int32()), (pa.int16(), pa.int64()), (pa.int64(), pa.int8())):
+        one = pa.table({"a": column(one_type, 50), "row": pa.array(range(50), pa.int32())})
+        two = pa.table({"c": column(two_type, 40), "row": pa.array(range(40), pa.int32())})
+        check(backend, join_type, one, two, resolve(WITHIN[shape], one.schema, two.schema), {"range"})
+
+
+@pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda m: m.value)
+def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
+    """Where a difference of some pair has no value in its type, every pair is looked at, as Spark does."""
+    one = pa.table({"a": pa.array([2**31 - 1, 0, 5], pa.int32())})
+    two = pa.table({"c": pa.array([-1, 3, None], pa.int32())})
+    apart = call(Function.SUBTRACT, left("a"), right("c"), mode=mode)
+    condition = resolve(call(Function.ABS, apart, mode=mode) <= lit(3), one.schema, two.schema)
+    spec = keyed(JoinType.INNER, one, two, keys=0, condition=condition)
+    if mode is EvalMode.ANSI:
+        with pytest.raises(ExpressionEvaluationError):
+            run_join(spec, one, two, backend=backend)
+        return
+    assert_same_rows(run_join(spec, one, two, backend=backend), oracle_join(one, two, spec))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
 def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, seed: int) -> None:

@@ -38,6 +38,14 @@ QUERIES = {
     "between": ("select i, j from l join r on x between y - 5 and y + 5", Shape.RANGE),
     "between, full outer": ("select i, j from l full join r on x >= y - 5 and x <= y + 5", Shape.RANGE),
     "less, left outer, with a rest": ("select i, j from l left join r on x < y and (i + j) % 2 = 0", Shape.RANGE),
+    "within a distance": ("select i, j from l join r on abs(x - y) <= 5", Shape.RANGE),
+    "within a distance, left outer": ("select i, j from l left join r on abs(y - x) < 7", Shape.RANGE),
+    "exists or, a range": (
+        "select i from l where exists (select 1 from r where y between x - 5 and x + 5) or c = 1", Shape.RANGE,
+    ),
+    "not exists or, less": ("select i from l where not exists (select 1 from r where y < x - 9) or a = 3", Shape.RANGE),
+    "overlap, right outer": ("select i, j from l right join r on x <= y + 3 and x + 4 >= y", Shape.RANGE),
+    "anti by range": ("select i from l left anti join r on x between y - 2 and y + 2", Shape.RANGE),
     "less, semi": ("select i from l left semi join r on x < y", Shape.RANGE),
 }  # fmt: skip
 
@@ -58,6 +66,22 @@ def test_queries(tables: SparkSession, name: str) -> None:
         assert join.accelerated, str(explain(found))
         assert join.shape == shape.value
         assert not any(node in explained(found) for node in QUADRATIC)
+        assert_same_rows(found.toArrow(), native.toArrow())
+    finally:
+        tables.conf.unset("spark.gpujoin.backend")
+
+
+def test_in_under_or(tables: SparkSession) -> None:
+    """An existence join by equality, which Spark hashes too."""
+    text = "select i from l where a in (select p from r where q > 2) or b = 3"
+    tables.conf.set("spark.gpujoin.backend", "cpu")
+    try:
+        native = tables.sql(text)
+        assert "ExistenceJoin" in explained(native)
+        found = accelerate(native)
+        (join,) = explain(found).joins
+        assert join.accelerated, str(explain(found))
+        assert (join.join_type, join.shape) == ("existence", Shape.EQUALITY.value)
         assert_same_rows(found.toArrow(), native.toArrow())
     finally:
         tables.conf.unset("spark.gpujoin.backend")

@@ -40,7 +40,7 @@ class JoinNode:
     left_columns, right_columns : tuple of Node
         Attributes of the children.
     output : tuple of Node
-        Attributes of the join itself: their nullability is the join's.
+        Attributes of the join itself: their nullability is the join's; the flag of an existence join is the last.
     left_hint, right_hint : Hint or None
         Strategy hints.
     """
@@ -86,13 +86,13 @@ def top_join(plan: Any) -> tuple[Any, tuple[Any, ...]] | None:
 
 def read_join(gateway: Any, join: Any) -> JoinNode | Reason:
     """Read a Join, or say why it is none that is known here."""
-    kind = str(join.joinType().toString())
-    if kind not in _TYPES:
-        return Reason(ReasonKind.UNSUPPORTED, "join type", f"{kind} is not covered")
+    kind, _ = join_type_of(join)
+    if kind is None:
+        return Reason(ReasonKind.UNSUPPORTED, "join type", f"{join.joinType().toString()} is not covered")
     bare = gateway.org.apache.spark.sql.catalyst.optimizer.EliminateResolvedHint.apply(join)
     condition = join.condition()
     return JoinNode(
-        join_type=_TYPES[kind],
+        join_type=kind,
         condition=read_expression(condition.get()) if condition.isDefined() else None,
         left=bare.left(),
         right=bare.right(),

@@ -28,6 +28,7 @@ _FILTERED = {
     JoinType.FULL: (),
     JoinType.LEFT_SEMI: (Side.LEFT, Side.RIGHT),
     JoinType.LEFT_ANTI: (Side.RIGHT,),
+    JoinType.EXISTENCE: (Side.RIGHT,),
 }
 """Sides on which a condition that reads one side alone may be applied before the join."""
 

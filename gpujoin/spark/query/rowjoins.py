@@ -75,7 +75,7 @@ class RowJoinPlan(JoinPlan):
         ids = {side: frozenset(column.expr_id for column in join.columns(side)) for side in Side}
         equal = [part for part in parts if _across(part, ids)]
         unknown = [part for part in parts if join.join_type is JoinType.LEFT_ANTI and _or_unknown(part, ids)]
-        ranges = [part for part in parts if _across(part, ids, _BY_ORDER)]
+        ranges = [part for part in parts if _across(part, ids, _BY_ORDER) or _is_distance(part, ids)]
         kind, shape, keys = join.join_type, None, len(equal)
         if unknown:
             kind, shape, keys = JoinType.NULL_AWARE_ANTI, Shape.NOT_IN, len(unknown) + len(equal)
@@ -115,6 +115,15 @@ def _across(part: Node, ids: dict[Side, frozenset[int]], names: tuple[str, ...] 
     one, two = (child.attribute_ids for child in part.children)
     return any(
         one and two and one <= ids[side] and two <= ids[side.other] for side in (Side.LEFT, Side.RIGHT)
+    )
+
+
+def _is_distance(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
+    """Whether this looks like ``abs(a - b) <= constant``."""
+    if part.name not in _BY_ORDER:
+        return False
+    return any(
+        child.name == "Abs" and _across(child.children[0], ids, ("Subtract",)) for child in part.children
     )
 
 
