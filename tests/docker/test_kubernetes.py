@@ -85,7 +85,8 @@ def api_server() -> Iterator[Notes]:
 def environment(**given: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
-    return {**clean, "PATH": path, "PYSPARK_PYTHON": sys.executable, **given}
+    options = os.environ["SPARK_SUBMIT_OPTS"]
+    return {**clean, "PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": options, **given}
 
 
 def submit(*arguments: str, **given: str) -> subprocess.CompletedProcess[str]:

@@ -51,6 +51,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     return {
         **clean,
+        "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
+        "SPARK_DAEMON_JAVA_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
         "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), clean["PATH"]]),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_CONF_DIR": str(conf),
@@ -98,7 +100,8 @@ def test_every_task_is_told_its_gpu(master: str, environment: dict[str, str], tm
     job = tmp_path / "job.py"
     job.write_text(JOB)
     done = subprocess.run(
-        ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false", str(job)],
+        ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false",
+         "--conf", f"spark.executor.extraJavaOptions={environment['SPARK_SUBMIT_OPTS']}", str(job)],
         env=environment, capture_output=True, text=True, timeout=180,
     )  # fmt: skip
     log = (tmp_path / "cluster.log").read_text()

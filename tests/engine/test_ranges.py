@@ -26,7 +26,7 @@ from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape, Mix
 from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import KEYED, build_sides, keyed, run_join
 
-JOINS = [kind for kind in KEYED if kind is not JoinType.NULL_AWARE_ANTI]
+JOINS: list[JoinType] = [kind for kind in KEYED if kind is not JoinType.NULL_AWARE_ANTI]
 ORDERED = [name for name in KEY_TYPES if name not in ("null", "struct", "struct_of_floats")]
 
 SHAPES: dict[str, tuple[Expression, set[str]]] = {
