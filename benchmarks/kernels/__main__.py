@@ -6,14 +6,15 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.kernels.engines import CudfEngine, Engine, engines
 from benchmarks.kernels.machine import Constants, constants
-from benchmarks.kernels.measure import Meter, Result, compare
+from benchmarks.kernels.measure import Measured, Meter, Result, compare
+from benchmarks.kernels.ordered import CudfOrderEngine, OrderedWorkload, ordered_engines, ordered_workloads
 from benchmarks.kernels.report import page, plot
 from benchmarks.kernels.workloads import Workload, named, sweeps
 from gpujoin.launch.device import Device
@@ -28,6 +29,7 @@ def measure(
     repeats: int,
     seconds: float,
     others: Sequence[Callable[[Workload], Engine]] = (CudfEngine,),
+    others_ordered: Sequence[Callable[[OrderedWorkload], Engine]] = (CudfOrderEngine,),
 ) -> tuple[Constants, list[Result], list[str]]:
     """Measure the machine, then every workload on every engine.
 
@@ -47,6 +49,8 @@ def measure(
         After which no engine is started.
     others : sequence of callable
         What to compare with: each makes an engine for a workload.
+    others_ordered : sequence of callable
+        The same for joins by order.
 
     Returns
     -------
@@ -57,36 +61,43 @@ def measure(
     rates = constants(device, meter, log_words, repeats)
     results: list[Result] = []
     skipped: list[str] = []
-    for workload in (*named(), *sweeps()):
-        if time.monotonic() > deadline:
-            skipped.append(workload.name)
-            continue
-        results += _workload(device, meter, workload.smaller(smaller), rates, repeats, deadline, others)
-    return rates, results, skipped
-
-
-def _workload(
-    device: Device,
-    meter: Meter,
-    workload: Workload,
-    rates: Constants,
-    repeats: int,
-    deadline: float,
-    others: Sequence[Callable[[Workload], Engine]],
-) -> list[Result]:
     latest = [""]
 
     def chosen(name: str) -> None:
         latest[0] = name
 
-    taking_part: list[Engine] = [
-        *(engine for other in others for engine in [other(workload)] if engine.can(workload)),
-        *engines(device, workload, chosen),
-    ]
+    def run(workload: Measured, own: Iterator[Engine], rest: Iterator[Engine]) -> None:
+        taking_part = [*(engine for engine in rest if engine.can(workload)), *own]
+        results.extend(_measured(device, meter, workload, taking_part, rates, repeats, deadline, lambda: latest[0]))
+
+    every: list[Workload | OrderedWorkload] = [*named(), *ordered_workloads(), *sweeps()]
+    for workload in every:
+        if time.monotonic() > deadline:
+            skipped.append(workload.name)
+        elif isinstance(workload, OrderedWorkload):
+            few = workload.smaller(smaller)
+            latest[0] = "kernels"
+            run(few, ordered_engines(device, few), (other(few) for other in others_ordered))
+        else:
+            fewer = workload.smaller(smaller)
+            run(fewer, engines(device, fewer, chosen), (other(fewer) for other in others))
+    return rates, results, skipped
+
+
+def _measured(
+    device: Device,
+    meter: Meter,
+    workload: Measured,
+    taking_part: Sequence[Engine],
+    rates: Constants,
+    repeats: int,
+    deadline: float,
+    chosen: Callable[[], str],
+) -> list[Result]:
     found = []
     for result in compare(
-        device.xp, workload, taking_part, meter, copy_rate=rates.copy_bytes, repeats=repeats,
-        chosen=lambda: latest[0], deadline=deadline,
+        device.xp, workload, taking_part, meter, copy_rate=rates.copy_bytes, repeats=repeats, chosen=chosen,
+        deadline=deadline,
     ):  # fmt: skip
         told = "did not run" if result.seconds is None else f"{result.seconds * 1e3:9.2f} ms"
         print(f"{result.workload:28} {result.engine:12} {told}", flush=True)

@@ -29,11 +29,11 @@ class Engine(Protocol):
         """For people."""
         ...
 
-    def prepare(self, inputs: Inputs) -> Any:
+    def prepare(self, inputs: Any) -> Any:
         """The inputs as this engine has them; not measured."""
         ...
 
-    def can(self, workload: Workload) -> bool:
+    def can(self, workload: Any) -> bool:
         """Whether it takes part."""
         ...
 

@@ -8,8 +8,33 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from benchmarks.kernels.engines import Answer, Engine, answer
-from benchmarks.kernels.workloads import Inputs, Workload, inputs
 from gpujoin.errors import DeviceMemoryError
+
+
+class Given(Protocol):
+    """The inputs of a workload."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all columns."""
+        ...
+
+
+class Measured(Protocol):
+    """A workload, as far as measuring it goes."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    def inputs(self, xp: Any) -> Given:
+        """Make the inputs on the device."""
+        ...
+
+    def floor_bytes(self, output_rows: int) -> int:
+        """Bytes of reading every input once and writing the output once."""
+        ...
 
 
 class Meter(Protocol):
@@ -118,7 +143,7 @@ class Result:
 
 def compare(
     xp: Any,
-    workload: Workload,
+    workload: Measured,
     engines: Iterable[Engine],
     meter: Meter,
     *,
@@ -133,7 +158,7 @@ def compare(
     ----------
     xp : module
         Array module of the device.
-    workload : Workload
+    workload : Measured
         What is joined.
     engines : iterable of Engine
         The first that runs gives the answer that the others must give too.
@@ -153,11 +178,8 @@ def compare(
     AssertionError
         If two engines give different answers, or one gives different ones.
     """
-    given = inputs(xp, workload)
-    input_bytes = sum(
-        int(c.nbytes)
-        for c in (given.build_keys, given.probe_keys, *given.build_payload, *given.probe_payload)
-    )
+    given = workload.inputs(xp)
+    input_bytes = given.nbytes
     first: tuple[str, Answer] | None = None
     for engine in engines:
         if time.monotonic() > deadline:
@@ -199,7 +221,7 @@ def compare(
 
 
 def _measured(
-    xp: Any, engine: Engine, given: Inputs, meter: Meter, repeats: int
+    xp: Any, engine: Engine, given: Given, meter: Meter, repeats: int
 ) -> tuple[float, int | None, Answer]:
     prepared = engine.prepare(given)
     found = answer(xp, engine.run(prepared))

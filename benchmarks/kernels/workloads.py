@@ -78,6 +78,10 @@ class Workload:
         """Keys of the build side."""
         return 1 << (self.log_build - self.log_rows_per_key)
 
+    def inputs(self, xp: Any) -> Inputs:
+        """See :func:`inputs`."""
+        return inputs(xp, self)
+
     def floor_bytes(self, output_rows: int) -> int:
         """Bytes of reading every input once and writing the output once."""
         key = TEXT_BYTES if self.keys is Keys.TEXT else KEY_BYTES
@@ -118,6 +122,12 @@ class Inputs:
     probe_keys: Any
     build_payload: tuple[Any, ...]
     probe_payload: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all columns."""
+        columns = (self.build_keys, self.probe_keys, *self.build_payload, *self.probe_payload)
+        return sum(int(column.nbytes) for column in columns)
 
 
 def inputs(xp: Any, workload: Workload) -> Inputs:

@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks.kernels import data, report
 from benchmarks.kernels.__main__ import main, measure
-from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine
+from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer
 from benchmarks.kernels.machine import TABLE_MEGABYTES, Constants
 from benchmarks.kernels.measure import HostMeter, Result, compare
+from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
 from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, named, sweeps
 from gpujoin.launch import joins, partition
 from tests.kernels.emulator import EmulatedDevice
@@ -28,7 +29,7 @@ def test_every_workload_on_every_engine(
     monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
     rates, results, skipped = measure(
         emulated, HostMeter(), smaller=SMALLER, log_words=10, repeats=1, seconds=300,
-        others=(lambda workload: ArrayEngine(emulated.xp, workload, "cuDF"),),
+        others=(lambda workload: ArrayEngine(emulated.xp, workload, "cuDF"),), others_ordered=(),
     )  # fmt: skip
     assert not skipped
     assert set(rates.lookups) == set(rates.atomics) == set(TABLE_MEGABYTES)
@@ -39,8 +40,12 @@ def test_every_workload_on_every_engine(
         assert ("direct" in mine) == (workload.keys is Keys.DENSE)
         assert ("partitioned" in mine) == (workload.log_rows_per_key == 0)
         assert ("csr" in mine) == (workload.join is Join.INNER)
+    for ordered in ordered_workloads():
+        assert {engine for name, engine in ran if name == ordered.name} == {"auto", "arrays"}
+    assert {"find_stretches", "nearest_rows"} <= set(emulated.launches)
+    assert {"count_candidates", "wavelet_count"} & set(emulated.launches)
     assert all(r.seconds is not None and r.seconds > 0 for r in results)
-    assert {r.algorithm for r in results if r.engine == "auto"} == {"direct", "unique", "csr"}
+    assert {r.algorithm for r in results if r.engine == "auto"} == {"direct", "unique", "csr", "kernels"}
     written = report.page(results, rates, {"GPU": "none"}, [w.name for w in named()])
     assert "Geometric mean over 8 workloads" in written
     assert written.count("\n| ") == 2 + 3 + 6 + 1 + len(results)
@@ -158,7 +163,35 @@ def test_time_that_runs_out_is_told(emulated: EmulatedDevice) -> None:
         emulated, HostMeter(), smaller=20, log_words=10, repeats=1, seconds=-1, others=()
     )
     assert results == []
-    assert len(skipped) == len([*named(), *sweeps()])
+    assert len(skipped) == len([*named(), *ordered_workloads(), *sweeps()])
+
+
+@pytest.mark.parametrize("workload", list(ordered_workloads()), ids=lambda w: w.name)
+def test_joins_by_order_are_what_their_names_say(emulated: EmulatedDevice, workload: OrderedWorkload) -> None:
+    """Against all pairs; sums of both columns."""
+    few = replace(workload, log_rows=7, log_groups=min(workload.log_groups, 3))
+    given = few.inputs(np)
+    own = next(ordered_engines(emulated, few))
+    found = answer(np, own.run(own.prepare(few.inputs(emulated.xp))))
+    build, probe = [c[:, None] for c in given.build], given.probe
+    if few.shape is Shape.BETWEEN:
+        matches = (build[0] >= probe[0]) & (build[0] <= probe[1])
+    elif few.shape is Shape.OVERLAP:
+        matches = (build[0] <= probe[1]) & (build[1] >= probe[0])
+    else:
+        assert given.groups is not None
+        before = (build[0] <= probe[0]) & (given.groups[0][:, None] == given.groups[1])
+        last = np.where(before, build[0], -1).argmax(axis=0)
+        matches = before & (np.arange(few.rows)[:, None] == last)
+    of_build, of_probe = np.nonzero(matches)
+    sums = [
+        int(of[rows].view(np.uint64).sum())
+        for of, rows in zip(given.payload, (of_build, of_probe), strict=True)
+    ]
+    assert found == (len(of_build), sums[1], sums[0])
+    if few.shape is not Shape.AS_OF:
+        assert 2 * few.rows < len(of_build) < 12 * few.rows
+    assert given.nbytes == few.floor_bytes(0)
 
 
 def test_without_a_gpu_it_says_so(
