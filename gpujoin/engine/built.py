@@ -18,6 +18,7 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.asof import AsOfBuild
 from gpujoin.engine.derive import Rest
+from gpujoin.engine.keys import key_frame
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.layout import JoinLayout
 from gpujoin.engine.metrics import JoinMetrics
@@ -110,8 +111,8 @@ class BuiltSide:
             return layout
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
-            codes = layout.codec.codes(self.rows, layout.build.side)
-            self.build = self.backend.build(self.backend.from_arrow(codes), self._chooser(), _wanted(layout))
+            keys = key_frame(self.backend, layout.codec, self.rows, layout.build.side)
+            self.build = self.backend.build(keys, self._chooser(), _wanted(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
             self.ranges = self._by_order(ranged, LEAST_SPREAD)
             if self.ranges is not None:

@@ -27,8 +27,10 @@ import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import take
 from gpujoin.errors import JoinSpecError, KeyTypeError
+from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec, NullEquality
+from gpujoin.model.types import is_bytes, is_text
 from gpujoin.plan.key_types import key_type
 
 _NULL_FLAG = np.int64(1) << 32
@@ -109,6 +111,22 @@ class KeyCodec:
             arrays += _encode(in_common_type(array, wanted), null_safe=nulls is NullEquality.EQUAL)
         return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
 
+    @property
+    def null_safe(self) -> tuple[bool, ...]:
+        """Whether null equals null, for each key."""
+        return tuple(nulls is NullEquality.EQUAL for nulls in self.nulls)
+
+    def typed(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
+        """The keys of each row in their common types, for a backend that normalises them itself.
+
+        Texts and bytes have 64-bit offsets, whatever those of the sides.
+        """
+        arrays = []
+        for (left, right), wanted in zip(self.columns, self.types, strict=True):
+            array = _one_chunk(data.column(left if side is Side.LEFT else right))
+            arrays.append(in_common_type(array, _with_long_offsets(wanted)))
+        return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
+
     def null_mask(self, data: pa.Table | pa.RecordBatch, side: Side) -> npt.NDArray[np.bool_] | None:
         """Where a key that is not null-safe is null, so that the row matches nothing; ``None`` if nowhere."""
         mask: npt.NDArray[np.bool_] | None = None
@@ -120,6 +138,25 @@ class KeyCodec:
             if here.any():
                 mask = here if mask is None else mask | here
         return mask
+
+
+def key_frame(backend: AnyBackend, codec: KeyCodec, data: pa.Table | pa.RecordBatch, side: Side) -> Any:
+    """The keys of some rows as a frame of a backend: as they are where it takes them so, else as codes.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If they do not fit.
+    """
+    if codec.types and all(backend.takes_key(_with_long_offsets(wanted)) for wanted in codec.types):
+        return backend.key_frame(codec.typed(data, side), codec.null_safe)
+    return backend.from_arrow(codec.codes(data, side))
+
+
+def _with_long_offsets(dtype: pa.DataType) -> pa.DataType:
+    if is_text(dtype):
+        return pa.large_string()
+    return pa.large_binary() if is_bytes(dtype) else dtype
 
 
 def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ from gpujoin.engine.built import BuiltSide, Emitter, Run, to_backend
 from gpujoin.engine.derive import Rest
 from gpujoin.engine.emission import Emission, emission
 from gpujoin.engine.firstmatch import until_matched
+from gpujoin.engine.keys import key_frame
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.payload import Payload
 from gpujoin.engine.ranges import RangeEvaluationError
@@ -129,9 +130,9 @@ class Morsel:
             return None
         if ranges is not None:
             return ranges.build.probe(self.backend.from_arrow(ranges.codec.bounds(self.rows)))
-        codes = self.layout.codec.codes(self.rows, self.layout.probe.side)
         assert self.built.build is not None
-        return self.built.build.probe(self.backend.from_arrow(codes))
+        keys = key_frame(self.backend, self.layout.codec, self.rows, self.layout.probe.side)
+        return self.built.build.probe(keys)
 
     def output(self) -> Iterator[pa.RecordBatch]:
         """Pairs, then the rest or its deferral."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -27,6 +27,9 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _LONGEST_TEXT = 16
 _MOST_WORDS = 2
+
+ONE_WORD_DIGITS = 18
+"""Decimals of up to so many digits fill one word."""
 
 
 class Kind(Enum):
@@ -239,8 +242,7 @@ def _field(device: Device, column: KeyColumn, shift: int) -> KeyField | None:
             return KeyField(shift, 1, 0, 0)
         span = facts.high - facts.low
         return KeyField(shift, max(1, span.bit_length()), facts.low, span)
-    one_word = 18
-    if column.kind is Kind.DECIMAL and column.digits is not None and column.digits <= one_word:
+    if column.kind is Kind.DECIMAL and column.digits is not None and column.digits <= ONE_WORD_DIGITS:
         return KeyField(shift, _WORD)
     return KeyField(shift, 8 * column.value_bytes)
 
@@ -340,7 +342,8 @@ def verified(
     check_column("left rows", left_row, np.int32)
     check_column("right rows", right_row, np.int32, pairs)
     equal = device.full(pairs, True, np.bool_)
-    for one, two in zip(left, right, strict=True):
+    for given in zip(left, right, strict=True):
+        one, two = _of_one_width(*given)
         if one.module != two.module:
             raise KernelArgumentError(
                 f"a key is {one.values.dtype} on one side and {two.values.dtype} on the other"
@@ -352,6 +355,14 @@ def verified(
             ]  # fmt: skip
             _launch(device, one, name, pairs, arguments)
     return equal
+
+
+def _of_one_width(one: KeyColumn, two: KeyColumn) -> tuple[KeyColumn, KeyColumn]:
+    """Texts with offsets of one width; the narrower ones are widened."""
+    if one.offsets is None or two.offsets is None or one.offsets.dtype == two.offsets.dtype:
+        return one, two
+    wide = np.int64
+    return replace(one, offsets=one.offsets.astype(wide)), replace(two, offsets=two.offsets.astype(wide))
 
 
 def _launch(device: Device, column: KeyColumn, name: str, items: int, arguments: list[Any]) -> None:

@@ -16,7 +16,7 @@ Contracts that hold for every method:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -285,6 +285,25 @@ class Backend(Protocol[Frame, Vector]):
 
     # -- joining -------------------------------------------------------------------------------------------
 
+    def takes_key(self, dtype: pa.DataType) -> bool:
+        """Whether :meth:`key_frame` takes key columns of this type; if not of all, keys come as codes."""
+        ...
+
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
+        """Take key columns in as they are, to be normalised by the backend.
+
+        Equal as in Spark: NaN is NaN, −0.0 is 0.0, text and bytes by bytes. What is built from and what is probed must
+        have the same types and null safety.
+
+        Parameters
+        ----------
+        keys : Table
+            Columns of types that :meth:`takes_key` admits.
+        null_safe : sequence of bool
+            For each column whether null equals null; otherwise a row with a null matches nothing.
+        """
+        ...
+
     def build(
         self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
     ) -> Build[Frame, Vector]:
@@ -293,7 +312,7 @@ class Backend(Protocol[Frame, Vector]):
         Parameters
         ----------
         keys : Frame
-            Key codes.
+            Key codes, or what :meth:`key_frame` gave.
         choose : callable or None
             What the planner chooses for given facts; ``None``: the backend's own choice. A backend with one way only
             need not ask.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,15 @@ class FaultyBackend:
         """As the inner backend, or a fault."""
         self.check("from_arrow", table.num_rows, lambda: table.nbytes)
         return self.inner.from_arrow(table)
+
+    def takes_key(self, dtype: pa.DataType) -> bool:
+        """As the inner backend."""
+        return self.inner.takes_key(dtype)
+
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
+        """As the inner backend, or a fault; counted as ``from_arrow``."""
+        self.check("from_arrow", keys.num_rows, lambda: keys.nbytes)
+        return self.inner.key_frame(keys, null_safe)
 
     def to_arrow(self, frame: Any, schema: pa.Schema) -> pa.RecordBatch:
         """As the inner backend, or a fault."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
-from gpujoin.model.spec import NullEquality
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.algorithm import chooser
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.faults import FaultyBackend
@@ -32,6 +33,10 @@ TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "string": (pa.string(),),
     "date_and_string": (pa.date32(), pa.string()),
     "decimal": (pa.decimal128(38, 10),),
+    "short_decimal": (pa.decimal128(12, 2),),
+    "double": (pa.float64(),),
+    "float_and_bool": (pa.float32(), pa.bool_()),
+    "timestamp_and_byte": (pa.timestamp("us", "UTC"), pa.int8()),
 }
 CONDITION: Expression = left("n") < right("n")
 BATCH = 23
@@ -101,10 +106,69 @@ def test_conditions(
     joined(emulated, kind, build_side, (pa.int16(),), seed, wanted=wanted, condition=CONDITION)
 
 
-@pytest.mark.parametrize("types", ["int32", "date_and_string"])
+NORMALISED = {
+    "int64": set(),
+    "int32": set(),
+    "two_ints": {"pack_values"},
+    "string": {"pack_texts", "hash_texts"},
+    "date_and_string": {"pack_texts", "hash_texts", "pack_values", "hash_values"},
+    "decimal": {"pack_values"},
+    "short_decimal": {"pack_values"},
+    "double": {"pack_values"},
+    "float_and_bool": {"pack_values"},
+    "timestamp_and_byte": {"pack_values"},
+}
+"""The kernels that normalise keys of these types, at least one of them; an integer is its own code."""
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT_ANTI], ids=lambda k: k.value)
+def test_keys_are_normalised_on_the_device(
+    emulated: EmulatedDevice, kind: JoinType, types: str, seed: int
+) -> None:
+    launched = joined(emulated, kind, Side.RIGHT, TYPES[types], seed)
+    used = {"pack_values", "pack_texts", "hash_values", "hash_texts"} & launched
+    assert used <= NORMALISED[types]
+    assert bool(used) == bool(NORMALISED[types])
+
+
+@pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL, JoinType.LEFT_ANTI], ids=lambda k: k.value)
 def test_nulls_that_equal_nulls(emulated: EmulatedDevice, kind: JoinType, types: str, seed: int) -> None:
-    joined(emulated, kind, Side.RIGHT, TYPES[types], seed, nulls=NullEquality.EQUAL)
+    launched = joined(emulated, kind, Side.RIGHT, TYPES[types], seed, nulls=NullEquality.EQUAL)
+    assert {"pack_values", "pack_texts", "hash_values", "hash_texts"} & launched
+
+
+def test_special_values_are_equal_as_in_spark(emulated: EmulatedDevice) -> None:
+    """NaN of any bits is NaN and −0.0 is 0.0, in either width; the least and greatest of each type are themselves."""
+    nans = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x7FF0000000000001], np.uint64).view(np.float64)
+    doubles = [-0.0, *nans, float("inf"), float("-inf"), 5e-324, -5e-324, None, 1.5]
+    probes = [0.0, float("nan"), float("-inf"), float("inf"), -5e-324, 5e-324, None, 1.25, -0.0]
+    for kind in (pa.float64(), pa.float32()):
+        check(emulated, pa.array(doubles, pa.float64()).cast(kind), pa.array(probes, pa.float64()).cast(kind))
+    whole = [-(1 << 63), (1 << 63) - 1, 0, -1, None]
+    check(emulated, pa.array(whole), pa.array([*whole[::-1], 1]))
+    unsigned = pa.array([0, (1 << 64) - 1, 1 << 63, None], pa.uint64())
+    check(emulated, unsigned, pa.array([1 << 63, 0, 7, (1 << 64) - 1], pa.uint64()))
+    wide = [Decimal(10) ** 35, -(Decimal(10) ** 35), Decimal("0.01"), None, Decimal("-0.01")]
+    check(emulated, pa.array(wide, pa.decimal128(38, 2)), pa.array(wide[::-1], pa.decimal128(38, 2)))
+
+
+def check(device: EmulatedDevice, build: pa.Array, probe: pa.Array) -> None:
+    """Join one column with another by kernels and without, under both null equalities."""
+    one, two = pa.table({"k": probe, "i": range(len(probe))}), pa.table({"k": build, "j": range(len(build))})
+    for nulls in NullEquality:
+        spec = JoinSpec(JoinType.FULL, (KeyPair(0, 0, nulls),), None, (0, 1), (0, 1))
+        for wanted in (AlgorithmChoice.AUTO, AlgorithmChoice.CUDF):
+            options = Options(gpu_algorithm=wanted)
+            found = run(one, two, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, options, BATCH)
+            assert_same_rows(found, oracle_join(one, two, spec), context=f"{build.type} {nulls}")
+
+
+def test_keys_the_device_does_not_take_come_as_codes(emulated: EmulatedDevice, seed: int) -> None:
+    for types in ((pa.struct([("a", pa.int32())]),), (pa.decimal256(50, 2),), (pa.float16(),), (pa.null(),)):
+        assert not all(map(HostBackend().takes_key, types))
+    joined(emulated, JoinType.INNER, Side.RIGHT, (pa.struct([("a", pa.int32())]),), seed)
 
 
 def test_null_aware_anti_joins(emulated: EmulatedDevice, seed: int) -> None:

@@ -260,6 +260,17 @@ def test_every_pair_of_many_is_verified(device: RecordingDevice, rng: np.random.
         assert (device.download(equal) == ((left == right) & (left != 3))).all()
 
 
+def test_offsets_of_two_widths_are_verified(device: RecordingDevice) -> None:
+    texts: Values = [b"a" * 20, b"b" * 20, b""]
+    one = column(device, "text", texts)
+    two = column(device, "text", texts[::-1], wide_offsets=False)
+    rows = device.upload(np.arange(3, dtype=np.int32))
+    for left, right in ((one, two), (two, one)):
+        assert device.download(verified(device, [left], rows, [right], rows)).tolist() == [False, True, False]
+        codes = [device.download(fingerprints(device, [side], 0).codes).tolist() for side in (left, right)]
+        assert codes[0] == codes[1][::-1]
+
+
 def test_longer_texts_have_no_layout(device: RecordingDevice) -> None:
     assert layout_of(device, [column(device, "text", [b"x" * 17])]) is None
     sixteen_with_lengths = column(device, "text", [b"x" * 15 + b"\x00"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -84,6 +86,17 @@ class CpuBackend:
         return frame.nbytes
 
     # -- joining -------------------------------------------------------------------------------------------
+
+    def takes_key(self, dtype: pa.DataType) -> bool:
+        """No: keys come as codes."""
+        del dtype
+        return False
+
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
+        """Never asked for; see :meth:`takes_key`."""
+        raise NotImplementedError(
+            f"{keys.num_columns} keys of the CPU backend come as codes, not {null_safe}"
+        )
 
     def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CpuBuild:
         """Make a key frame searchable; what a device would choose does not matter here."""

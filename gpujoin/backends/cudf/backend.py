@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
+from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
@@ -156,6 +157,15 @@ class CudfBackend:
     def frame_bytes(self, frame: CudfFrame) -> int:
         """Device memory."""
         return frame.nbytes
+
+    def takes_key(self, dtype: pa.DataType) -> bool:
+        """See :func:`gpujoin.backends.cudf.canonical.takes_key`."""
+        return takes_key(dtype)
+
+    @_on_device
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> CudfFrame:
+        """Copy key columns to the device as they are."""
+        return replace(upload(keys), null_safe=tuple(null_safe))
 
     @_on_device
     def build(

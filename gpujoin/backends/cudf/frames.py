@@ -43,12 +43,15 @@ class CudfFrame:
         The values of each dictionary-encoded column, which stay on the host.
     packing : Packing
         Its fixed-width columns as rows, once that pays.
+    null_safe : tuple of bool
+        Of key columns that are not codes: whether null equals null.
     """
 
     table: plc.Table
     types: tuple[pa.DataType, ...] = ()
     dictionaries: dict[int, pa.Array] = field(default_factory=dict)
     packing: Packing = field(default_factory=Packing, compare=False, repr=False)
+    null_safe: tuple[bool, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -1,4 +1,4 @@
-"""Key frames as an index sees them: integers as they are, two narrow ones packed, all else as verified hashes."""
+"""Key frames as an index sees them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import cupy
+import pyarrow as pa
 import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps, pack
+from gpujoin.backends.cudf.canonical import may_match, null_flag, words
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, text_parts, validity
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, as_field, text_parts, validity
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.normalise import KeyColumn, Kind
 
@@ -22,8 +24,9 @@ _SEED_STEP = 0x9E3779B9
 class FrameKeys:
     """The columns of a key frame; see :class:`gpujoin.backends.cudf.index.Keys`.
 
-    One integer column is its own code. Two int32 columns are packed into one int64. Text, and several or wider
-    columns, get the 64-bit xxHash of the row, and what has equal hashes is compared, column by column. Hashing and
+    Kernels take the columns as they are. Without kernels, columns of fixed width are words, integers that are equal
+    exactly where the keys are: one word is its own code, two of 32 bits are packed into one int64, and text, or more
+    words, get the 64-bit xxHash of the row, and what has equal hashes is compared, column by column. Hashing and
     comparing cost one pass of gathers over the matches, whatever the types and their number; joining the keys by
     cuDF's own join would hash the whole build side again at every probe.
     """
@@ -39,18 +42,8 @@ class FrameKeys:
     @cached_property
     def exact(self) -> bool:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
-        kinds = [column.type().id() for column in self.frame.table.columns()]
-        return kinds in ([_T.INT32], [_T.INT64], [_T.INT32, _T.INT32])
-
-    @cached_property
-    def _valid(self) -> Array | None:
-        masks = [m for m in map(validity, self.frame.table.columns()) if m is not None]
-        if not masks:
-            return None
-        valid = masks[0]
-        for mask in masks[1:]:
-            valid = valid & mask
-        return valid
+        kinds = [word.dtype for word in self._words]
+        return not self._texts and kinds in ([cupy.int32], [cupy.int64], [cupy.int32, cupy.int32])
 
     def __len__(self) -> int:
         return self.frame.rows
@@ -61,36 +54,69 @@ class FrameKeys:
 
     @cached_property
     def _columns(self) -> tuple[KeyColumn, ...]:
-        return tuple(map(_key_column, self.frame.table.columns()))
+        columns, types = self.frame.table.columns(), self.frame.types
+        null_safe = self.frame.null_safe or (False,) * len(columns)
+        return tuple(map(_key_column, columns, types, null_safe))
+
+    @cached_property
+    def _texts(self) -> list[int]:
+        return [i for i, column in enumerate(self._columns) if column.kind is Kind.TEXT]
+
+    @cached_property
+    def _words(self) -> list[Array]:
+        """Words of all columns; of null-safe texts, what says that they are null."""
+        found: list[Array] = []
+        for column in self._columns:
+            if column.kind is not Kind.TEXT:
+                found += words(self.ops.xp, column)
+            elif column.null_safe:
+                found.append(null_flag(self.ops.xp, column))
+        return found
 
     def coded(self, seed: int) -> KeyCodes:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
-        columns = self.frame.table.columns()
+        valid = may_match(self._columns)
         if not self.exact:
-            hashes = plc.hashing.xxhash_64(self.frame.table, seed * _SEED_STEP, stream=STREAM)
-            return KeyCodes(as_array(hashes).view(cupy.int64), self._valid)
-        if len(columns) == 1:
-            return KeyCodes(as_array(columns[0]), self._valid)
-        high, low = (as_array(column) for column in columns)
-        return KeyCodes(pack(self.ops, high, low), self._valid)
+            source = self.frame.table.columns()
+            hashed = plc.Table([*map(as_column, self._words), *(source[i] for i in self._texts)])
+            hashes = plc.hashing.xxhash_64(hashed, seed * _SEED_STEP, stream=STREAM)
+            return KeyCodes(as_array(hashes).view(cupy.int64), valid)
+        if len(self._words) == 1:
+            return KeyCodes(self._words[0], valid)
+        high, low = self._words
+        return KeyCodes(pack(self.ops, high, low), valid)
 
     def same(self, rows: Array, other: FrameKeys, other_rows: Array) -> Array:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
         same = cupy.ones(rows.shape[0], dtype=bool)
-        for mine, theirs in zip(self.frame.table.columns(), other.frame.table.columns(), strict=True):
-            if mine.type().id() == _T.STRING:
-                same &= _same_text(mine, rows, theirs, other_rows)
-            else:
-                same &= as_array(mine)[rows] == as_array(theirs)[other_rows]
+        for mine, theirs in zip(self._words, other._words, strict=True):
+            same &= mine[rows] == theirs[other_rows]
+        for i in self._texts:
+            equal = _same_text(
+                self.frame.table.columns()[i], rows, other.frame.table.columns()[i], other_rows
+            )
+            valid = self._columns[i].valid
+            if self._columns[i].null_safe and valid is not None:
+                # Two nulls: the words say so. A null and a text: the words differ.
+                equal |= ~valid[rows]
+            same &= equal
         return same
 
 
-def _key_column(column: plc.Column) -> KeyColumn:
+def _key_column(column: plc.Column, dtype: pa.DataType, null_safe: bool) -> KeyColumn:
     """A column of a key frame, sharing its memory."""
-    if column.type().id() != _T.STRING:
-        return KeyColumn(Kind.INTEGER, as_array(column), validity(column))
-    offsets, data = text_parts(column)
-    return KeyColumn(Kind.TEXT, data, validity(column), offsets)
+    kind, valid = column.type().id(), validity(column)
+    if kind == _T.STRING:
+        offsets, data = text_parts(column)
+        return KeyColumn(Kind.TEXT, data, valid, offsets, null_safe=null_safe)
+    if kind == _T.DECIMAL128:
+        given = as_field(column).values.view(cupy.uint64)
+        return KeyColumn(Kind.DECIMAL, given, valid, null_safe=null_safe, digits=dtype.precision)
+    values = as_array(column)
+    if kind in (_T.FLOAT32, _T.FLOAT64):
+        return KeyColumn(Kind.FLOAT, values, valid, null_safe=null_safe)
+    # Booleans and unsigned integers are as good as the signed ones of their width: keys are only ever equal or not.
+    return KeyColumn(Kind.INTEGER, values.view(f"int{8 * values.dtype.itemsize}"), valid, null_safe=null_safe)
 
 
 def _same_text(mine: plc.Column, rows: Array, theirs: plc.Column, other_rows: Array) -> Array:

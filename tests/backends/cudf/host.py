@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf import residual, rowmaps
+from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.emission import EmittedSide, emitted
 from gpujoin.backends.cudf.evaluate import Evaluator, Text
@@ -92,6 +93,10 @@ def entered() -> AbstractContextManager[None]:
     return nullcontext()
 
 
+NULL_SAFE = b"null safe"
+"""Where a table of keys says for each of its columns whether null equals null, as bytes of 0 and 1."""
+
+
 @dataclass(frozen=True)
 class HostKeys:
     """Key columns in Arrow; hashes of ``bits`` bits, so that few bits force collisions."""
@@ -109,50 +114,81 @@ class HostKeys:
         return int(self.table.nbytes)
 
     def columns(self) -> tuple[KeyColumn, ...]:
-        return tuple(map(self._key_column, self.table.columns))
+        return self._columns
 
-    def _key_column(self, column: pa.ChunkedArray) -> KeyColumn:
-        asarray = self.ops.xp.asarray
-        values = column.to_pylist()
-        valid = None if column.null_count == 0 else asarray(np.array([v is not None for v in values]))
-        if pat.is_large_binary(column.type):
-            texts = [v or b"" for v in values]
+    @cached_property
+    def _columns(self) -> tuple[KeyColumn, ...]:
+        return tuple(map(self._key_column, self.table.columns, self._null_safe))
+
+    @property
+    def _null_safe(self) -> tuple[bool, ...]:
+        given = (self.table.schema.metadata or {}).get(NULL_SAFE)
+        return (False,) * self.table.num_columns if given is None else tuple(map(bool, given))
+
+    def _key_column(self, column: pa.ChunkedArray, null_safe: bool) -> KeyColumn:
+        """As `gpujoin.backends.cudf.keys` makes it of a column on the device."""
+        asarray, array = self.ops.xp.asarray, store(_one_chunk(column))
+        valid = None if array.null_count == 0 else asarray(_bools(array.is_valid()))
+        if pat.is_large_string(array.type):
+            texts = [v or b"" for v in array.cast(pa.large_binary()).to_pylist()]
             offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
             data = np.frombuffer(b"".join(texts) or b"\0", np.uint8).copy()
-            return KeyColumn(Kind.TEXT, asarray(data), valid, asarray(offsets))
-        numbers = np.array([v if v is not None else 0 for v in values], f"int{column.type.bit_width}")
-        return KeyColumn(Kind.INTEGER, asarray(numbers), valid)
+            return KeyColumn(Kind.TEXT, asarray(data), valid, asarray(offsets), null_safe)
+        if pat.is_decimal(array.type):
+            flat = np.frombuffer(array.buffers()[1] or b"", np.uint64, 2 * len(array), 16 * array.offset)
+            words = flat.reshape(-1, 2).copy()
+            return KeyColumn(
+                Kind.DECIMAL, asarray(words), valid, null_safe=null_safe, digits=column.type.precision
+            )
+        if pat.is_boolean(array.type):
+            array = array.cast(pa.int8())
+        kind = np.dtype(array.type.to_pandas_dtype())
+        values = np.frombuffer(
+            array.buffers()[1] or b"", kind, len(array), array.offset * kind.itemsize
+        ).copy()
+        if kind.kind == "f":
+            return KeyColumn(Kind.FLOAT, asarray(values), valid, null_safe=null_safe)
+        return KeyColumn(
+            Kind.INTEGER, asarray(values.view(f"int{8 * kind.itemsize}")), valid, null_safe=null_safe
+        )
 
     @cached_property
     def exact(self) -> bool:
-        return self.table.schema.types in ([pa.int32()], [pa.int64()], [pa.int32(), pa.int32()])
+        kinds = [word.dtype for word in self._words]
+        texts = any(c.kind is Kind.TEXT for c in self._columns)
+        return not texts and kinds in ([np.int32], [np.int64], [np.int32, np.int32])
+
+    @cached_property
+    def _words(self) -> list[Any]:
+        found = []
+        for column in self._columns:
+            if column.kind is not Kind.TEXT:
+                found += canonical.words(self.ops.xp, column)
+            elif column.null_safe:
+                found.append(canonical.null_flag(self.ops.xp, column))
+        return found
 
     @cached_property
     def rows(self) -> list[tuple[Any, ...]]:
-        return list(zip(*(c.to_pylist() for c in self.table.columns), strict=True))
-
-    @cached_property
-    def _columns(self) -> list[npt.NDArray[Any]]:
-        return [
-            np.array([v if v is not None else 0 for v in c.to_pylist()], dtype=f"int{c.type.bit_width}")
-            for c in self.table.columns
+        """Words and texts of each row; nothing but ``None`` of one that matches nothing."""
+        texts = [
+            column.cast(pa.large_binary()).to_pylist()
+            for column in self.table.columns
+            if pat.is_large_binary(column.type) or pat.is_large_string(column.type)
         ]
-
-    @cached_property
-    def _valid(self) -> npt.NDArray[np.bool_] | None:
-        valid = np.array([None not in row for row in self.rows], dtype=bool)
-        return None if valid.all() else valid
+        columns = [on_host(word).tolist() for word in self._words] + texts
+        valid = canonical.may_match(self._columns)
+        there = np.ones(len(self), bool) if valid is None else on_host(valid)
+        return [row if ok else (None,) for row, ok in zip(zip(*columns, strict=True), there, strict=True)]
 
     def coded(self, seed: int) -> KeyCodes:
         if not self.exact:
             return self._given(np.array([self._hash(row, seed) for row in self.rows], dtype=np.int64))
-        if len(self._columns) == 1:
-            return self._given(self._columns[0])
-        return self._given(pack(HOST, *self._columns))
+        found = [on_host(word) for word in self._words]
+        return self._given(found[0] if len(found) == 1 else pack(HOST, *found))
 
     def _given(self, codes: npt.NDArray[Any]) -> KeyCodes:
-        valid = None if self._valid is None else self.ops.xp.asarray(self._valid)
-        return KeyCodes(self.ops.xp.asarray(codes), valid)
+        return KeyCodes(self.ops.xp.asarray(codes), canonical.may_match(self._columns))
 
     def _hash(self, row: tuple[Any, ...], seed: int) -> int:
         if seed < self.colliding_seeds:
@@ -358,6 +394,12 @@ class HostBackend:
 
     def from_arrow(self, table: pa.Table) -> pa.Table:
         return table
+
+    def takes_key(self, dtype: pa.DataType) -> bool:
+        return canonical.takes_key(dtype)
+
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> pa.Table:
+        return keys.replace_schema_metadata({NULL_SAFE: bytes(null_safe)})
 
     def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         if not len(schema):

@@ -22,7 +22,7 @@ rmm = pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
 
 FOLDER = Path(gpujoin.backends.cudf.__file__).parent
 DEVICE_MODULES = {"backend.py", "device.py", "frames.py", "gathering.py", "keys.py", "library.py", "text.py"}
-SHARED_MODULES = {"arrays.py", "index.py", "rowmaps.py", "values.py", "evaluate.py"}
+SHARED_MODULES = {"arrays.py", "canonical.py", "index.py", "rowmaps.py", "values.py", "evaluate.py"}
 
 
 def roots() -> dict[str, Any]:

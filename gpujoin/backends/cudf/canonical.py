@@ -1,0 +1,82 @@
+"""Key columns as integer words by array operations: what the kernels of ``normalise.cu`` do, for joins without them.
+
+Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.launch.normalise import ONE_WORD_DIGITS, KeyColumn, Kind
+
+
+def takes_key(dtype: pa.DataType) -> bool:
+    """Whether key columns of a type come to the device as they are, to be normalised there.
+
+    So do all but nested ones, 256-bit decimals, half floats and nulls, which the engine turns into codes on the host.
+    """
+    if pat.is_decimal(dtype):
+        return bool(dtype.bit_width <= 128)
+    temporal = pat.is_temporal(dtype) and not pat.is_interval(dtype)
+    return bool(
+        temporal or pat.is_boolean(dtype) or pat.is_integer(dtype) or pat.is_float32(dtype) or pat.is_float64(dtype)
+        or pat.is_large_string(dtype) or pat.is_large_binary(dtype) or pat.is_string(dtype) or pat.is_binary(dtype)
+    )  # fmt: skip
+
+
+def words(xp: Any, column: KeyColumn) -> list[Array]:
+    """int32 or int64 words of a key column of fixed width: equal exactly where the keys are.
+
+    Words of rows that are null and match nothing are arbitrary. Of a null-safe column, nulls have words of zero, and
+    there is one word more, which says null.
+    """
+    found = _words(xp, column)
+    if not column.null_safe:
+        return found
+    if column.valid is None:
+        return [*found, xp.zeros(column.rows, dtype=xp.int32)]
+    return [*(xp.where(column.valid, word, word.dtype.type(0)) for word in found), null_flag(xp, column)]
+
+
+def null_flag(xp: Any, column: KeyColumn) -> Array:
+    """int32 ones where a column is null."""
+    if column.valid is None:
+        return xp.zeros(column.rows, dtype=xp.int32)
+    return (~column.valid).astype(xp.int32)
+
+
+def may_match(columns: tuple[KeyColumn, ...]) -> Array | None:
+    """Mask of the rows that may match anything; ``None``: all."""
+    masks = [c.valid for c in columns if c.valid is not None and not c.null_safe]
+    if not masks:
+        return None
+    valid = masks[0]
+    for mask in masks[1:]:
+        valid = valid & mask
+    return valid
+
+
+def _words(xp: Any, column: KeyColumn) -> list[Array]:
+    values = column.values
+    if column.kind is Kind.DECIMAL:
+        used = 1 if column.digits is not None and column.digits <= ONE_WORD_DIGITS else 2
+        return [xp.ascontiguousarray(values[:, word]).view(xp.int64) for word in range(used)]
+    if column.kind is Kind.FLOAT:
+        return [_float_bits(xp, values)]
+    return [values if values.dtype.itemsize >= np.dtype(np.int32).itemsize else values.astype(xp.int32)]
+
+
+def _float_bits(xp: Any, values: Array) -> Array:
+    """Bits with −0.0 as 0.0 and one NaN, by integer operations alone: no device flushes small numbers to zero there."""
+    kind = np.dtype(f"int{8 * values.dtype.itemsize}")
+    real = np.dtype(f"float{8 * values.dtype.itemsize}").type
+    infinity, nan = (int(np.array(v, real).view(kind)) for v in (np.inf, np.nan))
+    bits = values.view(kind)
+    magnitude = bits & kind.type(np.iinfo(kind).max)
+    bits = xp.where(magnitude == 0, kind.type(0), bits)
+    return xp.where(magnitude > infinity, kind.type(nan), bits)
