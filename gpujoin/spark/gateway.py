@@ -4,16 +4,62 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def gateway_of(spark: SparkSession) -> Any:
-    """Give the JVM view of a classic session."""
-    return spark._jvm
+class JvmNames:
+    """Classes of the JVM by their full names, as in ``names.org.apache.spark.sql.classic.Dataset``.
+
+    Py4J's own view asks the JVM at every dot whether it is a package or a class, and again for every static method;
+    most of the calls of planning were such questions. Here a name that begins with a capital is a class, and static
+    methods are remembered.
+
+    Parameters
+    ----------
+    client : py4j gateway client
+        Of the session.
+    prefix : str
+        The package, with a dot at its end unless it is empty.
+    """
+
+    def __init__(self, client: Any, prefix: str = "") -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:
+        """Give a class or a package in this package."""
+        full = self._prefix + name
+        found = _Class(full, self._client) if name[0].isupper() else JvmNames(self._client, f"{full}.")
+        self.__dict__[name] = found
+        return found
+
+
+class _Class(JavaClass):  # type: ignore[misc]  # py4j has no types
+    """A class that remembers its static methods."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaMember):
+            self.__dict__[name] = found
+        return found
+
+
+_names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
+
+
+def gateway_of(spark: SparkSession) -> JvmNames:
+    """Give the names of the JVM of a classic session."""
+    client = spark._jvm._gateway_client
+    found = _names.get(client)
+    if found is None:
+        found = _names[client] = JvmNames(client)
+    return found
 
 
 def settings_text(spark: SparkSession, separator: str) -> str:
@@ -31,9 +77,9 @@ def optimized_plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().optimizedPlan()
 
 
-def schema_of(plan: Any) -> StructType:
-    """Give the schema of a logical plan."""
-    schema = _parse_datatype_json_string(plan.schema().json())
+def schema_of(holder: Any, accessor: str = "schema") -> StructType:
+    """Give the schema of a logical plan, or another one that an object of Spark's has."""
+    schema = _parse_datatype_json_string(getattr(holder, accessor)().json())
     assert isinstance(schema, StructType)
     return schema
 

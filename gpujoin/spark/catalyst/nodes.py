@@ -9,12 +9,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql.types import DataType, _parse_datatype_json_string
+from pyspark.sql.types import BooleanType, DataType, _parse_datatype_json_string
 
 CATALYST = "org.apache.spark.sql.catalyst."
 
 _BUNDLED = 20
 """Attributes read in one call. A reply of more than 8 KiB waits some 40 ms for an acknowledgement."""
+
+
+_TRUTHS = frozenset({
+    "And", "Contains", "EndsWith", "EqualNullSafe", "EqualTo", "GreaterThan", "GreaterThanOrEqual", "In", "InSet",
+    "IsNaN", "IsNotNull", "IsNull", "LessThan", "LessThanOrEqual", "Like", "Not", "Or", "RLike", "StartsWith",
+})  # fmt: skip
+"""Classes whose values are booleans whatever their operands: the JVM need not be asked for their type."""
+_DECLARED = frozenset({"AttributeReference", "Literal", "Cast"})
+"""Classes whose JSON form says their type."""
 
 
 @dataclass(eq=False)
@@ -61,12 +70,21 @@ class Node:
 
     @cached_property
     def type_name(self) -> str:
-        """The type as Spark's catalog writes it; unlike the JSON form it shows collations."""
+        """The type as Spark writes it, with its collation."""
+        if self.name in _TRUTHS:
+            return "boolean"
+        declared = self.fields.get("dataType")
+        if isinstance(declared, str) and self.name in _DECLARED:
+            return declared
         return str(self.jvm.dataType().catalogString())
 
     @cached_property
     def data_type(self) -> DataType:
         """The result type; collations are lost (see :attr:`type_name`)."""
+        if self.name in _TRUTHS:
+            return BooleanType()
+        if self.name in _DECLARED:
+            return declared_type(self)
         return _parse_datatype_json_string(self.jvm.dataType().json())
 
     @cached_property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -176,11 +176,27 @@ def _members(node: Node) -> list[Literal]:
 
 
 def _literal(node: Node) -> Literal:
-    dtype, value = node.data_type, node.jvm.value()
+    dtype = node.data_type
+    plain = _PLAIN.get(type(dtype))
+    if plain is not None and isinstance(node.fields["value"], str):
+        return Literal(value=plain(node.fields["value"]), type=arrow_of(dtype))
+    value = node.jvm.value()
     try:
         return Literal(value=None if value is None else python_value(dtype, value), type=arrow_of(dtype))
     except OverflowError:
         raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
+
+
+_PLAIN: dict[type, Callable[[str], Any]] = {
+    t.BooleanType: lambda text: text == "true",
+    t.ByteType: int,
+    t.ShortType: int,
+    t.IntegerType: int,
+    t.LongType: int,
+    t.DecimalType: decimal.Decimal,
+    t.StringType: str,
+}
+"""Constants whose JSON form says their value exactly."""
 
 
 def python_value(dtype: t.DataType, value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -144,7 +145,6 @@ class TreeBuilder:
     options: Options
     constant: Callable[[Node], Literal]
     sources: dict[int, ScanSource] = field(default_factory=dict)
-    relations: dict[int, ParquetFiles] = field(default_factory=dict)
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate a plan.
@@ -183,16 +183,19 @@ class TreeBuilder:
         """Read a Parquet relation, with filters."""
         if node.class_name != RELATION:
             raise NotTranslatableError(f"{node.class_name} is no relation of files")
-        files = self.relations.get(id(node))
-        if files is None:
-            files = self.relations[id(node)] = read_relation(node, self.options)
+        read = read_relation(node, self.options, conditions)
+        conditions = read.rest
         wanted = required.union(*(condition.attribute_ids for condition in conditions))
-        chosen = [i for i in files.columns if i in wanted] or [_narrowest(files)]
+        parts = [i for i in read.files.partitions if i in wanted]
+        files = read.files.with_partitions(parts)
+        chosen = [i for i in files.columns if i in wanted]
+        chosen = [*chosen, *parts] or [_narrowest(files)]
         for attribute in node.output:
             if attribute.expr_id in chosen:
                 _check_column(attribute)
         index = len(self.sources)
-        bare = Scan(pa.schema([files.columns[i] for i in chosen]), index=index)
+        every = {**files.columns, **files.partitions}
+        bare = Scan(pa.schema([every[i] for i in chosen]), len(parts), index=index)
         footers = footers_of(bare, files.files)
         fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
         filters = tuple(self.reader(fragment)(condition) for condition in conditions)
@@ -207,9 +210,13 @@ class TreeBuilder:
         condition, child = node.expression("condition"), node.children[0]
         if child.class_name == RELATION:
             return self.scan(child, required, conjuncts(condition))
-        below = self.build(child, required | condition.attribute_ids)
-        translated = self.reader(below)(condition)
-        return Fragment(Filter(below.relation, translated), below.positions)
+        parts = conjuncts(condition)
+        below = self.build(child, required.union(*(part.attribute_ids for part in parts)))
+        reader = self.reader(below)
+        relation = below.relation
+        if parts:
+            relation = Filter(relation, reduce(_both, map(reader, parts)))
+        return Fragment(relation, below.positions)
 
     def project(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Compute columns; mere renaming needs no node."""
@@ -395,7 +402,12 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
 
 
 def conjuncts(node: Node) -> tuple[Node, ...]:
-    """Give the operands of nested ``AND``s."""
+    """Give the operands of nested ``AND``s.
+
+    A dynamic pruning filter is none: it repeats for whole partitions what a join above it asks of every row.
+    """
+    if node.name == "DynamicPruningSubquery":
+        return ()
     if node.name == "And":
         return tuple(part for child in node.children for part in conjuncts(child))
     return (node,)

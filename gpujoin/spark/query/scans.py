@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.gateway import schema_of
+from gpujoin.spark.query.partitions import Folders, folder_of, folders, listed, pruned, prunes
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
@@ -24,8 +27,9 @@ RELATION = _SOURCES + "LogicalRelation"
 _FILES = _SOURCES + "HadoopFsRelation"
 _PARQUET = _SOURCES + "parquet.ParquetFileFormat"
 _INDEX = _SOURCES + "InMemoryFileIndex"
+_PATH = "FileStatus{path="
 _STATUS = re.compile(
-    r"path=(?P<path>[^;]*); isDirectory=(?P<folder>\w+); length=(?P<length>\d+);.*?modification_time=(?P<time>\d+);"
+    r"(?P<path>[^;]*); isDirectory=(?P<folder>\w+); length=(?P<length>\d+);.*?modification_time=(?P<time>\d+);"
 )
 _READING = {
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -51,11 +55,22 @@ class ParquetFiles:
     files : tuple of FileSlice
         Its files as Spark has listed them, each whole.
     columns : dict from int to pyarrow.Field
-        Its columns by expression id.
+        The columns in its files, by expression id.
+    partitions : dict from int to pyarrow.Field
+        The columns in the names of its folders; a file's constants are theirs, in this order.
     """
 
     files: tuple[FileSlice, ...]
     columns: dict[int, pa.Field]
+    partitions: dict[int, pa.Field]
+
+    def with_partitions(self, chosen: Sequence[int]) -> ParquetFiles:
+        """Keep only some of the partition columns, as a scan does that needs no others."""
+        at = [list(self.partitions).index(i) for i in chosen]
+        files = tuple(
+            dataclasses.replace(one, constants=tuple(one.constants[n] for n in at)) for one in self.files
+        )
+        return ParquetFiles(files, self.columns, {i: self.partitions[i] for i in chosen})
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +91,33 @@ def reading_obstacle(conf: Mapping[str, str]) -> str | None:
     return None
 
 
-def read_relation(node: PlanNode, options: Options) -> ParquetFiles:
-    """Describe a ``LogicalRelation``.
+@dataclass(frozen=True)
+class ReadRelation:
+    """A Parquet relation that a worker can read.
+
+    Attributes
+    ----------
+    files : ParquetFiles
+        What it reads.
+    rest : tuple of Node
+        The conditions that are not seen to by the choice of files.
+    """
+
+    files: ParquetFiles
+    rest: tuple[Node, ...]
+
+
+def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] = ()) -> ReadRelation:
+    """Describe a ``LogicalRelation`` under conditions.
+
+    Parameters
+    ----------
+    node : PlanNode
+        The relation.
+    options : Options
+        Settings.
+    conditions : sequence of Node
+        What is asked of its rows. Those of partition columns alone choose among its files, as Spark does.
 
     Raises
     ------
@@ -89,22 +129,27 @@ def read_relation(node: PlanNode, options: Options) -> ParquetFiles:
     relation = node.jvm.relation()
     _expect(relation, _FILES, "the relation")
     _expect(relation.fileFormat(), _PARQUET, "the file format")
-    location = relation.location()
+    location = listed(relation.location(), node.gateway)
     _expect(location, _INDEX, "the list of files")
-    if not relation.partitionSchema().isEmpty():
-        raise NotTranslatableError("it is partitioned by columns")
     given = {str(key).lower() for key in relation.options().keys().mkString(_SEPARATOR).split(_SEPARATOR)}
     unknown = given - _HARMLESS_OPTIONS - {""}
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
-    names = set(relation.dataSchema().fieldNames())
-    columns = {}
-    for attribute in node.output:
-        name = str(attribute.fields["name"])
-        if name not in names:
-            continue
-        columns[attribute.expr_id] = attribute
-    return ParquetFiles(_files(location, options), {i: _field(a) for i, a in columns.items()})
+    names = set(schema_of(relation, "dataSchema").names)
+    by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
+    if relation.partitionSchema().isEmpty():
+        columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
+        files = _files(str(location.allFiles().mkString(_SEPARATOR)), options, None)
+        return ReadRelation(ParquetFiles(files, columns, {}), tuple(conditions))
+    schema = schema_of(relation, "partitionSchema")
+    if names & set(schema.names) or not set(schema.names) <= by_name.keys():
+        raise NotTranslatableError("a partition column is also in its files")
+    parts = {by_name[name].expr_id: _field(by_name[name]) for name in schema.names}
+    choosing = [one for one in conditions if prunes(one, {i: f.name for i, f in parts.items()})]
+    files = _files(pruned(location, choosing, node.gateway), options, folders(location, schema))
+    columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
+    rest = tuple(one for one in conditions if one not in choosing)
+    return ReadRelation(ParquetFiles(files, columns, parts), rest)
 
 
 def _field(attribute: Node) -> pa.Field:
@@ -128,16 +173,22 @@ def _expect(thing: Any, wanted: str, what: str) -> None:
         raise NotTranslatableError(f"{what} is {found.rpartition('.')[2]}")
 
 
-def _files(location: Any, options: Options) -> tuple[FileSlice, ...]:
-    text = str(location.allFiles().mkString(_SEPARATOR))
+def _files(text: str, options: Options, folders: Folders | None) -> tuple[FileSlice, ...]:
+    """Read a list of files; each has the constants of its folder."""
     found = []
-    for entry in text.split(_SEPARATOR) if text else ():
-        status = _STATUS.search(entry)
+    for entry in text.split(_PATH)[1:]:
+        status = _STATUS.match(entry)
         if status is None or status["folder"] != "false":
             raise NotTranslatableError(f"its list of files holds {entry[:200]!r}")
+        path = status["path"]
+        if folders is not None and folder_of(path) not in folders:
+            raise NotTranslatableError(f"{path} is in no folder of a partition")
         found.append(
-            FileSlice(_local_path(status["path"], options), int(status["length"]), int(status["time"]))
-        )
+            FileSlice(
+                _local_path(path, options), int(status["length"]), int(status["time"]),
+                constants=() if folders is None else folders[folder_of(path)],
+            )
+        )  # fmt: skip
     return tuple(found)
 
 

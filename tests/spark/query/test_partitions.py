@@ -1,0 +1,96 @@
+"""Islands over partitioned Parquet tables: values of every type, nulls, pruning by Spark's own listing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query.queries import check
+
+FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
+
+QUERIES = {
+    "values": "select k, s, day, count(*), sum(price) from parted group by k, s, day",
+    "other types": """select p, t, flag, m, count(*) from typed group by p, t, flag, m""",
+    "no file column": "select s, count(*) from parted group by s",
+    "nulls": "select sum(price), count(*) from parted where k is null or s is null",
+    "join": "select day, id, item from parted a join items i on a.k = i.k and a.s = i.s",
+    "with a file column": "select sum(id) from parted where k = 1 or price > 1",
+    "nothing left": "select sum(id), max(k) from parted where k = 777",
+    "declared otherwise": "select k, sum(price) from declared group by k",
+}
+
+
+@pytest.fixture(scope="module")
+def parted(
+    written: None, spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("parted")
+    path, typed = str(folder / "parted"), str(folder / "typed")
+    sales = spark_session.table("sales")
+    sales.select("id", "price", "k", "s", "day").write.partitionBy("k", "s", "day").parquet(path)
+    spark_session.sql(
+        "select id, k as p, cast(day as timestamp) t, flag, cast(price as decimal(10, 2)) m from sales"
+    ).write.partitionBy("p", "t", "flag", "m").parquet(typed)
+    spark_session.read.parquet(path).createOrReplaceTempView("parted")
+    spark_session.read.schema("id int, p bigint, t timestamp, flag boolean, m decimal(12, 2)").parquet(
+        typed
+    ).createOrReplaceTempView("typed")
+    spark_session.read.schema("id int, price decimal(10,2), k string, s string, day string").parquet(
+        path
+    ).createOrReplaceTempView("declared")
+    yield
+    for name in ("parted", "typed", "declared"):
+        spark_session.catalog.dropTempView(name)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_partitioned_tables_run_whole(tables: SparkSession, parted: None, name: str) -> None:
+    found = check(tables.sql(QUERIES[name]))
+    assert found.islands
+
+
+@pytest.mark.parametrize(
+    ("condition", "files"),
+    [("k = 1", 3), ("k > 1 and s <> 'x'", 1), ("upper(s) = 'X'", 4), ("day is null", 1), ("id > 0", 8)],
+)
+def test_spark_prunes_partitions(tables: SparkSession, parted: None, condition: str, files: int) -> None:
+    found = check(tables.sql(f"select sum(price), count(*) from parted where {condition}"))
+    counted = re.search(r"scan (\d+) files", str(found))
+    assert (int(counted.group(1)) if counted else 1) == files
+
+
+def test_pruning_by_a_join_is_left_to_the_join(tables: SparkSession, parted: None) -> None:
+    tables.conf.set("spark.sql.optimizer.dynamicPartitionPruning.reuseBroadcastOnly", "true")
+    frame = tables.sql("select sum(id) from parted a join items b on a.k = b.k where b.item = 10")
+    assert "dynamicpruning" in frame._jdf.queryExecution().optimizedPlan().toString()
+    assert check(frame).islands
+
+
+def test_a_table_of_the_catalog(tables: SparkSession) -> None:
+    tables.table("sales").write.partitionBy("k").saveAsTable("gpujoin_parted")
+    try:
+        for condition in ("k = 2", "true"):
+            found = rewrite(
+                tables.sql(f"select k, sum(price) from gpujoin_parted where {condition} group by k")
+            )
+            assert found.explanation.islands
+        check(tables.sql("select k, s, sum(price) from gpujoin_parted where k < 3 group by k, s"))
+    finally:
+        tables.sql("drop table gpujoin_parted")
+
+
+def test_decimals_of_another_scale_than_declared_are_left_to_spark(
+    tables: SparkSession, parted: None, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "scales")
+    tables.sql("select id, cast(price as decimal(10, 2)) m from sales").write.partitionBy("m").parquet(path)
+    frame = tables.read.schema("id int, m decimal(12, 3)").parquet(path)
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    assert "decimal(12,3)" in str(check(frame.groupBy("m").count()))
