@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -61,6 +61,11 @@ class PipelineMetrics:
         Times device memory ran out for a piece.
     cpu_runs : int
         Pipelines begun on a device that were run on the CPU instead.
+    output_bytes : int
+        Of the result, as Arrow data.
+    seconds : dict of str to float
+        Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
+        rows may be read only when a join or an aggregation above asks for them.
     """
 
     files: int = 0
@@ -80,11 +85,16 @@ class PipelineMetrics:
     device_joins: int = 0
     device_retries: int = 0
     cpu_runs: int = 0
+    output_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""
         for item in dataclasses.fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+            if item.name != "seconds":
+                setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+        for operation, seconds in other.seconds.items():
+            self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
 
 
 class Aggregation(Protocol[Piece]):

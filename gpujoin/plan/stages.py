@@ -24,11 +24,13 @@ from gpujoin.model.relations import (
     Feed,
     Filter,
     Join,
+    Limit,
     Output,
     PartialAggregate,
     Project,
     Relation,
     Scan,
+    TopN,
     Union,
     column,
 )
@@ -144,12 +146,13 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
 def divisible(relation: Relation) -> frozenset[int]:
     """Give the scans that may be divided: the relation's result is that over the parts, put together.
 
-    A partial aggregation counts, since its results are merged; a group may come out of several parts.
+    A partial aggregation counts, since its results are merged; a group may come out of several parts. So do limits,
+    which stand at the top only, where Spark's own limit is above them.
     """
     match relation:
         case Scan():
             return frozenset({relation.index})
-        case Filter() | Project() | Expand() | PartialAggregate(once=False):
+        case Filter() | Project() | Expand() | TopN() | Limit() | PartialAggregate(once=False):
             return divisible(relation.children[0])
         case Join():
             sides = [side for side in Side if relation.spec.join_type in DIVIDES[side]]
@@ -253,7 +256,7 @@ class _Planner:
             case Scan():
                 nbytes = float(self.facts[node.index].nbytes)
                 return _Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
-            case Filter():
+            case Filter() | TopN() | Limit():
                 below = self.place(node.child)
                 return None if below is None else below.above(node.with_children([below.tree]), below.known)
             case Project():

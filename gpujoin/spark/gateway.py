@@ -55,7 +55,7 @@ _names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
 
 def gateway_of(spark: SparkSession) -> JvmNames:
     """Give the names of the JVM of a classic session."""
-    client = spark._jvm._gateway_client
+    client: Any = spark._jvm._gateway_client  # type: ignore[union-attr]
     found = _names.get(client)
     if found is None:
         found = _names[client] = JvmNames(client)

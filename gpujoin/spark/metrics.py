@@ -16,11 +16,17 @@ from pyspark.sql import DataFrame
 
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError
+from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.spark.compat import is_connect
+from gpujoin.spark.outcomes import parts_of_latest
+from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+_ISLAND = re.compile(rf"{MARK}[0-9a-f]{{12}}")
+_ID_LENGTH = len(MARK) + 12
+"""Of what stages of one island have in common."""
 _JOINS_KEPT = 512
 _RUNS_KEPT = 8
 
@@ -32,6 +38,7 @@ class Part(Enum):
     BUILD_EXCHANGE = "exchange of the build side"
     STREAM_EXCHANGE = "exchange of the stream side"
     BROADCAST = "broadcast of the build side"
+    ISLAND = "island"
 
 
 @dataclass(slots=True)
@@ -69,6 +76,27 @@ class ExchangeMetrics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+@dataclass(slots=True)
+class IslandMetrics:
+    """What tasks of an island did.
+
+    Attributes
+    ----------
+    pipeline : PipelineMetrics
+        Files, row groups, rows, bytes, and seconds of each operation.
+    joins : JoinMetrics
+        Of its joins that did not run within the backend's query.
+    """
+
+    pipeline: PipelineMetrics = field(default_factory=PipelineMetrics)
+    joins: JoinMetrics = field(default_factory=JoinMetrics)
+
+    def merge(self, other: IslandMetrics) -> None:
+        """Add another task's counters to this one's."""
+        self.pipeline.merge(other.pipeline)
+        self.joins.merge(other.joins)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
     """What one task attempt reports.
@@ -83,7 +111,7 @@ class TaskRecord:
         Where the task stood; a repeated attempt has the same.
     attempt : int
         Grows with every attempt in the application.
-    measured : JoinMetrics or ExchangeMetrics
+    measured : JoinMetrics, ExchangeMetrics or IslandMetrics
         Its counters.
     notes : tuple of str
         Why the task did not run as planned, if so.
@@ -94,7 +122,7 @@ class TaskRecord:
     stage: int
     partition: int
     attempt: int
-    measured: JoinMetrics | ExchangeMetrics
+    measured: JoinMetrics | ExchangeMetrics | IslandMetrics
     notes: tuple[str, ...] = ()
 
 
@@ -181,8 +209,49 @@ class JoinReport:
         return "\n".join(lines)
 
 
-class JoinReports(tuple[JoinReport, ...]):
-    """Reports of several joins; ``str()`` is for people, one join after the other."""
+@dataclass(frozen=True, slots=True)
+class IslandReport:
+    """What is known of the runs of one island.
+
+    Attributes
+    ----------
+    join_id : str
+        The island's name in Spark's plans, and in :func:`gpujoin.explain`.
+    description : str
+        Its operations.
+    metrics : IslandMetrics
+        Counters of the latest run, added up over tasks; all zero while nothing has run.
+    tasks : int
+        Tasks of the latest run.
+    runs : int
+        How many runs are known.
+    """
+
+    join_id: str
+    description: str
+    metrics: IslandMetrics
+    tasks: int
+    runs: int
+
+    def __str__(self) -> str:
+        title = f"{self.join_id} {self.description} [island]"
+        if not self.runs:
+            return f"{title}\n  not run yet"
+        p = self.metrics.pipeline
+        spent = sorted(p.seconds.items(), key=lambda item: -item[1])
+        lines = [
+            f"{self.tasks} tasks; {p.files:,} files, {p.row_groups:,} row groups, {p.skipped_row_groups:,} more skipped",
+            f"{p.scanned_rows:,} rows scanned",
+            f"output {p.output_rows:,} rows in {p.output_batches:,} batches, {_size(p.output_bytes)}",
+            f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
+        ]
+        if self.runs > 1:
+            lines.append(f"the latest of {self.runs} runs")
+        return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+class JoinReports(tuple[JoinReport | IslandReport, ...]):
+    """Reports of several joins and islands; ``str()`` is for people, one after the other."""
 
     __slots__ = ()
 
@@ -191,19 +260,20 @@ class JoinReports(tuple[JoinReport, ...]):
 
 
 def metrics(frame: DataFrame) -> JoinReports:
-    """What the joins in a DataFrame did when they ran.
+    """What the joins and islands in a DataFrame did when they ran.
 
     Parameters
     ----------
     frame : DataFrame
-        A result of ``gpu_join``, or anything made from one.
+        A result of ``gpu_join`` or ``accelerate``, anything made from one, or a query of an enabled session.
 
     Returns
     -------
     JoinReports
-        A tuple with a :class:`JoinReport` for each join of this package in the frame's plan, in the order in which
-        they were made; empty if there is none. ``print`` shows it for people. Counters are complete once an action has
-        returned; a partition that was attempted several times, or speculatively, counts once.
+        A tuple with a :class:`JoinReport` for each join of this package in the frame's plan, and an
+        :class:`IslandReport` for each island, in the order in which they were made; empty if there is none. ``print``
+        shows it for people. Counters are complete once an action has returned; a partition that was attempted several
+        times, or speculatively, counts once.
 
     Raises
     ------
@@ -220,8 +290,8 @@ def metrics(frame: DataFrame) -> JoinReports:
         )
     store = store_of(session.sparkContext)
     plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
-    names = set(re.findall(r"\w+", plan))
-    return store.reports(join_id for join_id in store.join_ids() if join_id in names)
+    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *parts_of_latest(frame)}
+    return store.reports(i for i in store.join_ids() if i in names or i[:_ID_LENGTH] in names)
 
 
 class MetricsStore:
@@ -277,7 +347,9 @@ class _JoinRecords:
         while len(stages) > _RUNS_KEPT:
             stages.popitem(last=False)
 
-    def report(self) -> JoinReport:
+    def report(self) -> JoinReport | IslandReport:
+        if self.join.strategy == Part.ISLAND.value:
+            return self._island()
         runs = tuple(_run(stage, tasks) for stage, tasks in self.stages.get(Part.JOIN, {}).items())
         exchanges: dict[Part, ExchangeMetrics] = {
             part: _exchange(next(reversed(stages.values())))
@@ -285,6 +357,15 @@ class _JoinRecords:
             if part != Part.JOIN
         }
         return JoinReport(self.join.join_id, self.join.description, self.join.strategy, runs, exchanges)
+
+    def _island(self) -> IslandReport:
+        stages = self.stages.get(Part.ISLAND, OrderedDict())
+        latest = next(reversed(stages.values()), {})
+        total = IslandMetrics()
+        for record in latest.values():
+            if isinstance(record.measured, IslandMetrics):
+                total.merge(record.measured)
+        return IslandReport(self.join.join_id, self.join.description, total, len(latest), len(stages))
 
 
 def _run(stage: int, tasks: dict[int, TaskRecord]) -> JoinRunMetrics:

@@ -6,14 +6,17 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
+from gpujoin.spark.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from gpujoin.config import Options
     from gpujoin.plan.explain import Explanation, JoinExplanation
 
@@ -76,6 +79,26 @@ def kept_query(name: str) -> Explanation | None:
     """Give the explanation of a query kept under a name."""
     with _lock:
         return _queries.get(name)
+
+
+def note_query(frame: DataFrame, name: str) -> None:
+    """Note on a query under which name the explanation of its latest rewriting is kept."""
+    plan = analyzed_plan(frame)
+    plan.setTagValue(_latest_tag(frame), name)
+
+
+def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:
+    """Give the ids of the joins and islands that a query became when it last ran."""
+    found = analyzed_plan(frame).getTagValue(_latest_tag(frame))
+    explanation = kept_query(str(found.get())) if found.isDefined() else None
+    if explanation is None:
+        return ()
+    joins = [join.join_id for join in explanation.joins if join.join_id is not None]
+    return (*joins, *(island.island_id for island in explanation.islands))
+
+
+def _latest_tag(frame: DataFrame) -> Any:
+    return gateway_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreeNodeTag("gpujoin.latest")
 
 
 def tell_query(explanation: Explanation, options: Options) -> None:

@@ -14,6 +14,7 @@ from gpujoin.backends.registry import BackendRequest, create, create_pipeline, d
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.mixed import MixedPipeline
 from gpujoin.engine.spill import SpillDirectory
 from gpujoin.errors import CorruptBlobError, DeviceMemoryError, RelationError
@@ -158,13 +159,21 @@ class _Runner:
         return all(isinstance(one, (pa.Table, Path, Sequence)) for one in self._inputs.values())
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
+        self._clock = OperationClock(tree, self._metrics.seconds)
+        yield from self._clock.timed("output", self._output(tree))
+
+    def _output(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces(tree):
             for batch in self._backend.give_out(piece, tree.schema, self._options.batch_bytes):
                 self._metrics.output_batches += 1
                 self._metrics.output_rows += batch.num_rows
+                self._metrics.output_bytes += batch.nbytes
                 yield batch
 
     def _pieces(self, node: Relation) -> Iterator[_Piece]:
+        return self._clock.timed(self._clock.name(node), self._pieces_of(node))
+
+    def _pieces_of(self, node: Relation) -> Iterator[_Piece]:
         match node:
             case Scan():
                 if node.slices is None:

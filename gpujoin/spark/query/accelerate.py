@@ -14,7 +14,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, optimized_plan, schema_text
-from gpujoin.spark.outcomes import keep_query, kept_query, log, new_join_id, tell_query
+from gpujoin.spark.outcomes import keep_query, kept_query, log, new_join_id, note_query, tell_query
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.rewrite import PlanBuilder, query_tag
 from gpujoin.spark.settings import check_backend, join_options, session_conf
@@ -88,7 +88,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     return rewrite(frame).frame
 
 
-def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
+def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN, origin: DataFrame | None = None) -> Accelerated:
     """Plan a query, and rewrite it where that was decided.
 
     Parameters
@@ -97,6 +97,8 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         Any DataFrame.
     purpose : Purpose
         What for.
+    origin : DataFrame, optional
+        What the user knows the query by, for metrics; by default the query itself.
     """
     spark = frame.sparkSession
     conf = session_conf(spark)
@@ -108,7 +110,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     if explanation_of(frame) is not None:
         return Accelerated(frame, Explanation(), changed=False)
     try:
-        found = _rewritten(frame, conf, options, purpose)
+        found = _rewritten(frame, conf, options, purpose, origin or frame)
     except ProductSizeError:
         raise
     except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own plan is still right
@@ -149,7 +151,9 @@ def _left(frame: DataFrame, options: Options, reason: Reason, purpose: Purpose) 
     return Accelerated(frame, explanation, changed=False)
 
 
-def _rewritten(frame: DataFrame, conf: Mapping[str, str], options: Options, purpose: Purpose) -> Accelerated:
+def _rewritten(
+    frame: DataFrame, conf: Mapping[str, str], options: Options, purpose: Purpose, origin: DataFrame
+) -> Accelerated:
     spark = frame.sparkSession
     planner = QueryPlanner(spark, conf, options, runs=purpose is Purpose.RUN)
     native = optimized_plan(frame)
@@ -162,7 +166,7 @@ def _rewritten(frame: DataFrame, conf: Mapping[str, str], options: Options, purp
         result = dataframe_of(spark, PlanBuilder(spark).declared(plan, result.schema, frame.schema))
     if schema_text(result) != schema_text(frame):
         raise JoinSpecError(f"the rewritten query has schema {result.schema}, not {frame.schema}")
-    _note(result, explanation)
+    _note(result, explanation, origin)
     return Accelerated(result, explanation, changed=True)
 
 
@@ -179,9 +183,10 @@ def _untouched(frame: DataFrame, options: Options) -> Reason | None:
     return None
 
 
-def _note(result: DataFrame, explanation: Explanation) -> None:
+def _note(result: DataFrame, explanation: Explanation, origin: DataFrame) -> None:
     name = new_join_id()
     keep_query(name, explanation)
+    note_query(origin, name)
     analyzed_plan(result).setTagValue(query_tag(gateway_of(result.sparkSession)), name)
 
 

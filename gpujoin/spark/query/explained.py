@@ -141,7 +141,8 @@ def _head(node: Relation) -> str:
         case Expand():
             return f"expand each row in {len(node.projections)} ways"
         case TopN():
-            return f"first {node.count}"
+            order = ", ".join(f"{key.expression}{' desc' if key.descending else ''}" for key in node.order)
+            return f"first {node.count} by {order}"
         case Limit():
             return f"limit {node.count}"
         case Union():

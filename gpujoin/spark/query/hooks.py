@@ -180,7 +180,7 @@ def _count(original: Callable[..., int]) -> Callable[..., int]:
         if not _concerned(self):
             return original(self)
         with _Busy():
-            found = rewrite(self.groupBy().count())
+            found = rewrite(self.groupBy().count(), origin=self)
             return int(found.frame.collect()[0][0]) if found.changed else original(self)
 
     return count
@@ -193,7 +193,7 @@ def _show_string(original: Callable[..., str]) -> Callable[..., str]:
             return original(self, n, *arguments, **named)
         with _Busy():
             # One row more tells that there are more.
-            found = rewrite(self.limit(n + 1))
+            found = rewrite(self.limit(n + 1), origin=self)
             return original(found.frame if found.changed else self, n, *arguments, **named)
 
     return show_string

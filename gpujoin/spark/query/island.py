@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports
+from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
 from gpujoin.plan.sideways import filtered_early
@@ -18,6 +19,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.top import Top
 
 if TYPE_CHECKING:
     from gpujoin.model.expressions import Literal
@@ -105,11 +107,24 @@ class IslandFinder:
         self._constant = constant
         self.broken: dict[int, str] = {}
 
-    def at(self, node: PlanNode) -> Island | None:
-        """Make the island whose topmost node is the given one; ``None`` if there is none."""
+    def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
+        """Make the island whose topmost node is the given one; ``None`` if there is none.
+
+        Parameters
+        ----------
+        node : PlanNode
+            Any node.
+        top : Top or None
+            How few of its rows are asked for. An aggregation is then finished in the island.
+        """
         if not _may_top(node) or any(id(one) in self.broken for one in node.walk()):
             return None
         builder = TreeBuilder(self._options, self._constant)
+        if top is not None:
+            try:
+                return _rows(node, builder, top)
+            except (BrokenError, NotTranslatableError, RelationError):
+                return None
         try:
             return self._aggregation(node, builder) if node.class_name == AGGREGATE else _rows(node, builder)
         except BrokenError as problem:
@@ -133,11 +148,13 @@ def _may_top(node: PlanNode) -> bool:
     return node.name in _ROWS_FROM and any(one.class_name in (JOIN, AGGREGATE) for one in node.walk())
 
 
-def _rows(node: PlanNode, builder: TreeBuilder) -> Island:
+def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Island:
     ids = [column.expr_id for column in node.output]
     if not ids:
         raise BrokenError(node, "it has no columns")
     below = builder.build(node, frozenset(ids))
+    if top is not None:
+        below = top.of(below, builder)
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     plain = Project(below.relation, outputs)
     relation = filtered_early(plain, builder.scanned)

@@ -20,6 +20,7 @@ from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
+from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import is_local
@@ -103,13 +104,14 @@ class QueryPlanner:
         self.changed = found.changed
         return found.plan
 
-    def _visit(self, node: PlanNode, *, islands: bool = True) -> Rewritten:
+    def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
         if islands:
-            placed = self._island(node)
+            placed = self._island(node, top)
             if isinstance(placed, Rewritten):
                 return placed
             islands = placed is None
-        below = [self._visit(child, islands=islands) for child in node.children]
+        asked = asked_below(node, top)
+        below = [self._visit(child, islands=islands, top=asked) for child in node.children]
         parts = tuple(part for one in below for part in one.parts)
         changed = any(one.changed for one in below)
         plan = node.jvm
@@ -129,8 +131,17 @@ class QueryPlanner:
         found = [broken[id(one)] for one in node.walk() if id(one) in broken]
         return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
 
-    def _island(self, node: PlanNode) -> Rewritten | Reason | None:
+    def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
         """Place the island at a node; a reason, if there is one that is left to Spark; else nothing."""
+        if top is not None:
+            count = len(self._reasons)
+            placed = self._island_of(node, top)
+            if isinstance(placed, Rewritten):
+                return placed
+            del self._reasons[count:]
+        return self._island_of(node, None)
+
+    def _island_of(self, node: PlanNode, top: Top | None) -> Rewritten | Reason | None:
         if self._options.strategy is Strategy.SPARK or not self._options.scan_fuse:
             return None
         if self._unreadable is not None:
@@ -139,7 +150,7 @@ class QueryPlanner:
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, "files", self._unreadable))
             return self._reasons[-1]
         asked = self._values.asked
-        island = self._finder.at(node)
+        island = self._finder.at(node, top)
         if island is None:
             return None
         run = worth(island, self._options) or self._arranged(island)
@@ -147,7 +158,7 @@ class QueryPlanner:
             self._reasons.append(run)
             return run
         if self._values.asked > asked and self._runs:
-            island = IslandFinder(self._options, self._values.value).at(node)
+            island = IslandFinder(self._options, self._values.value).at(node, top)
             if island is None:
                 self._reasons.append(
                     Reason(ReasonKind.UNEXPECTED, "island", "the value of a subquery changed it")

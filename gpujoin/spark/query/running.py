@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -12,10 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from gpujoin.config import Options
-from gpujoin.model.relations import Relation
+from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
 from gpujoin.spark.catalyst.nodes import Node, declared_type
 from gpujoin.spark.exchange import BLOB_DDL
 from gpujoin.spark.gateway import analyzed_plan
+from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
 from gpujoin.spark.query.feeds import FeedFormat, FeedReader, Outlet
@@ -50,6 +52,8 @@ class RunStage:
         Where the rows go; ``None``: to Spark.
     options : Options
         Settings.
+    name : str
+        Under which metrics are reported.
     """
 
     tree: Relation
@@ -58,25 +62,41 @@ class RunStage:
     forms: tuple[FeedFormat, ...]
     outlet: Outlet | None
     options: Options
+    name: str
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do."""
-        rows = self._fed(batches) if self.forms else self._read(batches)
-        return rows if self.outlet is None else self.outlet.split(rows, task.partition)
+        measured = IslandMetrics()
+        rows = self._fed(batches, measured) if self.forms else self._read(batches, measured)
+        yield from rows if self.outlet is None else self.outlet.split(rows, task.partition)
+        task.report(TaskRecord(self.name, Part.ISLAND, task.stage, task.partition, task.attempt, measured))
 
-    def _read(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def _read(self, batches: Batches, measured: IslandMetrics) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from run(self.tree, slices=self.reads[number], options=self.options)
+                yield from run(
+                    self.tree,
+                    slices=self.reads[number],
+                    options=self.options,
+                    metrics=measured.pipeline,
+                    join_metrics=measured.joins,
+                )
 
-    def _fed(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def _fed(self, batches: Batches, measured: IslandMetrics) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
 
         for feeds in FeedReader(batches, self.forms).partitions():
             inputs = dict(zip(self.feeds, feeds, strict=True))
-            yield from run(self.tree, inputs, self.reads[0], options=self.options)
+            yield from run(
+                self.tree,
+                inputs,
+                self.reads[0],
+                options=self.options,
+                metrics=measured.pipeline,
+                join_metrics=measured.joins,
+            )
 
 
 class IslandPlacer:
@@ -135,8 +155,11 @@ class IslandPlacer:
             if forms
             else self._spark.range(0, run.tasks, 1, run.tasks)
         )
-        work = RunStage(stage.tree, run.reads, feeds, forms, outlet, options)
-        return source.mapInArrow(stage_function(work, name), schema)
+        work = RunStage(stage.tree, run.reads, feeds, forms, outlet, options, name)
+        shown, context = _described(stage.tree), self._spark.sparkContext
+        store_of(context).register(JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value))
+        function = stage_function(work, f"island_{shown}_{name}", accumulator=accumulator_of(context))
+        return source.mapInArrow(function, schema)
 
     def _exchanged(
         self, run: StageRun, forms: tuple[FeedFormat, ...], options: Options, name: str
@@ -200,3 +223,12 @@ class IslandPlacer:
         ]
         plan = island.node.jvm.withNewChildren(to_seq(self._gateway, [below]))
         return plan.transformExpressions(to_map(self._gateway, rule)) if rule else plan
+
+
+_SHOWN = {Scan: "scan", Feed: "exchange", Join: "join", PartialAggregate: "aggregate", TopN: "top"}
+
+
+def _described(tree: Relation) -> str:
+    """Name a stage's operations, for Spark's UI, where the function of a ``MapInArrow`` is shown."""
+    counts = Counter(_SHOWN[type(node)] for node in tree.walk() if type(node) in _SHOWN)
+    return "_".join(f"{n}{name}s" if n > 1 else name for name, n in counts.items())

@@ -16,7 +16,7 @@ from gpujoin.backends.cpu.pipeline.columns import can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
 from gpujoin.backends.parquet.footers import footer
-from gpujoin.model.expressions import Expression
+from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -109,17 +109,21 @@ class CpuPipeline:
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """Give the first rows in an order, collected."""
-        keyed = piece.compute([key.expression for key in order])
+        own: list[Expression] = [
+            ColumnRef(side=Side.LEFT, name=column.name, index=i, type=column.dtype)
+            for i, column in enumerate(piece.columns)
+        ]
+        keyed = piece.compute([*own, *(key.expression for key in order)])
         by = [
             float_key(pl.col(column.name), column.dtype) if is_float(column.dtype) else pl.col(column.name)
-            for column in keyed.columns
+            for column in keyed.columns[len(own) :]
         ]
         frame = keyed.frame.sort(
             by,
             descending=[key.descending for key in order],
             nulls_last=[not key.nulls_first for key in order],
         ).head(count)
-        return dataclasses.replace(keyed, frame=frame, columns=piece.columns).collect()
+        return dataclasses.replace(keyed, frame=frame, columns=keyed.columns[: len(own)]).collect()
 
     def head(self, piece: Piece, count: int) -> Piece:
         """Give some rows, collected."""

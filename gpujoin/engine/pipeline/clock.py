@@ -1,0 +1,57 @@
+"""Where the time of a pipeline goes: seconds of each operation, without those of its inputs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TypeVar
+
+from gpujoin.model.relations import Relation
+
+T = TypeVar("T")
+
+
+class OperationClock:
+    """Times the operations of one run of a tree.
+
+    Parameters
+    ----------
+    tree : Relation
+        What runs.
+    seconds : dict of str to float
+        Is added to.
+    """
+
+    def __init__(self, tree: Relation, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+        self._inside: list[float] = []
+        self._names: dict[int, str] = {}
+        total = Counter(type(node).__name__ for node in tree.walk())
+        seen: Counter[str] = Counter()
+        for node in tree.walk():
+            kind = type(node).__name__
+            seen[kind] += 1
+            self._names.setdefault(id(node), f"{kind} {seen[kind]}" if total[kind] > 1 else kind)
+
+    def name(self, node: Relation) -> str:
+        """Name an operation: its kind, numbered from the top down where there are several."""
+        return self._names[id(node)]
+
+    def timed(self, name: str, source: Iterator[T]) -> Iterator[T]:
+        """Pass on what an operation gives; time outside of it does not count."""
+        end = object()
+        while True:
+            start = time.perf_counter()
+            self._inside.append(0.0)
+            try:
+                item = next(source, end)
+            finally:
+                took = time.perf_counter() - start
+                own = took - self._inside.pop()
+                self._seconds[name] = self._seconds.get(name, 0.0) + own
+                if self._inside:
+                    self._inside[-1] += took
+            if item is end:
+                return
+            yield item  # type: ignore[misc]  # not the end

@@ -1,0 +1,93 @@
+"""Limits above an island: a task need not give more rows than Spark's own limit will take, be it in an order or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow.types as pat
+
+from gpujoin.model.relations import Limit, SortKey, TopN
+from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.fragments import Fragment
+
+if TYPE_CHECKING:
+    from gpujoin.spark.catalyst.nodes import Node
+    from gpujoin.spark.query.fragments import TreeBuilder
+    from gpujoin.spark.query.plans import PlanNode
+
+_MOST_ROWS = 1 << 20
+"""Beyond, sorting in a worker has nothing over sorting in Spark, which can spill."""
+
+
+@dataclass(frozen=True)
+class Top:
+    """How few rows are asked of a part of a plan.
+
+    Attributes
+    ----------
+    count : int
+        How many at most, of each task.
+    order : tuple of Node
+        By which the first ones are to be found; empty: any.
+    """
+
+    count: int
+    order: tuple[Node, ...] = ()
+
+    def of(self, below: Fragment, builder: TreeBuilder) -> Fragment:
+        """Give the rows asked for, of a fragment.
+
+        Raises
+        ------
+        NotTranslatableError
+            If the order is not one that is exactly Spark's.
+        """
+        if not self.order:
+            return Fragment(Limit(below.relation, self.count), below.positions)
+        reader = builder.reader(below)
+        keys = []
+        for one in self.order:
+            value = reader(one.children[0])
+            dtype = logical(value.type)
+            ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
+            if not ordered and not pat.is_boolean(dtype):
+                raise NotTranslatableError(f"{one} orders by {dtype}")
+            keys.append(
+                SortKey(value, _is(one, "direction", "Descending"), _is(one, "nullOrdering", "NullsFirst"))
+            )
+        return Fragment(TopN(below.relation, tuple(keys), self.count), below.positions)
+
+
+def asked_below(node: PlanNode, top: Top | None) -> Top | None:
+    """Tell what a node asks of its input.
+
+    Parameters
+    ----------
+    node : PlanNode
+        Any node.
+    top : Top or None
+        What is asked of the node itself.
+    """
+    match node.name:
+        case "LocalLimit":
+            limit = node.expression("limitExpr")
+            if limit.name != "Literal" or not str(limit.fields["value"]).isdigit():
+                return None
+            count = int(limit.fields["value"])
+            return Top(count) if 0 < count <= _MOST_ROWS else None
+        case "Project" if top is not None and not top.order:
+            return top
+        case "Sort" if top is not None and not top.order and bool(getattr(node.jvm, "global")()):
+            return Top(top.count, node.expressions("order"))
+        case _:
+            return None
+
+
+def _is(order: Node, what: str, name: str) -> bool:
+    found = order.fields[what]
+    kind = str(found["object"]).rpartition(".")[2].rstrip("$") if isinstance(found, dict) else ""
+    if not kind:
+        raise NotTranslatableError(f"{order}: its {what} is not understood")
+    return kind == name
