@@ -258,6 +258,11 @@ class Options:
     scan_schemes: tuple[str, ...] = _setting(
         "scan.schemes", ("file",), _names, "File systems a worker may read by itself, separated by commas."
     )
+    scan_smallest_bytes: int = _setting(
+        "scan.smallestBytes", 1 << 20, _positive_bytes,
+        "A part of a query that reads fewer compressed bytes is left to Spark, unless a strategy or a backend is asked "
+        "for: reading them costs less than starting here. `gpujoin calibrate` measures it.",
+    )  # fmt: skip
     scan_one_task_bytes: int = _setting(
         "scan.oneTaskBytes", 4 << 30, _positive_bytes,
         "In local mode, a part of a query that reads up to this many compressed bytes runs as one task with a thread "

@@ -240,7 +240,7 @@ class IslandReport:
         p = self.metrics.pipeline
         spent = sorted(p.seconds.items(), key=lambda item: -item[1])
         lines = [
-            f"{self.tasks} tasks; {p.files:,} files, {p.row_groups:,} row groups, {p.skipped_row_groups:,} more skipped",
+            f"{self.tasks} tasks; {p.files:,} files, {p.row_groups:,} row groups and {p.skipped_row_groups:,} skipped",
             f"{p.scanned_rows:,} rows scanned",
             f"output {p.output_rows:,} rows in {p.output_batches:,} batches, {_size(p.output_bytes)}",
             f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from gpujoin.spark.query.fragments import ScanSource
     from gpujoin.spark.query.island import Island
 
-SMALLEST_BYTES = 1 << 20
-"""Compressed bytes below which there is nothing to gain: a query that Spark answers within its own fixed cost."""
-
-
 Reads = Mapping[int, tuple[FileSlice, ...]]
 """What a task reads, by the index of the scan."""
 
@@ -81,9 +77,10 @@ def worth(island: Island, options: Options) -> Reason | None:
         )  # fmt: skip
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
-    if island.nbytes < SMALLEST_BYTES:
-        why = f"{show_bytes(island.nbytes)} are to be read, less than {show_bytes(SMALLEST_BYTES)}: Spark needs little"
-        return Reason(ReasonKind.SLOWER, "size", why, "spark.gpujoin.strategy or spark.gpujoin.backend")
+    least = options.scan_smallest_bytes
+    if island.nbytes < least:
+        why = f"{show_bytes(island.nbytes)} are to be read, less than {show_bytes(least)}: Spark needs little"
+        return Reason(ReasonKind.SLOWER, "size", why, "spark.gpujoin.scan.smallestBytes")
     return None
 
 

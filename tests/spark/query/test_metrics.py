@@ -1,0 +1,57 @@
+"""Metrics and names of islands."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+import gpujoin
+from gpujoin.spark.metrics import IslandReport
+
+FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
+SQL = "select b.s, sum(a.price), count(*) from sales a join items b on a.k = b.k group by b.s"
+
+
+def test_an_island_reports_what_it_did(tables: SparkSession) -> None:
+    frame = gpujoin.accelerate(tables.sql(SQL))
+    (before,) = gpujoin.metrics(frame)
+    assert "not run yet" in str(before)
+    rows = frame.collect()
+    (report,) = gpujoin.metrics(frame)
+    assert isinstance(report, IslandReport)
+    done = report.metrics.pipeline
+    assert done.files == 4
+    assert done.row_groups == 4
+    assert done.scanned_rows == 15
+    assert done.output_rows >= len(rows)
+    assert done.output_bytes > 0
+    assert set(done.seconds) >= {"Scan 1", "Scan 2", "Join", "PartialAggregate", "output"}
+    assert all(seconds >= 0 for seconds in done.seconds.values())
+    assert "15 rows scanned" in str(gpujoin.metrics(frame))
+
+
+def test_metrics_of_an_enabled_session_and_names_in_plans(tables: SparkSession) -> None:
+    gpujoin.enable(tables)
+    try:
+        frame = tables.sql(SQL)
+        frame.collect()
+        frame.show()
+        (report,) = gpujoin.metrics(frame)
+        assert isinstance(report, IslandReport)
+        assert report.runs == 1
+        plan = gpujoin.accelerate(frame)._jdf.queryExecution().executedPlan().toString()
+    finally:
+        gpujoin.disable(tables)
+    assert "island_join_2scans_aggregate_gpujoin_" in plan or "island_aggregate_join_2scans_gpujoin_" in plan
+
+
+def test_every_stage_of_an_island_reports(tables: SparkSession) -> None:
+    for name in ("oneTaskBytes", "taskBytes", "repeatedBytes"):
+        tables.conf.set(f"spark.gpujoin.scan.{name}", "1")
+    frame = gpujoin.accelerate(tables.sql("select a.id, b.item from sales a join items b on a.k = b.k"))
+    assert len(frame.collect()) > 0
+    reports = gpujoin.metrics(frame)
+    assert len(reports) == 3
+    assert sum(one.metrics.pipeline.scanned_rows for one in reports if isinstance(one, IslandReport)) == 15
+    assert sum(one.metrics.pipeline.fed_rows for one in reports if isinstance(one, IslandReport)) > 0
