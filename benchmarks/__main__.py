@@ -10,6 +10,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 PROGRAMS = {
     "files": [],
+    "fixed": [],
     "engine": ["--rows", "2000000", "--repeats", "3", "--memory", "gpujoin"],
     "pipeline": [],
     "quadratic": [],

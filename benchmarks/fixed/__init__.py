@@ -1,0 +1,1 @@
+"""What an accelerated query costs before its first row."""
