@@ -36,7 +36,7 @@ class OperationClock:
 
     def name(self, node: Relation) -> str:
         """Name an operation: its kind, numbered from the top down where there are several."""
-        return self._names[id(node)]
+        return self._names.get(id(node), type(node).__name__)
 
     def timed(self, name: str, source: Iterator[T]) -> Iterator[T]:
         """Pass on what an operation gives; time outside of it does not count."""
