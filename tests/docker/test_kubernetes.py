@@ -91,7 +91,7 @@ def environment(**given: str) -> dict[str, str]:
 
 def submit(*arguments: str, **given: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [SUBMIT, *arguments], capture_output=True, text=True, env=environment(**given), timeout=120
+        [SUBMIT, *arguments], capture_output=True, text=True, env=environment(**given), timeout=600
     )
 
 
@@ -161,7 +161,7 @@ def test_a_driver_with_these_settings_asks_for_gpu_executors(api_server: Notes, 
     settings = [word for index, word in enumerate(told) if told[index - 1] == "--conf"]
     job = tmp_path / "job.py"
     job.write_text(
-        "import time\nfrom pyspark.sql import SparkSession\nSparkSession.builder.getOrCreate()\ntime.sleep(60)\n"
+        "import time\nfrom pyspark.sql import SparkSession\nSparkSession.builder.getOrCreate()\ntime.sleep(300)\n"
     )
     command = ["spark-submit", "--master", api_server.url, "--deploy-mode", "client", "--conf",
                "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]  # fmt: skip
@@ -170,10 +170,10 @@ def test_a_driver_with_these_settings_asks_for_gpu_executors(api_server: Notes, 
     with (tmp_path / "log").open("w") as log:
         driver = subprocess.Popen([*command, str(job)], stdout=log, stderr=log, env=environment())
     try:
-        assert api_server.posted.wait(60), (tmp_path / "log").read_text()
+        assert api_server.posted.wait(300), (tmp_path / "log").read_text()
     finally:
         driver.terminate()
-        driver.wait(30)
+        driver.wait(120)
     spec = api_server.pods[0]["spec"]
     (container,) = spec["containers"]
     assert container["args"] == ["executor"]

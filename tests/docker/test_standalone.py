@@ -79,7 +79,7 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
             )
 
         start("master", "--port", str(port), "--webui-port", "0")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
@@ -92,7 +92,7 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
         for process in reversed(started):
             process.terminate()
         for process in started:
-            process.wait(30)
+            process.wait(120)
 
 
 @pytest.mark.spark
@@ -102,7 +102,7 @@ def test_every_task_is_told_its_gpu(master: str, environment: dict[str, str], tm
     done = subprocess.run(
         ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false",
          "--conf", f"spark.executor.extraJavaOptions={environment['SPARK_SUBMIT_OPTS']}", str(job)],
-        env=environment, capture_output=True, text=True, timeout=180,
+        env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     log = (tmp_path / "cluster.log").read_text()
     assert "addresses: ['0', '0', '0', '0']" in done.stdout, done.stderr + log

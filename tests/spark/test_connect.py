@@ -28,7 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
     run = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("connect_program.py"))],
-        capture_output=True, text=True, timeout=580, env=environment, cwd=tmp_path_factory.mktemp("connect"),
+        capture_output=True, text=True, timeout=1200, env=environment, cwd=tmp_path_factory.mktemp("connect"),
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-4000:]
     result: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])

@@ -21,7 +21,7 @@ from pathlib import Path
 from gpujoin.spark.slots import GpuSlots
 slot = GpuSlots(int(sys.argv[2]), Path(sys.argv[1])).acquire(sys.argv[3].split(","), float(sys.argv[4]))
 print("none" if slot is None else f"{slot.gpu} {slot.number} {slot.waited:.3f}", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -60,7 +60,7 @@ def test_a_killed_process_frees_its_slot(tmp_path: Path, holders: list[Holder]) 
     assert slots.held("0") == 1
     assert slots.acquire(["0"], 0.0) is None
     holders[0].kill()
-    slot = slots.acquire(["0"], 5.0)
+    slot = slots.acquire(["0"], 60.0)
     assert slot is not None
     slot.release()
 
@@ -75,9 +75,9 @@ def test_no_more_processes_than_slots(tmp_path: Path, holders: list[Holder]) -> 
 def test_a_waiting_process_gets_the_slot_of_a_killed_one(tmp_path: Path, holders: list[Holder]) -> None:
     holders.append(Holder(tmp_path, 1))
     holders[0].said()
-    holders.append(Holder(tmp_path, 1, timeout=30.0))
+    holders.append(Holder(tmp_path, 1, timeout=300.0))
     slots = GpuSlots(1, tmp_path)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not slots.wanted("0"):
         assert time.monotonic() < deadline, "the second process never waited"
         time.sleep(0.01)
@@ -115,7 +115,7 @@ def test_a_subprocess_does_not_keep_the_slot(tmp_path: Path) -> None:
     slots = GpuSlots(1, tmp_path)
     slot = slots.acquire(["0"], 0.0)
     assert slot is not None
-    child = subprocess.Popen(["sleep", "30"])
+    child = subprocess.Popen(["sleep", "600"])
     try:
         slot.release()
         assert slots.held("0") == 0
