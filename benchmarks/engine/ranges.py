@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from gpujoin import Options, join_tables, left, right
 from gpujoin.backends.ordered import probe
-from gpujoin.engine import built
+from gpujoin.engine import built, tables
 from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
 
 SEED = 20261121
 RUNS = 3
@@ -80,17 +81,19 @@ def two_ranges(rows: int) -> None:
     condition = (left("a") <= right("d")) & (left("b") >= right("c"))
     row("candidates a row", "steps of a search", "looking, ns a row", "searching, ns a row")
     row("---:", "---:", "---:", "---:")
-    for share in (1e-4, 3e-4, 1e-3, 3e-3):
-        low, at = (rng.integers(0, 100 * rows, rows) for _ in range(2))
-        reach = int(200 * rows * share)
+    for build in (16, 32, 64, 128, 256, 512):
+        low, at = (rng.integers(0, 100 * build, count) for count in (build, rows))
         one = pa.table({"a": at, "b": at + 100})
-        two = pa.table({"c": low, "d": low + np.where(rng.random(rows) < 0.5, reach, 10)})
-        candidates = np.searchsorted(np.sort(low), at + 100) / 1.0
+        two = pa.table({"c": low, "d": low + rng.integers(0, 300, build)})
+        candidates = np.searchsorted(np.sort(low), at + 100)
         times = []
         for looks in (1 << 40, 0):
-            with constant(probe, "LOOKS_PER_STEP", looks):
+            with (
+                constant(probe, "LOOKS_PER_STEP", looks),
+                constant(tables, "_build_side", lambda *_: Side.RIGHT),
+            ):
                 times.append(seconds(joined(one, two, condition)) / rows * 1e9)
-        row(f"{candidates.mean():.0f}", math.ceil(math.log2(rows)), *(f"{t:.0f}" for t in times))
+        row(f"{candidates.mean():.0f}", build.bit_length(), *(f"{t:.0f}" for t in times))
 
 
 def shapes(rows: int) -> None:

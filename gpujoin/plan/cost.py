@@ -38,11 +38,12 @@ PAIR_SECONDS = 2.5e-8
 GPU_PAIR_SECONDS = 1.0e-9
 """One pair of rows under a residual condition on a GPU: a cautious guess from memory traffic, not measured."""
 
-SORT_SECONDS = 4.0e-8
-"""One row of either side through a search by order, for each doubling of the rows."""
+SORT_SECONDS = 1.5e-8
+"""One row of either side through a search by order, for each doubling of the rows: `benchmarks/engine/README.md`, "costs
+of shapes"."""
 
-PATTERN_SECONDS = 1.0e-6
-"""One row of either side through a null-aware anti join over several columns."""
+PATTERN_SECONDS = 4.0e-7
+"""One row of either side through a null-aware anti join over several columns: "costs of shapes" there."""
 
 WORST_RATIO = 1.0
 """A join is taken where its estimate here is below this share of Spark's."""
