@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpujoin.backends import registry
-from gpujoin.backends.registry import BackendRequest, release_cached_memory
+from gpujoin.backends.registry import BackendRequest, device_pipeline, release_cached_memory
 from gpujoin.config import BackendChoice, FallbackMode, Options
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.spark.slots import GpuSlots, Slot
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -56,6 +57,25 @@ class Chosen:
     slot: Slot | None = None
     waited: float = 0.0
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDevice:
+    """Where a task's pipelines run.
+
+    Attributes
+    ----------
+    chosen : Chosen
+        The backend that the task got.
+    device : DevicePipelineBackend or None
+        Its pipelines; ``None``: they run on the CPU.
+    options : Options
+        For :func:`gpujoin.engine.pipeline.run`.
+    """
+
+    chosen: Chosen
+    device: AnyDevicePipeline | None
+    options: Options
 
 
 def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
@@ -120,6 +140,19 @@ def chosen_backend(options: Options, addresses: Sequence[str]) -> Iterator[Chose
                 raise
             chosen = Chosen(_cpu(options), notes=(f"on the CPU: {problem}",))
         yield chosen
+
+
+@contextmanager
+def chosen_device(options: Options, addresses: Sequence[str]) -> Iterator[ChosenDevice]:
+    """Choose where a task's pipelines run, and hold its GPU slot until the end of the ``with`` block.
+
+    Parameters and errors are those of :func:`chosen_backend`.
+    """
+    with chosen_backend(options, addresses) as chosen:
+        if chosen.backend.name is BackendName.GPU:
+            yield ChosenDevice(chosen, device_pipeline(chosen.backend), options)
+        else:
+            yield ChosenDevice(chosen, None, options.replace(backend=BackendChoice.CPU))
 
 
 def _on_gpu(options: Options, addresses: Sequence[str], held: ExitStack) -> Chosen:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpujoin.config import BackendChoice, Options, Strategy
+from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy
+from gpujoin.engine.pipeline import supports
+from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.stages import Branch, Stage
@@ -70,11 +72,10 @@ class IslandRun:
 
 def worth(island: Island, options: Options) -> Reason | None:
     """Tell why an island is left to Spark, if it is."""
-    if options.backend is BackendChoice.GPU:
-        return Reason(
-            ReasonKind.UNAVAILABLE, "backend", "islands run on the CPU, and the GPU was asked for",
-            "spark.gpujoin.backend",
-        )  # fmt: skip
+    if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
+        kept = supports(island.relation, BackendName.GPU)
+        if kept:
+            return kept[0]
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
     least = options.scan_smallest_bytes

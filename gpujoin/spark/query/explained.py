@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpujoin.config import Strategy
+from gpujoin.engine.pipeline import supports
+from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import (
     Expand,
     Feed,
@@ -30,18 +32,29 @@ if TYPE_CHECKING:
 _SHOWN = 400
 
 
-def explain_island(island: Island, run: IslandRun, island_id: str) -> IslandExplanation:
-    """Describe an island."""
+def explain_island(
+    island: Island, run: IslandRun, island_id: str, backend: BackendName = BackendName.CPU
+) -> IslandExplanation:
+    """Describe an island.
+
+    Parameters
+    ----------
+    island, run, island_id
+        The island.
+    backend : BackendName
+        Where its tasks are expected to run. On a GPU the notes say which nodes run on the CPU, and why.
+    """
+    kept = supports(island.relation, BackendName.GPU) if backend is BackendName.GPU else ()
     shown = _Shown(island, run)
     return IslandExplanation(
         island_id=island_id,
-        backend="cpu",
+        backend=backend.value,
         tasks=run.last.tasks,
         threads=run.threads,
         input_bytes=island.nbytes,
         tree=tuple(shown.lines(run.last.stage.tree, run.last)),
-        joins=tuple(_join(one, island_id) for one in _joins(run.last.stage)),
-        notes=run.notes,
+        joins=tuple(_join(one, island_id, backend) for one in _joins(run.last.stage)),
+        notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
     )
 
 
@@ -55,11 +68,11 @@ def _joins(stage: Stage) -> Iterator[Join]:
             yield from _joins(producers[node.index])
 
 
-def _join(node: Join, island_id: str) -> JoinExplanation:
+def _join(node: Join, island_id: str, backend: BackendName) -> JoinExplanation:
     return JoinExplanation(
         join_type=node.spec.join_type.value,
         strategy=Strategy.SHUFFLE if _meets_exchanged(node) else Strategy.BROADCAST,
-        backend="cpu",
+        backend=backend.value,
         build_side=node.build_side,
         keys=tuple(_keys(node)),
         condition=None if node.spec.condition is None else str(node.spec.condition),

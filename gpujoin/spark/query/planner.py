@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.config import Options, Strategy
+from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.errors import ProductSizeError
+from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, new_join_id
@@ -23,7 +25,7 @@ from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.runtime import execute
-from gpujoin.spark.settings import is_local
+from gpujoin.spark.settings import gpu_outlook, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,10 +172,20 @@ class QueryPlanner:
                 return run
         island_id = new_join_id()
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
-        explained = explain_island(island, run, island_id)
+        explained = explain_island(island, run, island_id, self._backend())
         if not self._runs:
             return Rewritten(node.jvm, (explained,), True)
         return Rewritten(self._placer.place(island, run, options, island_id), (explained,), True)
+
+    def _backend(self) -> BackendName:
+        """Where the tasks of an island are expected to run."""
+        match self._options.backend:
+            case BackendChoice.GPU:
+                return BackendName.GPU
+            case BackendChoice.AUTO if gpu_outlook(self._conf) is GpuOutlook.EXPECTED:
+                return BackendName.GPU
+            case _:
+                return BackendName.CPU
 
     def _arranged(self, island: Island) -> IslandRun | Reason:
         cores = max(1, self._spark.sparkContext.defaultParallelism)

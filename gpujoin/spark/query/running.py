@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from gpujoin.config import Options
 from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
 from gpujoin.spark.catalyst.nodes import Node, declared_type
+from gpujoin.spark.devices import chosen_device
 from gpujoin.spark.exchange import BLOB_DDL
 from gpujoin.spark.gateway import analyzed_plan
 from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.spark.worker import Batches, Task
+
+
+_BEGUN_AGAIN = "on the CPU: the GPU's memory ran out, and what had been begun there was begun again"
 
 
 @dataclass(frozen=True)
@@ -65,38 +69,43 @@ class RunStage:
     name: str
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
-        """Compute the parts whose numbers come in, or the partitions whose blobs do."""
+        """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one."""
         measured = IslandMetrics()
-        rows = self._fed(batches, measured) if self.forms else self._read(batches, measured)
+        notes: list[str] = []
+        rows = self._rows(batches, task, measured, notes)
         yield from rows if self.outlet is None else self.outlet.split(rows, task.partition)
-        task.report(TaskRecord(self.name, Part.ISLAND, task.stage, task.partition, task.attempt, measured))
-
-    def _read(self, batches: Batches, measured: IslandMetrics) -> Iterator[pa.RecordBatch]:
-        from gpujoin.engine.pipeline import run
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from run(
-                    self.tree,
-                    slices=self.reads[number],
-                    options=self.options,
-                    metrics=measured.pipeline,
-                    join_metrics=measured.joins,
-                )
-
-    def _fed(self, batches: Batches, measured: IslandMetrics) -> Iterator[pa.RecordBatch]:
-        from gpujoin.engine.pipeline import run
-
-        for feeds in FeedReader(batches, self.forms).partitions():
-            inputs = dict(zip(self.feeds, feeds, strict=True))
-            yield from run(
-                self.tree,
-                inputs,
-                self.reads[0],
-                options=self.options,
-                metrics=measured.pipeline,
-                join_metrics=measured.joins,
+        if measured.pipeline.cpu_runs:
+            notes.append(_BEGUN_AGAIN)
+        task.report(
+            TaskRecord(
+                self.name, Part.ISLAND, task.stage, task.partition, task.attempt, measured, tuple(notes)
             )
+        )
+
+    def _rows(
+        self, batches: Batches, task: Task, measured: IslandMetrics, notes: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        from gpujoin.engine.pipeline import run
+
+        with chosen_device(self.options, task.gpus) as place:
+            notes += place.chosen.notes
+            measured.joins.backends[place.chosen.backend.name.value] = 1
+            measured.joins.wait_seconds += place.chosen.waited
+            for inputs, reads in self._work(batches):
+                yield from run(
+                    self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
+                    join_metrics=measured.joins, device=place.device,
+                )  # fmt: skip
+
+    def _work(self, batches: Batches) -> Iterator[tuple[dict[int, Any], Reads]]:
+        """What the pipeline reads, each time that it runs."""
+        if not self.forms:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield {}, self.reads[number]
+            return
+        for feeds in FeedReader(batches, self.forms).partitions():
+            yield dict(zip(self.feeds, feeds, strict=True)), self.reads[0]
 
 
 class IslandPlacer:
