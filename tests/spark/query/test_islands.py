@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import FallbackError, accelerate, disable, enable, explain
+from gpujoin.spark.metrics import metrics
 from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import check
 
@@ -196,3 +197,13 @@ def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
     found = check(tables.sql(WHOLE[name]))
     assert [island.tasks for island in found.islands] == [2]
+
+
+def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:
+    frame = accelerate(tables.sql(WHOLE["global"]))
+    rows = frame.collect()
+    assert rows
+    (report,) = metrics(frame)
+    (run,) = report.runs
+    assert run.metrics.backends == {"cpu": run.tasks}
+    assert run.metrics.output_rows > 0
