@@ -240,11 +240,17 @@ class IslandReport:
         p = self.metrics.pipeline
         spent = sorted(p.seconds.items(), key=lambda item: -item[1])
         lines = [
-            f"{self.tasks} tasks; {p.files:,} files, {p.row_groups:,} row groups and {p.skipped_row_groups:,} skipped",
+            f"{self.tasks} tasks on {_backends(self.metrics.joins)}",
+            f"{p.files:,} files, {p.row_groups:,} row groups and {p.skipped_row_groups:,} skipped",
             f"{p.scanned_rows:,} rows scanned",
             f"output {p.output_rows:,} rows in {p.output_batches:,} batches, {_size(p.output_bytes)}",
             f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
         ]
+        if p.device_steps:
+            lines.append(
+                f"{p.device_steps:,} pieces computed on the GPU, {p.host_steps:,} on the CPU beside it; "
+                f"{p.device_retries:,} did not fit at first, {p.cpu_runs:,} times all was begun again on the CPU"
+            )
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")
         return "\n".join([title, *(f"  {line}" for line in lines)])
@@ -423,10 +429,9 @@ def _exchange_text(found: ExchangeMetrics) -> str:
 
 def _run_lines(run: JoinRunMetrics) -> list[str]:
     m = run.metrics
-    backends = ", ".join(f"{name} ×{count}" for name, count in sorted(m.backends.items())) or "none"
     algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"
     lines = [
-        f"{run.tasks} tasks on {backends}; algorithm: {algorithms}",
+        f"{run.tasks} tasks on {_backends(m)}; algorithm: {algorithms}",
         f"build {m.build_rows:,} rows, {_size(m.build_bytes)}; probe {m.probe_rows:,} rows, {_size(m.probe_bytes)}",
         f"output {m.output_rows:,} rows in {m.output_batches:,} batches, {_size(m.output_bytes)}",
         f"seconds: build {m.build_seconds:.2f}, probe {m.probe_seconds:.2f}, gather {m.gather_seconds:.2f}",
@@ -443,6 +448,10 @@ def _run_lines(run: JoinRunMetrics) -> list[str]:
         )
     lines += [f"{count} tasks: {note}" for note, count in sorted(run.notes.items())]
     return lines
+
+
+def _backends(found: JoinMetrics) -> str:
+    return ", ".join(f"{name} ×{count}" for name, count in sorted(found.backends.items())) or "none"
 
 
 def _size(count: int) -> str:

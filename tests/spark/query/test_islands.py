@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import FallbackError, accelerate, disable, enable, explain
-from gpujoin.spark.metrics import metrics
+from gpujoin.spark.metrics import IslandReport, metrics
 from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import check
 
@@ -204,6 +204,7 @@ def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:
     rows = frame.collect()
     assert rows
     (report,) = metrics(frame)
-    (run,) = report.runs
-    assert run.metrics.backends == {"cpu": run.tasks}
-    assert run.metrics.output_rows > 0
+    assert isinstance(report, IslandReport)
+    assert report.metrics.joins.backends == {"cpu": report.tasks}
+    assert report.metrics.pipeline.output_rows > 0
+    assert " on cpu" in str(report)
