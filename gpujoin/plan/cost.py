@@ -39,8 +39,8 @@ GPU_PAIR_SECONDS = 1.0e-9
 """One pair of rows under a residual condition on a GPU: a cautious guess from memory traffic, not measured."""
 
 SORT_SECONDS = 1.5e-8
-"""One row of either side through a search by order, for each doubling of the rows: `benchmarks/engine/README.md`, "costs
-of shapes"."""
+"""One row of either side through a search by order, for each doubling of the rows: "costs of shapes" in
+`benchmarks/engine/README.md`."""
 
 PATTERN_SECONDS = 4.0e-7
 """One row of either side through a null-aware anti join over several columns: "costs of shapes" there."""
