@@ -39,16 +39,21 @@ KERNELS = {
     "three ranges": LOOKING, "equal expressions": {"find_stretches"},
 }  # fmt: skip
 
-SLOW = [name for name in KERNELS if name not in ("less", "overlap")]
+MORE = [
+    (shape, keys)
+    for shape in KERNELS
+    for keys in (0, 1)
+    if (shape, keys) not in (("less", 0), ("overlap", 1))
+]
 
 
 def backend_on(device: EmulatedDevice) -> HostBackend:
     return HostBackend(ops=emulated_ops(device))
 
 
-@pytest.mark.parametrize("keys", [0, 1])
 @pytest.mark.parametrize(
-    "shape", ["less", "overlap", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    ("shape", "keys"),
+    [("less", 0), ("overlap", 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
 )
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
 def test_ranges(
@@ -318,15 +323,29 @@ def test_the_setting_can_forbid_kernels(emulated: EmulatedDevice, seed: int) -> 
     assert "find_stretches" in emulated.launches
 
 
-@pytest.mark.parametrize("broken", ["ranges.cu", "nearest.cu"])
 def test_a_kernel_that_does_not_compile_is_named(
-    make_device: MakeDevice, broken: str, seed: int, caplog: pytest.LogCaptureFixture
+    make_device: MakeDevice, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    device = make_device({broken: "this is no program"})
+    device = make_device({"ranges.cu": "this is no program"})
     with caplog.at_level("WARNING", "gpujoin"):
         metrics = less_than(device, AlgorithmChoice.AUTO, seed)
     assert metrics.algorithms == {"cudf range": 1}
-    assert broken in caplog.text
+    assert "ranges.cu" in caplog.text
+
+
+def test_without_as_of_search_the_edges_of_ranges_are_compared(
+    make_device: MakeDevice, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = make_device({"nearest.cu": "this is no program"})
+    one, two = sides(seed, pa.float64(), 1)
+    with caplog.at_level("WARNING", "gpujoin"):
+        found = asof_join_tables(
+            one, two, "t", "k0", direction="nearest", tolerance=2.0, backend=backend_on(device)
+        )
+    assert "nearest.cu" in caplog.text
+    assert set(device.launches) == {"find_stretches"}
+    expected = row_loop(one.to_pylist(), two.to_pylist(), ["k0"], "nearest", 2.0, True)
+    assert sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True)) == expected
 
 
 def test_groups_of_too_high_numbers_are_searched_by_arrays(

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array
 from gpujoin.backends.ordered.index import Points, Range
@@ -26,6 +27,7 @@ _TWO_POINTS = (
     (candidates.SPECIALISATIONS[0], "count_candidates"),
     (wavelet.SPECIALISATIONS[0], "wavelet_count"),
 )
+_PAIR = 2
 _NEAREST = tuple((spec, "nearest_rows") for spec in nearest.SPECIALISATIONS)
 
 
@@ -48,10 +50,7 @@ def kernel_index(
     KernelRangeIndex or None
         ``None``: a kernel does not compile, or groups have too high numbers, which is logged.
     """
-    needed = (*_ONE_POINT, *(_NEAREST if len(points) == 1 else _TWO_POINTS))
-    problem = _uncompiled(device, needed)
-    if problem is not None:
-        _logger.warning("a kernel does not compile, so array operations search instead: %s", problem)
+    if not _compile(device, (*_ONE_POINT, *(_TWO_POINTS if len(points) == _PAIR else ()))):
         return None
     kept = _kept(ops, points, groups)
     values = [p.values if kept is None else p.values[kept] for p in points]
@@ -65,13 +64,15 @@ def kernel_index(
     return KernelRangeIndex(device, ops, values, own, number, kept, rows)
 
 
-def _uncompiled(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> KernelCompileError | None:
+def _compile(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> bool:
+    """Whether kernels compile; the first that does not is logged."""
     try:
         for spec, name in kernels:
             device.kernel(spec, name)
     except KernelCompileError as problem:
-        return problem
-    return None
+        _logger.warning("a kernel does not compile, so array operations search instead: %s", problem)
+        return False
+    return True
 
 
 def _kept(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Array | None:
@@ -133,7 +134,7 @@ class KernelRangeIndex:
         self.places = self.points.places
         self.second: _Second | None = None
         self.monotone: Ordered | None = None
-        if len(values) == 2 and self.places:
+        if len(values) == _PAIR and self.places:
             seconds = values[1][order]
             if _ascends(seconds, of_place):
                 self.monotone = ranges.ordered(seconds)
@@ -190,6 +191,11 @@ class KernelRangeIndex:
         length = xp.where(ranks.count > 0, found.count, xp.int32(0))
         total = int(length.sum(dtype=xp.int64)) if int(length.shape[0]) else 0
         return Stretches(found.start, length, total, ranks)
+
+    @cached_property
+    def finds_nearest(self) -> bool:
+        """Whether :meth:`nearest` is possible: its kernels are compiled when this is first asked."""
+        return _compile(self.device, _NEAREST)
 
     def nearest(self, points: Points, groups: Points | None, terms: NearestTerms) -> Found:
         """The nearest build row of each probe row; only for one point."""

@@ -79,7 +79,8 @@ class DeviceRangeBuild:
     @property
     def finds_nearest(self) -> bool:
         """See :class:`gpujoin.model.backend.NearestBuild`."""
-        return isinstance(self._index, KernelRangeIndex)
+        with self._entered():
+            return isinstance(self._index, KernelRangeIndex) and self._index.finds_nearest
 
     def _grouped_apart(self, columns: Sequence[Points]) -> tuple[Points | None, Sequence[Points]]:
         return (columns[0], columns[1:]) if self._grouped else (None, columns)

@@ -166,7 +166,7 @@ class OrderedProbe(ABC):
         with self._ops.entered():
             xp = self._ops.xp
             rows = xp.asarray(rows, dtype=xp.int64)
-            counts = xp.clip(self.counts[rows] - skip, 0, most)
+            counts = xp.clip(self.counts[rows] - skip, 0, min(most, self._places))
             total = int(counts.sum())
             if not total:
                 none = xp.zeros(0, dtype=self._ops.index)
