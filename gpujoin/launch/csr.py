@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     MAX_ROWS,
@@ -31,6 +31,7 @@ SLOTS_PER_ROW = 1.5
 """Two slots in three are taken at most, so that a search ends after two or three on average."""
 
 _FEWEST_SLOTS = 32
+_ROW_BYTES = 4
 _ROWS_ORDERED_BY_INSERTION = 32
 """Slots of more rows are ordered by sorting: insertion is quadratic."""
 
@@ -40,9 +41,19 @@ def slots_for(rows: int) -> int:
     return min(max(_FEWEST_SLOTS, int(rows * SLOTS_PER_ROW)), MAX_ROWS)
 
 
+def table_bytes(key_bytes: int, slots: int) -> int:
+    """Memory of a hash table."""
+    return slots * SLOT_BYTES[key_bytes]
+
+
+def laid_out_bytes(rows: int, slots: int) -> int:
+    """Least memory in use while rows are laid out: slot and place of each row, count and first place of each slot."""
+    return 2 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
+
+
 def empty_table(device: Device, key_bytes: int, slots: int) -> Array:
     """A hash table without rows, as 8-byte words."""
-    return device.full(slots * SLOT_BYTES[key_bytes] // 8, -1, np.int64)
+    return device.full(table_bytes(key_bytes, slots) // 8, -1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,8 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     """
     checked_keys(keys)
     slots = slots_for(keys.rows)
+    needed = table_bytes(keys.key_bytes, slots) + laid_out_bytes(keys.rows, slots)
+    check_room(device, needed, f"a table of {keys.rows} rows side by side by key")
     table = empty_table(device, keys.key_bytes, slots)
     slot_of = device.empty(keys.rows, np.int32)
     if keys.rows:

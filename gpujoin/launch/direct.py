@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.csr import laid_out
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec
+from gpujoin.launch.csr import laid_out, laid_out_bytes
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     MAX_ROWS,
@@ -25,6 +25,7 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 )
 
 _WORD_BITS = 32
+_ROW_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
         If the table does not fit.
     """
     checked_keys(build, ranged=True)
+    check_room(device, _ROW_BYTES * keys.slots, f"a table of {keys.slots} slots")
     table = device.full(keys.slots, -1, np.int32)
     duplicate = device.zeros(1, np.uint32)
     _launch(device, "direct_insert", build, keys, table, duplicate)
@@ -150,6 +152,7 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
 def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = True) -> ManyTable:
     """Lay out the rows of every key; see :func:`gpujoin.launch.csr.laid_out` for ``ordered``."""
     checked_keys(build, ranged=True)
+    check_room(device, laid_out_bytes(build.rows, keys.slots), f"{build.rows} rows in {keys.slots} slots")
     slot_of = device.empty(build.rows, np.int32)
     _launch(device, "direct_slots", build, keys, slot_of)
     return ManyTable(keys, build.key_bytes, laid_out(device, slot_of, keys.slots, ordered=ordered))
@@ -158,6 +161,7 @@ def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = 
 def build_set(device: Device, build: KeyCodes, keys: Range) -> KeySet:
     """Enter every key in a bitmap: enough for semi, anti and existence joins without a condition."""
     checked_keys(build, ranged=True)
+    check_room(device, keys.slots // 8, f"a set of {keys.slots} keys")
     bits = device.zeros(-(-keys.slots // _WORD_BITS), np.uint32)
     _launch(device, "direct_enter_bits", build, keys, bits)
     return KeySet(keys, bits)

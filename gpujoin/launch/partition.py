@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.launch import unique
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
 from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, checked_keys, grid_of
 from gpujoin.launch.matches import Found
 from gpujoin.launch.rows import FieldColumn, check_columns
@@ -27,6 +27,7 @@ FEWEST_ROWS = 1 << 20
 """Fewer probe rows than this are probed as they come: ordering them would not make their accesses local."""
 
 _BLOCKS_PER_MULTIPROCESSOR = 8
+_ROW_BYTES = 4
 _BUCKETS = (1 << PARTITION_BITS) + 1
 
 
@@ -85,6 +86,8 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
         flat.append(column)
         if column.valid is not None:
             flat.append(FieldColumn(column.valid))
+    moving = keys.key_bytes + _ROW_BYTES + sum(column.width for column in flat)
+    check_room(device, rows * moving, f"partitioning {rows} rows")
     codes = device.empty(tuple(keys.codes.shape), keys.codes.dtype)
     row = device.empty(rows, np.int32)
     moved = [FieldColumn(device.empty(tuple(c.values.shape), c.values.dtype)) for c in flat]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch.csr import empty_table, slots_for
-from gpujoin.launch.device import Array, Device, ModuleSpec
+from gpujoin.launch.csr import empty_table, slots_for, table_bytes
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     KeyCodes,
@@ -87,6 +87,7 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
     """
     checked_keys(keys)
     slots = slots_for(keys.rows)
+    check_room(device, table_bytes(keys.key_bytes, slots), f"a hash table of {keys.rows} rows")
     table = empty_table(device, keys.key_bytes, slots)
     duplicate = device.zeros(1, np.uint32)
     if keys.rows:

@@ -219,6 +219,12 @@ def test_without_a_gpu_one_line_and_status_two(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "out").exists()
 
 
+def test_no_part_takes_the_time_of_another() -> None:
+    """All of them end within ten minutes, and the table of the kernels is made first, in time of its own."""
+    assert sum(check.LIMITS.values()) <= check.BUDGET_SECONDS < 10 * 60
+    assert next(iter(check.LIMITS)) == "kernels"
+
+
 def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a GPU pretended, every part fails here for want of it, and the report says so."""
     if unavailable() is None:

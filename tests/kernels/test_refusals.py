@@ -1,0 +1,116 @@
+"""What launchers refuse before they launch anything: bad arrays, too many rows, tables that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpujoin.errors import DeviceMemoryError, KernelArgumentError
+from gpujoin.launch import csr, direct, facts, joins, partition, unique
+from gpujoin.launch.device import Device
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.rows import FieldColumn
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+
+ROWS = 3000
+Launcher = Callable[[Device, KeyCodes], object]
+RANGE = direct.Range(0, ROWS)
+
+
+def side(device: Device, keys: KeyCodes) -> joins.Side:
+    return joins.Side(keys, (FieldColumn(device.zeros(8, np.int64)),))
+
+
+BUILDS: dict[str, Launcher] = {
+    "direct unique": lambda device, keys: direct.build_unique(device, keys, RANGE),
+    "direct many": lambda device, keys: direct.build_many(device, keys, RANGE),
+    "direct set": lambda device, keys: direct.build_set(device, keys, direct.Range(0, 100 * ROWS)),
+    "unique": unique.build,
+    "csr": csr.build,
+    "partition": partition.partition,
+    "partitioned": partition.build,
+}
+OTHERS: dict[str, Launcher] = {
+    "facts": facts.column_facts,
+    "sample": facts.sampled,
+    "inner join": lambda device, keys: list(
+        joins.inner_join(device, side(device, keys), side(device, keys), joins.Kernel.UNIQUE)
+    ),
+    "semi join": lambda device, keys: joins.semi_join(
+        device, keys, side(device, keys), joins.Kernel.PARTITIONED
+    ),
+}
+BAD: dict[str, Callable[[Device], KeyCodes]] = {
+    "gaps": lambda device: KeyCodes(device.zeros(16, np.int64)[::2], None),
+    "wrong type": lambda device: KeyCodes(device.zeros(8, np.float64), None),
+    "wrong shape": lambda device: KeyCodes(device.zeros((8, 3), np.uint64), None),
+    "too many rows": lambda _: KeyCodes(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)), None),
+    "validity of another type": lambda device: KeyCodes(device.zeros(8, np.int64), device.zeros(8, np.int8)),
+    "validity of another length": lambda device: KeyCodes(device.zeros(8, np.int64), device.zeros(7, np.bool_)),
+    "array of the host": lambda _: KeyCodes(np.zeros(8, np.int64), None),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("name", BUILDS | OTHERS)
+def test_bad_keys(emulated: EmulatedDevice, name: str, case: str) -> None:
+    keys = BAD[case](emulated)
+    with pytest.raises(KernelArgumentError):
+        (BUILDS | OTHERS)[name](emulated, keys)
+    assert not emulated.launches
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_tables_that_do_not_fit(make_device: MakeDevice, name: str, rng: np.random.Generator) -> None:
+    """Nothing is launched, and nothing of what was asked for stays."""
+    device = make_device(memory_limit=8 * ROWS + 4000)
+    keys = KeyCodes(device.upload(rng.permutation(ROWS)), None)
+    used = device.arena.used
+    with pytest.raises(DeviceMemoryError, match="ask for less at a time"):
+        BUILDS[name](device, keys)
+    assert (device.launches, device.arena.used) == ([], used)
+
+
+@pytest.mark.parametrize("kernel", joins.Kernel, ids=lambda k: k.value)
+def test_whole_joins_that_do_not_fit(
+    make_device: MakeDevice, kernel: joins.Kernel, rng: np.random.Generator
+) -> None:
+    device = make_device(memory_limit=2 * 8 * ROWS + 2000)
+    keys = KeyCodes(device.upload(rng.permutation(ROWS)), None)
+    given = joins.Side(keys, (FieldColumn(device.upload(np.arange(ROWS))),))
+    with pytest.raises(DeviceMemoryError, match="ask for less at a time"):
+        list(joins.inner_join(device, given, given, kernel))
+
+
+def test_a_hot_partition_is_moved_and_met_by_all_blocks(
+    make_device: MakeDevice, emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every row has one key, so all lie in one partition: each block has its share of them all the same."""
+    rows = 8 * partition.TILE_ROWS
+    counted: list[Any] = []
+    launch = EmulatedDevice.launch
+
+    def watching(self: EmulatedDevice, kernel: Any, grid: Any, block: Any, args: Any, **more: Any) -> None:
+        launch(self, kernel, grid, block, args, **more)
+        if kernel.name == "partition_count":
+            counted.append((grid, self.download(args[-1])))
+
+    monkeypatch.setattr(EmulatedDevice, "launch", watching)
+    keys = KeyCodes(emulated.full(rows, 42, np.int64), None)
+    ordered = partition.partition(emulated, keys)
+    assert sorted(emulated.download(ordered.row).tolist()) == list(range(rows))
+    (grid, counts), *_ = counted
+    by_block = counts.reshape(-1, grid)
+    hot = by_block.sum(axis=1).argmax()
+    assert by_block[hot].sum() == rows
+    assert grid > 1
+    assert by_block[hot].max() <= -(-rows // grid // partition.TILE_ROWS) * partition.TILE_ROWS
+    # Probing takes rows in turn, whatever their partition, and a build side with such a key is no unique one.
+    assert partition.build(emulated, keys) is None
+    table = partition.build(emulated, keys, duplicates=True)
+    assert table is not None
+    assert table.probe(emulated, keys).pairs == rows
