@@ -11,12 +11,17 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.offers import FITS, can_evaluate, cast_fits
 from gpujoin.backends.cudf.values import NARROW_DIGITS
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Join, Relation
+from gpujoin.model.relations import Join, PartialAggregate, Relation
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
 
+_AGGREGATES = CENTRAL_MOMENTS | {
+    AggregateFunction.SUM, AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.AVG,
+    AggregateFunction.FIRST, AggregateFunction.LAST,
+}  # fmt: skip
 _ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY})
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _EXACT_DIGITS = 15
@@ -120,6 +125,12 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     ]
     if isinstance(node, Join):
         return (*reasons, *_join_obstacles(node))
+    if isinstance(node, PartialAggregate):
+        reasons += [
+            _unsupported(f"aggregate {call}", "the function is not computed on a GPU")
+            for call in node.aggregates
+            if call.function not in _AGGREGATES
+        ]
     for expression in node.expressions():
         if not can_compute(expression):
             part = next(

@@ -339,7 +339,7 @@ def doubled(xp: Any, value: Value) -> Array:
 
 
 class PickState(State[Frame]):
-    """Functions that pick one of the values: ``min``, ``max`` and ``first``.
+    """Functions that pick one of the values: ``min``, ``max``, ``first`` and ``last``.
 
     What is picked is a row, by the least or greatest of a number of each row: its place in the order of the values, or
     its position. So values of every type ride.
@@ -449,8 +449,8 @@ def _unordered(xp: Any, found: Array, dtype: pa.DataType) -> Array:
     return xp.where(found > infinity, nan, bits).astype(kind).view("float32" if single else "float64")
 
 
-class FirstState(PickState[Frame]):
-    """``first``: the value, and whether there was one."""
+class EndState(PickState[Frame]):
+    """``first`` and ``last``: the value, and whether there was one."""
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -464,7 +464,8 @@ class FirstState(PickState[Frame]):
         return rows.value(at[1]).data
 
     def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
-        number = rows.ask(Reduce.MIN, rows.xp.arange(rows.rows, dtype="int64"), valid)
+        kind = Reduce.MIN if self.call.function is AggregateFunction.FIRST else Reduce.MAX
+        number = rows.ask(kind, rows.xp.arange(rows.rows, dtype="int64"), valid)
 
         def made() -> Frame:
             index, has = rows.of(number), rows.has(number)
@@ -549,8 +550,8 @@ def state_of(call: AggregateCall) -> State[Any]:
             return FloatSumState(call)
         case AggregateFunction.MIN | AggregateFunction.MAX:
             return ExtremeState(call)
-        case AggregateFunction.FIRST:
-            return FirstState(call)
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return EndState(call)
         case _:
             assert call.function in CENTRAL_MOMENTS
             return MomentsState(call)
