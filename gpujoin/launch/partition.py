@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch import unique
+from gpujoin.launch import facts, unique
 from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
 from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, checked_keys, grid_of
 from gpujoin.launch.matches import Found
@@ -133,8 +133,17 @@ class PartitionedTable:
         """Memory held."""
         return self.table.nbytes + int(self.row.nbytes)
 
-    def probe(self, device: Device, probe: KeyCodes) -> Found:
+    def probe(self, device: Device, probe: KeyCodes, *, least_match: float = 0.0) -> Found:
         """The build row of each probe row, in the order of the probe rows.
+
+        Parameters
+        ----------
+        device : Device
+            Where.
+        probe : KeyCodes
+            Codes of the probe rows.
+        least_match : float
+            Probe rows are ordered only where more than this share of a sample of them has a match.
 
         Raises
         ------
@@ -142,7 +151,7 @@ class PartitionedTable:
             For codes of a wrong type, or too many rows.
         """
         checked_keys(probe)
-        if probe.rows < FEWEST_ROWS:
+        if probe.rows < FEWEST_ROWS or (least_match > 0 and self.match_ratio(device, probe) <= least_match):
             found = self.table.probe(device, probe)
             xp, hit = device.xp, found.row >= 0
             if not int(self.row.shape[0]):
@@ -156,6 +165,11 @@ class PartitionedTable:
             kernel = _kernel(device, probe, "restore_order")
             device.launch(kernel, grid_of(device, ordered.keys.rows), BLOCK_THREADS, arguments)
         return Found(rows, found.pairs)
+
+    def match_ratio(self, device: Device, probe: KeyCodes) -> float:
+        """Share of some probe rows, taken from all over, that have a match; 0 of none."""
+        sample = facts.sampled(device, probe)
+        return self.table.probe(device, sample).pairs / sample.rows if sample.rows else 0.0
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> PartitionedTable | None:

@@ -85,10 +85,14 @@ class Choice:
         What to try. A backend that finds duplicates where ``UNIQUE`` or ``PARTITIONED`` was chosen takes ``CSR``.
     reason : str
         One line for people.
+    least_match : float
+        Of ``PARTITIONED``: probe rows are ordered only where more than this share of a sample of them has a match;
+        else most of them would be moved only to be dropped.
     """
 
     algorithm: Algorithm
     reason: str
+    least_match: float = 0.0
 
 
 Choose: TypeAlias = Callable[[KeyFacts], Choice]

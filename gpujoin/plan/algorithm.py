@@ -140,7 +140,9 @@ def _automatic(facts: KeyFacts) -> Choice:
             f"no duplicates in a sample; only {facts.match_ratio:.0%} of the probe rows match",
         )
     return Choice(
-        Algorithm.PARTITIONED, f"no duplicates in a sample; a table of {table} bytes is over half of L2"
+        Algorithm.PARTITIONED,
+        f"no duplicates in a sample; a table of {table} bytes is over half of L2",
+        least_match=PARTITION_MATCH_RATIO if facts.match_ratio is None else 0.0,
     )
 
 

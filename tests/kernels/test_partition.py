@@ -136,3 +136,25 @@ def test_bad_arguments_are_refused_before_a_launch(device: RecordingDevice) -> N
     with pytest.raises(KernelArgumentError):
         partition.partition(device, keys, [FieldColumn(device.zeros((8, 3), np.uint8))])
     assert device.launches == []
+
+
+@pytest.mark.parametrize(("share", "ordered"), [(0.1, False), (0.6, True)])
+def test_probe_rows_are_ordered_only_where_enough_of_a_sample_match(
+    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, share: float, ordered: bool
+) -> None:
+    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
+    build, keys = rng.permutation(500), rng.integers(500, 10_000, 2000)
+    keys[: int(share * 2000)] = rng.integers(0, 500, int(share * 2000))
+    table = partition.build(device, KeyCodes(device.upload(build), None))
+    assert table is not None
+    probe = KeyCodes(device.upload(rng.permutation(keys)), None)
+    assert table.match_ratio(device, probe) == pytest.approx(share)
+    assert table.match_ratio(device, KeyCodes(device.zeros(0, np.int64), None)) == 0.0
+    device.launches.clear()
+    found = table.probe(device, probe, least_match=0.25)
+    assert ("partition_rows" in device.launches) is ordered
+    assert found.pairs == int(share * 2000)
+    rows = device.download(found.row)
+    codes = device.download(probe.codes)
+    assert (rows >= 0).tolist() == (codes < 500).tolist()
+    assert (build[rows[rows >= 0]] == codes[codes < 500]).all()

@@ -10,7 +10,7 @@ from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.launch import csr
 from gpujoin.model.keyfacts import Algorithm, KeyFacts
 from gpujoin.plan import algorithm
-from gpujoin.plan.algorithm import choose, chooser
+from gpujoin.plan.algorithm import PARTITION_MATCH_RATIO, choose, chooser
 
 L2 = 60 << 20
 MILLION = 1_000_000
@@ -77,3 +77,12 @@ def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
 def test_what_a_key_costs_is_what_tables_take() -> None:
     for key_bytes, each in algorithm.HASH_BYTES_PER_KEY.items():
         assert csr.slots_for(1000) * csr.SLOT_BYTES[key_bytes] == 1000 * each
+
+
+def test_how_many_probe_rows_match_is_seen_when_they_come() -> None:
+    """Where it is not known before, the probe decides; where it is, or partitions are asked for, this is settled."""
+    large = facts()
+    assert choose(large).algorithm is Algorithm.PARTITIONED
+    assert choose(large).least_match == PARTITION_MATCH_RATIO
+    assert choose(facts(match_ratio=0.5)).least_match == 0.0
+    assert choose(large, AlgorithmChoice.PARTITIONED).least_match == 0.0

@@ -13,7 +13,7 @@ from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Found, Places, Ranges
 from gpujoin.launch.normalise import KeyColumn, KeyLayout
-from gpujoin.model.keyfacts import Algorithm, Choose, KeyFacts, Wanted
+from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 
 _logger = logging.getLogger("gpujoin")
 _INSTEAD = "a kernel does not compile, so cuDF joins instead: %s"
@@ -71,6 +71,21 @@ class UniqueMatcher:
     def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """There are no ranges to expand."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """A partitioned table that looks at a sample of the probe rows before it orders them."""
+
+    table: partition.PartitionedTable
+    least_match: float
+
+    @property
+    def nbytes(self) -> int:
+        return self.table.nbytes
+
+    def probe(self, device: Device, probe: KeyCodes) -> Found:
+        return self.table.probe(device, probe, least_match=self.least_match)
 
 
 @dataclass(frozen=True)
@@ -215,7 +230,7 @@ def match_by_kernels(
         _logger.debug("join by %s: %s", choice.algorithm.value, choice.reason)
         if choice.algorithm is Algorithm.CUDF or found.keys == 0:
             return None
-        return _matcher(device, built, choice.algorithm, found, wanted)
+        return _matcher(device, built, choice, found, wanted)
     except KernelCompileError as problem:
         _logger.warning(_INSTEAD, problem)
         return None
@@ -238,15 +253,17 @@ def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
 
 
 def _matcher(
-    device: Device, built: KeyCodes, algorithm: Algorithm, found: KeyFacts, wanted: Wanted
+    device: Device, built: KeyCodes, choice: Choice, found: KeyFacts, wanted: Wanted
 ) -> KernelMatcher:
+    algorithm = choice.algorithm
     if algorithm is Algorithm.DIRECT:
         assert found.low is not None
         assert found.slots is not None
         return _by_address(device, built, direct.Range(found.low, found.slots), wanted)
     table: UniqueTable | None = None
     if algorithm is Algorithm.PARTITIONED:
-        table = partition.build(device, built, duplicates=wanted is Wanted.MARKS)
+        ordered = partition.build(device, built, duplicates=wanted is Wanted.MARKS)
+        table = None if ordered is None else _Sampling(ordered, choice.least_match)
     elif algorithm is Algorithm.UNIQUE:
         table = unique.build(device, built, duplicates=wanted is Wanted.MARKS)
     if table is not None:
