@@ -223,13 +223,23 @@ AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
 class DeviceAggregation(Protocol[Piece]):
     """A partial aggregation in progress on a device."""
 
-    def add(self, frame: Piece) -> list[Piece]:
-        """Take rows in; give out groups where there are too many to hold.
+    def take(self, frame: Piece) -> None:
+        """Take rows in.
 
         Raises
         ------
         DeviceMemoryError
             If they do not fit; nothing of them is then taken in.
+        """
+        ...
+
+    def relieve(self) -> list[Piece]:
+        """Give out groups where there are too many to hold.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If they do not fit; the aggregation is then of no further use.
         """
         ...
 

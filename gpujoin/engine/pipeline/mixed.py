@@ -330,27 +330,28 @@ class _MixedAggregation:
             If they do not fit, and cannot be aggregated apart from the others.
         """
         mixed = self._mixed
-        found = None if self._on_device is None else self._added(self._on_device, piece)
-        if found is not None:
+        if self._on_device is not None and self._taken(self._on_device, piece):
             mixed.metrics.device_steps += 1
-            for groups in found:
+            for groups in self._on_device.relieve():
                 yield MixedPiece(self._node.schema, frame=groups)
             return
         mixed.metrics.host_steps += 1
         for rows in self._host.add(mixed.to_host(piece)):
             yield MixedPiece(self._node.schema, piece=rows)
 
-    def _added(self, device: AnyDeviceAggregation, piece: MixedPiece) -> list[_Inner] | None:
+    def _taken(self, device: AnyDeviceAggregation, piece: MixedPiece) -> bool:
+        """Take rows in on the device; whether they are."""
         frame = self._mixed.to_device(piece)
         try:
             if frame is None:
                 raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
-            return device.add(frame)
+            device.take(frame)
         except DeviceMemoryError:
             if self._alone:
                 raise
             self._mixed.metrics.device_retries += 1
-            return None
+            return False
+        return True
 
     @property
     def _host(self) -> Aggregation[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
 from typing import Any
 
@@ -77,6 +77,9 @@ class HostColumns:
     def __init__(self, backend: HostBackend) -> None:
         self.backend = backend
         self.ops: ArrayOps = backend.ops
+
+    def memory_errors(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def types(self, frame: pa.Table) -> tuple[pa.DataType, ...]:
         return tuple(frame.schema.types)
@@ -154,7 +157,9 @@ class HostColumns:
         for reduction in reductions:
             data = on_host(reduction.data)
             assert data.dtype in (np.int64, np.float64)
-            mask = None if reduction.valid is None else ~np.broadcast_to(on_host(reduction.valid), data.shape)
+            assert data.shape == (keys.num_rows,)
+            assert reduction.valid is None or reduction.valid.shape == data.shape
+            mask = None if reduction.valid is None else ~on_host(reduction.valid)
             values.append(pa.array(data, mask=mask, from_pandas=False))
         table = pa.table(stored + values, names=[*names, *(f"v{i}" for i in range(len(values)))])
         asked = [

@@ -76,13 +76,28 @@ class PartialAggregation(Generic[Frame]):
 
     # -- taking in -----------------------------------------------------------------------------------------
 
-    def add(self, piece: Frame) -> Iterator[Frame]:
-        """Take rows in; give out groups where there are too many to hold."""
+    def take(self, piece: Frame) -> None:
+        """Take rows in; nothing is taken in if that fails.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If not even a small part of them fits.
+        """
         if not self._rows(piece):
             return
         for state in self._reduced(piece):
             self._held.append(state)
             self._pending += self._rows(state)
+
+    def relieve(self) -> Iterator[Frame]:
+        """Merge what was taken in, and give out groups where there are too many to hold.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If groups that are to go out do not fit; the aggregation is then of no further use.
+        """
         if not self._pending:
             return
         size = sum(map(self._columns.backend.frame_bytes, self._held))
@@ -136,7 +151,8 @@ class PartialAggregation(Generic[Frame]):
             rows = left.pop()
             count = self._rows(rows)
             try:
-                done.append(self._reduce(rows))
+                with self._columns.memory_errors():
+                    done.append(self._reduce(rows))
             except DeviceMemoryError:
                 if count <= _FEWEST:
                     raise
@@ -148,7 +164,8 @@ class PartialAggregation(Generic[Frame]):
 
     def _merged_where_it_fits(self) -> Frame | None:
         try:
-            return self._merge(self._held)
+            with self._columns.memory_errors():
+                return self._merge(self._held)
         except DeviceMemoryError:
             return None
 

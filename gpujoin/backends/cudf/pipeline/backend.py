@@ -200,8 +200,8 @@ class DeviceAggregation(Generic[Frame]):
         self._inner = inner
         self._entered = entered
 
-    def add(self, frame: Frame) -> list[Frame]:
-        """Take rows in; give out groups where there are too many to hold.
+    def take(self, frame: Frame) -> None:
+        """Take rows in.
 
         Raises
         ------
@@ -209,7 +209,12 @@ class DeviceAggregation(Generic[Frame]):
             If they do not fit; nothing of them is then taken in.
         """
         with self._entered():
-            return list(self._inner.add(frame))
+            self._inner.take(frame)
+
+    def relieve(self) -> list[Frame]:
+        """Give out groups where there are too many to hold."""
+        with self._entered():
+            return list(self._inner.relieve())
 
     def finish(self) -> Iterator[Frame]:
         """Give out the rest."""

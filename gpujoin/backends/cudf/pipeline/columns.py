@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -95,6 +96,10 @@ class Columns(Protocol[Frame]):
     @property
     def backend(self) -> Backend[Frame, Any]:
         """What joins, gathers, and moves frames to and from the host."""
+        ...
+
+    def memory_errors(self) -> AbstractContextManager[None]:
+        """Turn what the library raises where memory runs out into ``DeviceMemoryError``, to be caught within a step."""
         ...
 
     def types(self, frame: Frame) -> tuple[pa.DataType, ...]:

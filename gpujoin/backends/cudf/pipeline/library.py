@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import cupy
 import numpy as np
@@ -12,7 +13,7 @@ import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.backend import CudfBackend
-from gpujoin.backends.cudf.device import STREAM, is_out_of_memory
+from gpujoin.backends.cudf.device import STREAM, device_errors, is_out_of_memory
 from gpujoin.backends.cudf.evaluate import Text
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
@@ -81,6 +82,10 @@ class CudfColumns:
         """See :class:`.columns.Columns`."""
         return self._backend
 
+    def memory_errors(self) -> AbstractContextManager[None]:
+        """See :class:`.columns.Columns`."""
+        return device_errors()
+
     def types(self, frame: CudfFrame) -> tuple[pa.DataType, ...]:
         """See :class:`.columns.Columns`."""
         return frame.types
@@ -103,6 +108,10 @@ class CudfColumns:
 
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> CudfFrame:
         """See :class:`.columns.Columns`."""
+        if rows == 0 and types:
+            return CudfFrame(
+                plc.copying.slice(null_row(tuple(types)), [0, 0], stream=STREAM)[0], tuple(types)
+            )
         made = [_column(value, rows) for value in columns]
         return CudfFrame(plc.Table(made, num_rows=rows), tuple(types))
 

@@ -64,7 +64,8 @@ def read(
             for run in runs(groups, sources, file.metadata, piece_bytes):
                 rows = sum(file.metadata.row_group(g).num_rows for g in run)
                 try:
-                    piece = _piece(columns, scan, part, sources, run, rows)
+                    with columns.memory_errors():
+                        piece = _piece(columns, scan, part, sources, run, rows)
                 except DeviceMemoryError:
                     yield dataclasses.replace(part, row_groups=run, byte_range=None)
                     continue
