@@ -7,6 +7,6 @@ files and Arrow batches, a piece at a time.
 from __future__ import annotations
 
 from gpujoin.engine.pipeline.run import run
-from gpujoin.engine.pipeline.support import supports
+from gpujoin.engine.pipeline.support import supports, supports_node
 
-__all__ = ["run", "supports"]
+__all__ = ["run", "supports", "supports_node"]

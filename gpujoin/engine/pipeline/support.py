@@ -27,15 +27,17 @@ def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Re
     tuple of Reason
         All of them; empty if the tree can be run.
     """
-    host = create_pipeline(BackendRequest())
-    reasons: list[Reason] = []
-    for node in tree.walk():
-        reasons += host.obstacles(node)
-        if backend is BackendName.GPU:
-            reasons += device_obstacles(node)
-        if isinstance(node, Join):
-            reasons += _join_obstacles(node)
-    return tuple(dict.fromkeys(reasons))
+    return tuple(dict.fromkeys(reason for node in tree.walk() for reason in supports_node(node, backend)))
+
+
+def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
+    """Tell the same of one node, its inputs aside: for those who make trees node by node."""
+    reasons = list(create_pipeline(BackendRequest()).obstacles(node))
+    if backend is BackendName.GPU:
+        reasons += device_obstacles(node)
+    if isinstance(node, Join):
+        reasons += _join_obstacles(node)
+    return tuple(reasons)
 
 
 def _join_obstacles(node: Join) -> tuple[Reason, ...]:

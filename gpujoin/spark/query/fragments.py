@@ -11,10 +11,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from gpujoin.config import Options
-from gpujoin.engine.pipeline import supports
+from gpujoin.engine.pipeline import supports_node
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
     Expand,
     FileFooter,
@@ -140,11 +141,14 @@ class TreeBuilder:
         Gives the value of a scalar subquery.
     sources : dict from int to ScanSource
         The scans made so far.
+    sound : dict from int to Relation
+        Nodes that can be run, by their ``id()``.
     """
 
     options: Options
     constant: Callable[[Node], Literal]
     sources: dict[int, ScanSource] = field(default_factory=dict)
+    sound: dict[int, Relation] = field(default_factory=dict, repr=False)
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate a plan.
@@ -166,11 +170,21 @@ class TreeBuilder:
             raise BrokenError(node, f"{node.name} is not covered")
         try:
             found = build(self, node, required)
-            reasons = supports(found.relation)
+            reasons = self.obstacles(found.relation)
         except (NotTranslatableError, RelationError, JoinSpecError, KeyTypeError) as problem:
             raise BrokenError(node, str(problem)) from problem
         if reasons:
             raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
+        return found
+
+    def obstacles(self, relation: Relation) -> tuple[Reason, ...]:
+        """Tell why a tree cannot be run; what was found sound is not looked at again."""
+        if id(relation) in self.sound:
+            return ()
+        below = [reason for child in relation.children for reason in self.obstacles(child)]
+        found = tuple(dict.fromkeys([*supports_node(relation), *below]))
+        if not found:
+            self.sound[id(relation)] = relation
         return found
 
     def reader(self, *fragments: Fragment) -> ColumnReader:

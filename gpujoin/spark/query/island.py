@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gpujoin.config import Options
-from gpujoin.engine.pipeline import supports
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
@@ -155,6 +154,9 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
     below = builder.build(node, frozenset(ids))
     if top is not None:
         below = top.of(below, builder)
+        obstacles = builder.obstacles(below.relation)
+        if obstacles:
+            raise BrokenError(node, "; ".join(map(str, obstacles)))
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     plain = Project(below.relation, outputs)
     relation = filtered_early(plain, builder.scanned)
@@ -171,7 +173,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
     plain = PartialAggregate(below.relation, outputs, unique)
-    obstacles = supports(plain)
+    obstacles = builder.obstacles(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))
     relation = filtered_early(plain, builder.scanned)

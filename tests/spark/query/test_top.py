@@ -47,6 +47,16 @@ def test_every_task_gives_its_first_rows(tables: SparkSession) -> None:
         assert str(found.frame.collect()) == str(tables.sql(ORDERED[name]).collect())
 
 
+def test_an_order_that_is_not_evaluated_here_stays_with_spark(tables: SparkSession) -> None:
+    frame = tables.sql(
+        "select s, item from sales a join items b using (s) order by upper(s) desc, item limit 3"
+    )
+    found = rewrite(frame)
+    assert found.explanation.islands
+    assert "first " not in str(found.explanation)
+    assert str(found.frame.collect()) == str(frame.collect())
+
+
 def test_any_rows(tables: SparkSession) -> None:
     frame = tables.sql("select a.id, b.item from sales a join items b on a.k = b.k")
     found = rewrite(frame.limit(3))
