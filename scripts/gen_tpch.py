@@ -33,12 +33,13 @@ HEAD = """\
 
 How the 22 queries are planned, over plain Parquet files, whole inputs in one task and `spark.gpujoin.backend=cpu`, so
 that nothing is left to Spark for being small. *Joins* are those of Spark's optimized plan, subqueries included;
-*here* are those that run in Python workers. *Islands* are the parts of the plan that run from the files on; *early
-filters* are semi-joins that were added to them, so that a selective input filters others before they are joined. What
-is above the islands (the final aggregation, sorting, limits) is Spark's.
+*here* are those that run in Python workers. *Islands* are the parts of the plan that run from the files on, beside
+those of scalar subqueries, which are planned when their value is asked for; `partial` stands for a partial
+aggregation, `first` for the first rows in an order. What is above the islands (the final aggregation, sorting,
+limits) is Spark's.
 
-| query | joins | here | islands | early filters | operations at the top of the islands | left to Spark |
-|---|---|---|---|---|---|---|
+| query | joins | here | islands | at the top of the islands | left to Spark |
+|---|---|---|---|---|---|
 """
 
 
@@ -74,14 +75,13 @@ def line(number: int, joins: int, explanation: Explanation) -> str:
     """One row of the table."""
     left = [join for join in explanation.joins if not join.accelerated]
     islands = [root for root in explanation.roots if isinstance(root, IslandExplanation)]
-    added = sum(join.accelerated for join in explanation.joins) - (joins - len(left))
     tops = "; ".join(sorted({island.tree[0].split(" ", 2)[0] for island in islands}))
     reasons = [str(reason) for join in left for reason in join.reasons] + [
         str(r) for r in explanation.reasons
     ]
     why = "; ".join(dict.fromkeys(reasons)) or "–"
     return (
-        f"| {number} | {joins} | {joins - len(left)} | {len(islands)} | {max(added, 0)} | {tops} | {why} |\n"
+        f"| {number} | {joins} | {joins - len(left)} | {len(islands)} | {tops} | {why} |\n"
     )
 
 
