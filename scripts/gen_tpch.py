@@ -80,9 +80,7 @@ def line(number: int, joins: int, explanation: Explanation) -> str:
         str(r) for r in explanation.reasons
     ]
     why = "; ".join(dict.fromkeys(reasons)) or "–"
-    return (
-        f"| {number} | {joins} | {joins - len(left)} | {len(islands)} | {tops} | {why} |\n"
-    )
+    return f"| {number} | {joins} | {joins - len(left)} | {len(islands)} | {tops} | {why} |\n"
 
 
 def page() -> str:
