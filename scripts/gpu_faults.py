@@ -117,14 +117,20 @@ def operations(backend: AnyBackend) -> list[Any]:
 
 
 def whole_joins(backend: AnyBackend | str) -> list[pa.Table]:
-    """Joins by the engine, with spilling batches and a residual condition."""
+    """Joins by the engine, with small batches and a residual condition, and with output made at once."""
     payload = Generator(SEED).table(PAYLOAD, 300)
     rng = np.random.default_rng(SEED)
     one, two = (payload.append_column("k", pa.array(rng.integers(0, 90, 300))) for _ in range(2))
     options = Options(batch_bytes=20_000, candidate_pairs=500)
-    return [
+    found = [
         join_tables(one, two, on="k", how=how, condition=CONDITION, backend=backend, options=options)
         for how in JOINS
+    ]
+    fixed = [side.select(["n", "d", "k"]) for side in (one, two)]
+    unique = fixed[1].slice(0, 60).set_column(2, "k", pa.array(rng.permutation(60)))
+    return found + [
+        join_tables(fixed[0], unique, on="k", how=how, backend=backend, options=options)
+        for how in ("inner", "left_semi", "left_anti")
     ]
 
 
