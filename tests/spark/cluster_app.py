@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from gpujoin import accelerate, explain
 from gpujoin.config import Options, Strategy
 from gpujoin.model.jointype import JoinType
 from gpujoin.spark.metrics import metrics
@@ -115,6 +116,52 @@ def scenario(
     }
 
 
+ISLAND = {
+    "spark.gpujoin.backend": "cpu",
+    "spark.gpujoin.fallback": "raise",
+    "spark.gpujoin.scan.oneTaskBytes": "1",
+    "spark.gpujoin.scan.taskBytes": "64k",
+    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.exchange.partitions": "4",
+    "spark.gpujoin.exchange.blobBytes": "64k",
+    "spark.gpujoin.batchBytes": "16k",
+}
+
+
+def island(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
+    """A full join of Parquet files as an island of several stages."""
+    left = renamed(session.range(0, ROWS, 1, 4).withColumn("t", sf.concat(sf.lit("é"), "id")), "l")
+    right = renamed(session.range(0, 2 * ROWS, 3, 4).withColumn("u", sf.col("id") % 7), "r")
+    sides = []
+    for side, frame in (("l", left), ("r", right)):
+        path = f"{flags}/{name}-{side}"
+        frame.write.parquet(path)
+        sides.append(session.read.parquet(path))
+    native = sides[0].join(sides[1], sf.col("l0") == sf.col("r0"), "full")
+    for key, value in ISLAND.items():
+        session.conf.set(key, value)
+    try:
+        joined = accelerate(native)
+        found = explain(joined)
+        passed = joined.mapInArrow(
+            disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema
+        )
+        digested = digest(passed)
+    finally:
+        for key in ISLAND:
+            session.conf.unset(key)
+    return {
+        "name": name,
+        "disturbed": (Path(flags) / name).exists(),
+        "equal": digested == digest(native),
+        "rows": digested[0],
+        "strategies": [join.strategy.value for join in found.joins],
+        "tasks": [one.tasks for one in found.islands],
+        "text": str(found),
+    }
+
+
+ISLANDS = ("nothing-island", "fail-island", "kill-island")
 SCENARIOS: tuple[tuple[str, JoinType, Strategy, dict[str, Any]], ...] = (
     ("nothing-shuffle", JoinType.FULL, Strategy.SHUFFLE, {}),
     ("fail-shuffle", JoinType.FULL, Strategy.SHUFFLE, {"memory_budget": 100_000}),
@@ -158,6 +205,9 @@ def main(master: str, flags: str, wanted: Sequence[str]) -> None:
         if wanted and name not in wanted:
             continue
         print(json.dumps(scenario(session, flags, name, how, strategy, **options)), flush=True)
+    for name in ISLANDS:
+        if name in wanted or not wanted:
+            print(json.dumps(island(session, flags, name)), flush=True)
     session.stop()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gpujoin.cli.demo.joins import JOINS
+from tests.spark.cluster_app import ISLANDS
 
 ROOT = Path(__file__).parents[2]
 APP = Path(__file__).with_name("cluster_app.py")
@@ -148,8 +149,19 @@ def test_the_result_is_right_and_counted_once(told: dict[str, dict[str, Any]], n
         }
 
 
+@pytest.mark.parametrize("name", ISLANDS)
+def test_islands_of_several_stages(told: dict[str, dict[str, Any]], name: str) -> None:
+    found = told[name]
+    assert found["equal"]
+    assert found["rows"] == 80_000
+    assert found["strategies"] == ["shuffle"]
+    assert found["tasks"] == [4]
+    assert found["text"].count("exchange by") == 2
+    assert found["disturbed"], "the disturbance never happened"
+
+
 def test_nothing_is_left_behind(cluster: Cluster, told: dict[str, dict[str, Any]]) -> None:
-    assert set(told) == {"executors", *SCENARIOS}
+    assert set(told) == {"executors", *SCENARIOS, *ISLANDS}
     deadline = time.monotonic() + 30
     left: list[Path] = []
     while time.monotonic() < deadline:
