@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from gpujoin import accelerate, explain
 from gpujoin.config import Options, Strategy
 from gpujoin.model.jointype import JoinType
-from gpujoin.spark.metrics import metrics
+from gpujoin.spark.metrics import JoinReport, metrics
 from tests.spark.joins import join, renamed, spark_join
 
 ROWS = 60_000
@@ -102,6 +102,7 @@ def scenario(
     found = digest(passed)
     seconds = time.monotonic() - start
     (report,) = metrics(joined)
+    assert isinstance(report, JoinReport)
     return {
         "name": name,
         "disturbed": (Path(flags) / name).exists(),
