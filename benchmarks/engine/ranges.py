@@ -71,7 +71,7 @@ def within_keys(rows: int) -> None:
         times = []
         for least in (float("inf"), 0.0):
             with constant(built, "LEAST_SPREAD", least):
-                times.append(seconds(joined(*made, condition, on="k")) / rows * 1e9)
+                times.append(seconds(joined(made[0], made[1], condition, on="k")) / rows * 1e9)
         row(spread, *(f"{t:.0f}" for t in times))
 
 
