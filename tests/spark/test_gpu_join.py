@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,23 +17,36 @@ from tests.spark.front import Join, check, left_side, only, right_side
 pytestmark = pytest.mark.spark
 
 TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
+FULL_BROADCAST = ("full", "broadcast")
+"""No side of a full outer join may be broadcast."""
+
 SETTINGS = [
-    pytest.param(
-        {"spark.sql.adaptive.enabled": adaptive, "spark.sql.ansi.enabled": ansi},
-        id=f"adaptive={adaptive}-ansi={ansi}",
-        marks=[] if adaptive == ansi else pytest.mark.slow,
-    )
-    for adaptive in ("true", "false")
-    for ansi in ("true", "false")
+    {"spark.sql.adaptive.enabled": adaptive, "spark.sql.ansi.enabled": ansi}
+    for adaptive, ansi in (("true", "true"), ("false", "false"), ("true", "false"), ("false", "true"))
 ]
 
 
-@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
-@pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
-@pytest.mark.parametrize("how", TYPES)
+def under_settings(cases: Sequence[tuple[str, ...]]) -> list[Any]:
+    """Cases under each of the settings: by default under one of the first two, in turn."""
+    return [
+        pytest.param(
+            setting, *case, id="-".join([f"adaptive={adaptive}-ansi={ansi}", *case]),
+            marks=[] if rank == turn % 2 else pytest.mark.slow,
+        )
+        for turn, case in enumerate(cases)
+        for rank, setting in enumerate(SETTINGS)
+        for adaptive, ansi in [setting.values()]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spark", "how", "strategy"),
+    under_settings(
+        [(how, way) for how in TYPES for way in ("broadcast", "shuffle") if (how, way) != FULL_BROADCAST]
+    ),
+    indirect=["spark"],
+)
 def test_equality_and_condition(spark: SparkSession, how: str, strategy: str) -> None:
-    if how == "full" and strategy == "broadcast":
-        pytest.skip("no side of a full outer join may be broadcast")
     left, right = left_side(spark).alias("a"), right_side(spark).alias("b")
 
     def query(join: Join) -> DataFrame:
@@ -47,8 +61,9 @@ def test_equality_and_condition(spark: SparkSession, how: str, strategy: str) ->
     assert only(check(spark, query, strategy=strategy)) is Strategy(strategy)
 
 
-@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
-@pytest.mark.parametrize("how", [t for t in TYPES if t != "full"])
+@pytest.mark.parametrize(
+    ("spark", "how"), under_settings([(how,) for how in TYPES if how != "full"]), indirect=["spark"]
+)
 def test_no_equality(spark: SparkSession, how: str) -> None:
     left, right = left_side(spark), right_side(spark)
     found = check(
@@ -144,18 +159,8 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize(
-    ("spark", "condition"),
-    [
-        # By default under one of the two settings, in turn.
-        pytest.param(
-            *setting.values, condition, id=f"{setting.id}-{condition}",
-            marks=[] if (turn + rank) % 2 == 0 else pytest.mark.slow,
-        )
-        for turn, condition in enumerate(CONDITIONS)
-        for rank, setting in enumerate((SETTINGS[0], SETTINGS[3]))
-    ],
-    indirect=["spark"],
-)  # fmt: skip
+    ("spark", "condition"), under_settings([(c,) for c in CONDITIONS]), indirect=["spark"]
+)
 def test_conditions(spark: SparkSession, condition: str) -> None:
     left, right = left_side(spark).alias("a"), right_side(spark).alias("b")
     check(spark, lambda join: join(left, right, sf.expr(condition), "left"), strategy="nested_loop")
