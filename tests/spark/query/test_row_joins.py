@@ -61,12 +61,22 @@ def test_cached_tables_and_views_are_inputs_like_others(tables: SparkSession) ->
 def test_an_unsupported_join_keeps_the_rest_of_the_query(tables: SparkSession) -> None:
     found = check(
         tables.sql("""select a.id, b.item from sales a join items b on a.k = b.k
-            where b.item in (select item from items) or a.id in (select k from items)""")
+            left semi join items c on array(a.k) = array(c.k)""")
     )
     kept = [join for join in found.joins if not join.accelerated]
-    assert {join.join_type for join in kept} == {"existence"}
+    assert {join.join_type for join in kept} == {"left_semi"}
     assert all(join.reasons for join in kept)
     assert any(join.accelerated for join in found.joins)
+
+
+@BY_ROWS
+def test_existence_joins(tables: SparkSession) -> None:
+    found = check(
+        tables.sql("""select a.id, b.item from sales a join items b on a.k = b.k
+            where b.item in (select item from items) or a.id in (select k from items)""")
+    )
+    assert "existence" in {join.join_type for join in found.joins}
+    assert all(join.accelerated for join in found.joins)
 
 
 def test_what_is_predicted_to_be_slower_is_left_without_a_warning(
