@@ -137,28 +137,13 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     -------
     Stage or None
         The last stage; its tasks' rows together are those of the tree, where a group of a partial aggregation may come
-        out of several tasks. ``None`` where that cannot be.
+        out of several tasks, and a limit at the top is one of each task. ``None`` where that cannot be.
     """
-    part = _Planner(facts, limits).place(relation)
-    return None if part is None else part.stage(limits)
-
-
-def divisible(relation: Relation) -> frozenset[int]:
-    """Give the scans that may be divided: the relation's result is that over the parts, put together.
-
-    A partial aggregation counts, since its results are merged; a group may come out of several parts. So do limits,
-    which stand at the top only, where Spark's own limit is above them.
-    """
-    match relation:
-        case Scan():
-            return frozenset({relation.index})
-        case Filter() | Project() | Expand() | TopN() | Limit() | PartialAggregate(once=False):
-            return divisible(relation.children[0])
-        case Join():
-            sides = [side for side in Side if relation.spec.join_type in DIVIDES[side]]
-            return frozenset().union(*(divisible(relation.side(side)) for side in sides))
-        case _:
-            return frozenset()
+    limited = isinstance(relation, (Limit, TopN))
+    part = _Planner(facts, limits).place(relation.children[0] if limited else relation)
+    if part is None:
+        return None
+    return (part.above(relation.with_children([part.tree])) if limited else part).stage(limits)
 
 
 def feeds_in_order(tree: Relation) -> Iterator[int]:
@@ -256,7 +241,7 @@ class _Planner:
             case Scan():
                 nbytes = float(self.facts[node.index].nbytes)
                 return _Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
-            case Filter() | TopN() | Limit():
+            case Filter():
                 below = self.place(node.child)
                 return None if below is None else below.above(node.with_children([below.tree]), below.known)
             case Project():

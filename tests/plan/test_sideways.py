@@ -11,7 +11,7 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Feed, Filter, Join, Output, PartialAggregate, Relation, Scan, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.sideways import filtered_early
-from gpujoin.plan.stages import divisible
+from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 SCANNED = {0: 1e6, 1: 1e5, 2: 10.0}
@@ -47,7 +47,11 @@ def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     found = filtered_early(tree, SCANNED)
     assert semi_joins(found) == [0]
     assert found.schema == tree.schema
-    assert divisible(found) >= {0, 1}
+    alone, indexes = numbered(found)
+    facts = {at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)}
+    stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, repeated_bytes=1 << 28))
+    assert stage is not None
+    assert [indexes[branch.divided] for branch in stage.branches] == [0]
 
 
 def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:

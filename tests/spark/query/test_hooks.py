@@ -39,8 +39,8 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each query met by an action was rewritten."""
     seen: list[bool] = []
 
-    def watched(frame: Any) -> Any:
-        found = rewrite(frame)
+    def watched(frame: Any, **named: Any) -> Any:
+        found = rewrite(frame, **named)
         seen.append(found.changed)
         return found
 

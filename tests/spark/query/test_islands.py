@@ -40,7 +40,7 @@ WHOLE = {
     "anti": "select id from sales a where not exists (select 1 from items b where b.k = a.k and b.s <> a.s)",
     "not in": "select id from sales where k not in (select k from items where k is not null)",
     "not in null": "select count(*) from sales where k not in (select k from items)",
-    "not in columns": "select id from sales where (k, s) not in (select k, s from items where item < 50)",
+    "not in columns": "select id from sales where (k, s) not in (select k, s from items where item < 40)",
     "not in correlated": """select id from sales a where (k, s) not in
         (select k, s from items b where b.cost = a.price)""",
     "not in null safe": """select id from sales a where (id, k) not in
