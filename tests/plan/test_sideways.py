@@ -48,7 +48,9 @@ def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     assert semi_joins(found) == [0]
     assert found.schema == tree.schema
     alone, indexes = numbered(found)
-    facts = {at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)}
+    facts = {
+        at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)
+    }
     stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, repeated_bytes=1 << 28))
     assert stage is not None
     assert [indexes[branch.divided] for branch in stage.branches] == [0]
