@@ -36,7 +36,9 @@ fail()
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {
+        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYSPARK_PYTHON": sys.executable,
+    }  # fmt: skip
     return subprocess.run(
         [sys.executable, *command],
         cwd=cwd,
