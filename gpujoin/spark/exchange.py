@@ -415,8 +415,9 @@ class Splitter:
         """Whether rows of one key cannot differ: there are no other columns, and equal keys are the same values."""
         keys = {key.of(self.side) for key in self.spec.keys}
         types = [field.type for field in self.form.schema]
+        # Integers may be compared as floats, in which different ones are equal.
         return keys == set(range(len(types))) and not any(
-            pat.is_floating(dtype) or pat.is_nested(dtype) for dtype in types
+            pat.is_floating(dtype) or pat.is_nested(dtype) for dtype in (*types, *self._codec.types)
         )
 
     def _first_of_each_key(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -297,13 +297,11 @@ class JoinPartitions:
                     part = joins[portion]
                     with terms.portion_join(part, chosen, metrics) as join:
                         join.build(build)
-                        for found in (join.probe(stream), join.finish()):
-                            for batch in _output(found):
-                                yield (
-                                    batch
-                                    if portion is Portion.REGULAR
-                                    else padded(batch, part, output, terms.spec)
-                                )
+                        found = chain(join.probe(stream), join.finish())
+                        if portion is not Portion.REGULAR:
+                            # Before a stand-in for columns of a result that has none.
+                            found = chain(padded(batch, part, output, terms.spec) for batch in found)
+                        yield from _output(found)
         task.report(
             TaskRecord(terms.join_id, Part.JOIN, task.stage, task.partition, task.attempt, metrics, notes)
         )

@@ -105,6 +105,48 @@ def test_heavy_keys_change_no_answer(
                 assert_same_rows(found, expected, allow_empty=True, context=f"{split}, {here}, {build}")
 
 
+@pytest.mark.parametrize("outputs", [((), ()), ((1,), ()), ((), (1,))], ids=["none", "left", "right"])
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda how: how.value)
+def test_heavy_keys_where_a_side_gives_no_columns(
+    how: JoinType, outputs: tuple[tuple[int, ...], tuple[int, ...]], rng: np.random.Generator
+) -> None:
+    """As in ``count(*)``: rows without columns come with a stand-in for them."""
+    spec = JoinSpec(how, (KeyPair(0, 0),), None, *outputs)
+    for split in splittable(spec):
+        keys = [rng.integers(0, 20, 200), rng.integers(0, 20, 150)]
+        keys[0 if split is Side.LEFT else 1] = rng.integers(
+            0, 7, 100
+        )  # heavy rows of the other side meet none
+        schemas = dict(zip(Side, (LEFT, RIGHT), strict=True))
+        sides = {
+            side: pa.RecordBatch.from_arrays(
+                [pa.array(some, f.type) for f in schemas[side]], schema=schemas[side]
+            )
+            for side, some in zip(Side, keys, strict=True)
+        }
+        terms = JoinTerms("j", spec, LEFT, RIGHT, Side.RIGHT, Options(), 1 << 12, Heavy(hashes(3, 11), split))
+        batches = [
+            batch
+            for role in Role
+            for batch in Split(terms, role, LABELS).run([sides[terms.side(role)]], Task())
+        ]
+        blobs = pa.Table.from_batches(batches).sort_by([("p", "ascending"), ("side", "ascending")])
+        found = [
+            batch
+            for label in LABELS
+            for batch in JoinPartitions(terms).run(
+                blobs.filter(pc.equal(blobs["p"], label)).to_batches(), Task()
+            )
+        ]
+        counted = JoinSpec(how, (KeyPair(0, 0),), None, (1,), (1,))
+        expected = oracle_join(*(pa.table(side) for side in sides.values()), counted)
+        assert sum(batch.num_rows for batch in found) == expected.num_rows
+        if any(outputs):
+            kept = expected.select([0 if outputs[0] else 1])
+            schema = spec.output_schema(LEFT, RIGHT)
+            assert_same_rows(pa.Table.from_batches(found, schema), kept.cast(schema))
+
+
 @pytest.mark.parametrize("condition", [None, CONDITION], ids=["keys alone", "condition"])
 @pytest.mark.parametrize("heavy", [None, Heavy(hashes(HEAVY), Side.LEFT)], ids=["even", "heavy"])
 def test_not_in_over_two_columns(
