@@ -139,11 +139,16 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
         The last stage; its tasks' rows together are those of the tree, where a group of a partial aggregation may come
         out of several tasks, and a limit at the top is one of each task. ``None`` where that cannot be.
     """
-    limited = isinstance(relation, (Limit, TopN))
-    part = _Planner(facts, limits).place(relation.children[0] if limited else relation)
+    top, below = [], relation
+    while isinstance(below, (Limit, TopN, Project)):
+        top.append(below)
+        below = below.child
+    part = _Planner(facts, limits).place(below)
     if part is None:
         return None
-    return (part.above(relation.with_children([part.tree])) if limited else part).stage(limits)
+    for node in reversed(top):
+        part = part.above(node.with_children([part.tree]))
+    return part.stage(limits)
 
 
 def feeds_in_order(tree: Relation) -> Iterator[int]:

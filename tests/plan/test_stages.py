@@ -17,6 +17,7 @@ from gpujoin.model.relations import (
     Limit,
     Output,
     PartialAggregate,
+    Project,
     Relation,
     Scan,
     Union,
@@ -177,6 +178,8 @@ def test_inputs_of_a_union_are_divided_each() -> None:
 def test_limits_are_those_of_each_task_and_stand_at_the_top_only() -> None:
     top = Limit(scan(0), 3)
     assert planned(top, BIG) == Stage(top, (Branch(0),))
+    renamed = Project(top, (Output("k", column(SCHEMA, 0)),))
+    assert planned(renamed, BIG) == Stage(renamed, (Branch(0),))
     exchanged = planned(Limit(joined(scan(0), scan(1)), 3), BIG, BIG)
     assert isinstance(exchanged.tree, Limit)
     assert exchanged.exchanges == 2

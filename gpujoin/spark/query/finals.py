@@ -63,7 +63,7 @@ class FinalExpressions:
         if sums_unscaled(node):
             held = call.buffer[0].type
             total = self._cast(self._sum(buffers[0]), self._decimal(held.precision, held.scale))
-            empty = self._complete(self._expressions.aggregate.Min(buffers[1]))
+            empty = self._all_empty(buffers[1])
             nothing = self._expressions.Literal.create(None, self._types.LongType)
             return self._expressions.If(empty, nothing, self._expressions.UnscaledValue(total))
         declared = items(function.aggBufferAttributes())
@@ -82,7 +82,7 @@ class FinalExpressions:
                 return [self._sum(buffers[0]), self._counted(buffers[1])]
             case AggregateFunction.SUM if pat.is_decimal(call.dtype):
                 total = self._total(call, buffers[0], self._expressions.Not(buffers[1]), types[0])
-                return [total, self._complete(self._expressions.aggregate.Min(buffers[1]))]
+                return [total, self._all_empty(buffers[1])]
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 value, is_set = buffers
                 taken = function.withNewChildren(to_seq(self._gateway, [value]))
@@ -127,6 +127,12 @@ class FinalExpressions:
 
     def _decimal(self, precision: int, scale: int) -> Any:
         return self._gateway.org.apache.spark.sql.types.DecimalType(precision, scale)
+
+    def _all_empty(self, is_empty: Any) -> Any:
+        """Whether no partial result saw a value; there may be no partial result."""
+        smallest = self._complete(self._expressions.aggregate.Min(is_empty))
+        yes = self._expressions.Literal.create(True, self._types.BooleanType)
+        return self._expressions.Coalesce(to_seq(self._gateway, [smallest, yes]))
 
     def _zero(self) -> Any:
         literal = self._expressions.Literal.create(0, self._types.IntegerType)

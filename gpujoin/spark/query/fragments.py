@@ -253,6 +253,10 @@ class TreeBuilder:
         if node.jvm.byName():
             raise NotTranslatableError("a union by name")
         wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
+        if not node.output:
+            counted = (Output("c0", Literal(value=True, type=pa.bool_())),)
+            built = [self.build(child, frozenset()) for child in node.children]
+            return Fragment(Union(tuple(Project(one.relation, counted) for one in built)), {})
         wanted = wanted or [0]
         inputs = []
         for child in node.children:
@@ -357,23 +361,19 @@ class TreeBuilder:
         outputs = {side: [i for i in sides[side].positions if i in required] for side in Side}
         if kind.left_rows_only:
             outputs[Side.RIGHT] = []
-        if not outputs[Side.LEFT] and not outputs[Side.RIGHT]:
-            outputs[Side.LEFT] = [next(iter(left.positions))]
-        spec = JoinSpec(
-            kind,
-            pairs,
-            residual,
-            tuple(left.positions[i] for i in outputs[Side.LEFT]),
-            tuple(right.positions[i] for i in outputs[Side.RIGHT]),
-            f"exists#{exists}",
-        )
-        ids = [*outputs[Side.LEFT], *outputs[Side.RIGHT]]
+        left_output = tuple(left.positions[i] for i in outputs[Side.LEFT])
+        right_output = tuple(right.positions[i] for i in outputs[Side.RIGHT])
+        ids: list[int | None] = [*outputs[Side.LEFT], *outputs[Side.RIGHT]]
+        if not ids:
+            # Its rows are counted: any column will do, one that has no id above too.
+            left_output, ids = (0,), [None]
+        spec = JoinSpec(kind, pairs, residual, left_output, right_output, f"exists#{exists}")
         if kind is JoinType.EXISTENCE:
             assert exists is not None
             ids.append(exists)
         side = _build_side(kind, self._rows(left), self._rows(right))
         relation = Join(left.relation, right.relation, spec, side)
-        return Fragment(relation, {i: position for position, i in enumerate(ids)})
+        return Fragment(relation, {i: position for position, i in enumerate(ids) if i is not None})
 
     def _rows(self, fragment: Fragment) -> float:
         return estimate(fragment.relation, self.scanned).rows

@@ -32,9 +32,13 @@ _STATUS = re.compile(
     r"(?P<path>[^;]*); isDirectory=(?P<folder>\w+); length=(?P<length>\d+);.*?modification_time=(?P<time>\d+);"
 )
 _READING = {
+    "spark.sql.caseSensitive": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.legacy.parquet.nanosAsLong": "false",
     "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
     "spark.sql.parquet.int96RebaseModeInRead": "corrected",
     "spark.sql.legacy.parquet.datetimeRebaseModeInRead": "corrected",
@@ -42,6 +46,8 @@ _READING = {
 }
 """Settings of Spark's with another meaning of the same files, and the value under which there is only one."""
 
+_EXISTING_DEFAULT = "EXISTS_DEFAULT"
+"""Metadata of a column added to a table later: its value in the files that were there."""
 _SEPARATOR = "\x1e"
 _HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header", "inferschema"})
 
@@ -135,7 +141,11 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     unknown = given - _HARMLESS_OPTIONS - {""}
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
-    names = set(schema_of(relation, "dataSchema").names)
+    data = schema_of(relation, "dataSchema")
+    for field in data.fields:
+        if _EXISTING_DEFAULT in (field.metadata or {}):
+            raise NotTranslatableError(f"column {field.name} has a default in files that lack it")
+    names = set(data.names)
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
     if relation.partitionSchema().isEmpty():
         columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
