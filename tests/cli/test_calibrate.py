@@ -40,6 +40,7 @@ def test_the_setting_is_put_into_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_measuring(spark: SparkSession) -> None:
     spark.conf.set("spark.gpujoin.backend", "auto")
     one, two = measure("local[2]", 1, (1_000, 50_000))

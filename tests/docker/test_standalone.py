@@ -96,6 +96,7 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_every_task_is_told_its_gpu(master: str, environment: dict[str, str], tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)

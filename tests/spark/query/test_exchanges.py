@@ -46,9 +46,15 @@ JOINS = {
 }
 
 ADAPTIVE = tuple(JOINS)[::2]
+LONG = frozenset(
+    {"right", "anti", "null safe full", "condition", "expression keys", "no groups", "self join full"}
+)
+"""What differs little from another one here, and from the tests of the engine: in the long sweeps."""
 
 
-@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in JOINS]
+)
 def test_both_sides_are_exchanged(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.sql.adaptive.enabled", str(name in ADAPTIVE).lower())
     found = check(tables.sql(JOINS[name]), allow_empty=name == "no rows")
