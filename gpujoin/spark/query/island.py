@@ -11,6 +11,7 @@ from gpujoin.config import Options
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
+from gpujoin.plan.estimates import estimate
 from gpujoin.plan.sideways import filtered_early
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.nodes import Node
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "Filter", "Project"})
+_VALUE_BYTES = 8
 
 
 class Finish(Enum):
@@ -73,6 +75,12 @@ class Island:
     read: ReadAggregate | None
     calls: Mapping[int, AggregateCall]
     distinct: tuple[Node, ...] = ()
+
+    @property
+    def output_bytes(self) -> float:
+        """About how many bytes its rows take: a guess."""
+        rows = estimate(self.relation, {index: source.rows for index, source in self.sources.items()}).rows
+        return rows * _VALUE_BYTES * len(self.columns)
 
     @property
     def nbytes(self) -> int:

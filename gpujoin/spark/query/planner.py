@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,14 @@ from gpujoin.spark.outcomes import keep, new_join_id
 from gpujoin.spark.query.choice import IslandRun, arrange, worth
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
-from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq
+from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq, without_broadcast
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.runtime import execute
-from gpujoin.spark.settings import gpu_outlook, is_local
+from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,11 +46,14 @@ class Rewritten:
         Its topmost joins and islands.
     changed : bool
         Whether anything in it was replaced.
+    nbytes : float
+        About how many bytes come out of its largest island, which to Spark are next to none.
     """
 
     plan: Any
     parts: tuple[Part, ...]
     changed: bool
+    nbytes: float = 0.0
 
 
 class QueryPlanner:
@@ -85,6 +89,7 @@ class QueryPlanner:
         self._finder = IslandFinder(options, self._values.placeholder)
         self._placer = IslandPlacer(spark)
         self._unreadable = reading_obstacle(conf)
+        self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
         self.changed = False
 
@@ -124,8 +129,12 @@ class QueryPlanner:
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
             joined = self._join(plan, parts)
-            return Rewritten(joined.plan, (*joined.parts, *inner), changed or replaced or joined.changed)
-        return Rewritten(plan, (*parts, *inner), changed or replaced)
+            if not joined.changed:
+                large = [one.nbytes > self._broadcast_threshold for one in below]
+                joined = dataclasses.replace(joined, plan=without_broadcast(self._gateway, plan, large))
+            parts, plan, replaced = joined.parts, joined.plan, replaced or joined.changed
+        nbytes = max((one.nbytes for one in below), default=0.0)
+        return Rewritten(plan, (*parts, *inner), changed or replaced, nbytes)
 
     def _obstacles(self, node: PlanNode) -> list[Reason]:
         """What keeps a join or an aggregation out of islands."""
@@ -175,7 +184,8 @@ class QueryPlanner:
         explained = explain_island(island, run, island_id, self._backend())
         if not self._runs:
             return Rewritten(node.jvm, (explained,), True)
-        return Rewritten(self._placer.place(island, run, options, island_id), (explained,), True)
+        placed = self._placer.place(island, run, options, island_id)
+        return Rewritten(placed, (explained,), True, island.output_bytes)
 
     def _backend(self) -> BackendName:
         """Where the tasks of an island are expected to run."""

@@ -108,3 +108,27 @@ def to_map(gateway: Any, entries: Mapping[Any, Any] | Sequence[tuple[Any, Any]])
     for key, value in entries.items() if isinstance(entries, Mapping) else entries:
         table.put(key, value)
     return gateway.org.apache.spark.api.python.PythonUtils.toScalaMap(table)
+
+
+def without_broadcast(gateway: Any, join: Any, large: Sequence[bool]) -> Any:
+    """Keep Spark from broadcasting sides of a join whose size it takes to be next to nothing; hints of the user stay.
+
+    Parameters
+    ----------
+    gateway : py4j JVM view
+        ``spark._jvm``.
+    join : py4j object
+        A logical ``Join``.
+    large : sequence of bool
+        Whether the left side is large, and whether the right side is.
+    """
+    hints = [join.hint().leftHint(), join.hint().rightHint()]
+    if not any(one and hint.isEmpty() for one, hint in zip(large, hints, strict=True)):
+        return join
+    logical = gateway.org.apache.spark.sql.catalyst.plans.logical
+    never = getattr(getattr(logical, "NO_BROADCAST_HASH$"), "MODULE$")
+    info = gateway.scala.Some(logical.HintInfo(gateway.scala.Some(never)))
+    left, right = (info if one and hint.isEmpty() else hint for one, hint in zip(large, hints, strict=True))
+    return join.copy(
+        join.left(), join.right(), join.joinType(), join.condition(), logical.JoinHint(left, right)
+    )

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from gpujoin import FallbackError, accelerate, disable, enable, explain
 from gpujoin.spark.metrics import IslandReport, metrics
 from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.testing import assert_same_rows
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -208,3 +209,25 @@ def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:
     assert report.metrics.joins.backends == {"cpu": report.tasks}
     assert report.metrics.pipeline.output_rows > 0
     assert " on cpu" in str(report)
+
+
+@pytest.mark.parametrize(("threshold", "broadcast"), [("100", False), ("10MB", True)])
+def test_sparks_join_above_does_not_broadcast_an_island_by_mistake(
+    tables: SparkSession, threshold: str, broadcast: bool
+) -> None:
+    """Spark takes what workers make to be as small as the plan it is made from."""
+    tables.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.conf.set("spark.gpujoin.backend", "auto")
+    tables.conf.set("spark.gpujoin.scan.smallestBytes", "1")
+    other = tables.createDataFrame([(n,) for n in range(9)], "c long")
+    inner = tables.sql("select a.id, a.price, b.item from sales a join items b on a.k = b.k")
+    frame = inner.join(other, inner.id == other.c)
+    found = rewrite(frame)
+    assert len(found.explanation.islands) == 1
+    logical = found.frame._jdf.queryExecution().optimizedPlan()
+    sides = [logical.children().apply(n) for n in range(2)]
+    assert min(int(side.stats().sizeInBytes()) for side in sides) < 100
+    plan = found.frame._jdf.queryExecution().executedPlan().toString()
+    assert ("BroadcastHashJoin" in plan) is broadcast
+    assert_same_rows(found.frame.toArrow(), frame.toArrow())

@@ -49,7 +49,7 @@ def test_old_timestamps_that_spark_shifts(spark: SparkSession, tmp_path: Path) -
         "spark.sql.session.timeZone": "America/New_York",
         "spark.sql.parquet.int96TimestampConversion": "true",
     }
-    before = {key: spark.conf.get(key) for key in settings}
+    before = {key: str(spark.conf.get(key)) for key in settings}
     try:
         for key, value in settings.items():
             spark.conf.set(key, value)
