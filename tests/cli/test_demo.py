@@ -211,6 +211,7 @@ gpujoin.gpu_join, gpujoin.explain = wrong, lambda frame: Explained
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_wrong_results_are_told_and_exit_1() -> None:
     done = demo("--scale", "0.01", "--only", "customer", before=SABOTAGE)
     assert done.returncode == 1, done.stdout + done.stderr
