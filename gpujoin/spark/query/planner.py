@@ -129,8 +129,8 @@ class QueryPlanner:
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
             joined = self._join(plan, parts)
-            if not joined.changed:
-                large = [one.nbytes > self._broadcast_threshold for one in below]
+            large = [one.nbytes > self._broadcast_threshold for one in below]
+            if any(large) and not joined.changed:
                 joined = dataclasses.replace(joined, plan=without_broadcast(self._gateway, plan, large))
             parts, plan, replaced = joined.parts, joined.plan, replaced or joined.changed
         nbytes = max((one.nbytes for one in below), default=0.0)
