@@ -12,8 +12,8 @@ import pytest
 
 from gpujoin import cli
 from gpujoin.cli.bench import answers
+from gpujoin.cli.bench.measured import Measured
 from gpujoin.cli.bench.report import totals
-from gpujoin.cli.bench.runner import Measured
 from gpujoin.cli.demo.data import tpch_directory
 
 D = Decimal

@@ -8,14 +8,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpujoin.cli.bench.machine import describe
+from gpujoin.cli.bench.measured import Measured
 from gpujoin.cli.demo.show import table
 from gpujoin.errors import BackendUnavailableError
-
-if TYPE_CHECKING:
-    from gpujoin.cli.bench.runner import Measured
 
 _HEADER = ("query", "Spark, s", "here, s", "times faster", "joins here", "answer")
 

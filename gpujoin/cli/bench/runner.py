@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.cli.bench import answers
+from gpujoin.cli.bench.measured import Measured
 from gpujoin.cli.bench.report import write
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.runner import parse_settings
@@ -55,44 +55,6 @@ class Request:
     out: Path | None
     name: str = "tpch"
     data: Path | None = None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One query.
-
-    Attributes
-    ----------
-    number : int
-        Which.
-    spark, accelerated : tuple of float
-        Seconds from the text to the rows in the driver, of each timed run.
-    joins, joins_here : int
-        Joins of the optimized plan, and how many of them run here.
-    explanation : str
-        As ``explain`` says it.
-    differences : tuple of str
-        What is wrong with the accelerated answer; empty if nothing is.
-    """
-
-    number: int
-    spark: tuple[float, ...]
-    accelerated: tuple[float, ...]
-    joins: int
-    joins_here: int
-    explanation: str
-    differences: tuple[str, ...]
-
-    @property
-    def medians(self) -> tuple[float, float]:
-        """Median seconds of Spark and accelerated."""
-        return statistics.median(self.spark), statistics.median(self.accelerated)
-
-    @property
-    def ratio(self) -> float:
-        """How many times faster than Spark."""
-        spark, accelerated = self.medians
-        return spark / accelerated
 
 
 def run_tpch(request: Request) -> int:
