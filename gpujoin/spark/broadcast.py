@@ -33,7 +33,7 @@ from gpujoin.model.jointype import JoinType, Side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpujoin.spark.exchange import BlobFormat
+    from gpujoin.spark.blobrows import BlobFormat
 
 MAX_PAYLOAD_BYTES = 8 << 30
 """Spark's own limit for a broadcast table."""

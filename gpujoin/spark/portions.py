@@ -26,7 +26,7 @@ import pyarrow as pa
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.strategy import broadcast_sides
-from gpujoin.spark.exchange import Portion
+from gpujoin.spark.blobrows import Portion
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from gpujoin.config import Strategy, parse_bytes
 from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import NullEquality
+from gpujoin.spark.blobrows import BLOB_DDL, Role
 from gpujoin.spark.broadcast import Payload, can_broadcast, make_payload
 from gpujoin.spark.compat import context_of
-from gpujoin.spark.exchange import BLOB_DDL, Role
 from gpujoin.spark.metrics import JoinDescription, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label
 from gpujoin.spark.request import JoinRequest, PreparedSide

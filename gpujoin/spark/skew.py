@@ -15,8 +15,8 @@ from gpujoin.config import Skew
 from gpujoin.engine.hashing import hash_rows
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.model.jointype import Side
-from gpujoin.spark.exchange import conform
 from gpujoin.spark.portions import Heavy, splittable
+from gpujoin.spark.scattering import conform
 from gpujoin.spark.stages import stage_function
 
 if TYPE_CHECKING:

@@ -26,20 +26,13 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import NullKeys, null_keys_of
+from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobReader, Portion, Role
 from gpujoin.spark.broadcast import BuildCache, open_payload, read_payload
 from gpujoin.spark.devices import Chosen, chosen_backend
-from gpujoin.spark.exchange import (
-    BlobCounts,
-    BlobFormat,
-    BlobReader,
-    Portion,
-    Role,
-    Splitter,
-    conform,
-    pack_all,
-)
+from gpujoin.spark.exchange import Splitter, pack_all
 from gpujoin.spark.metrics import ExchangeMetrics, Part, TaskRecord
 from gpujoin.spark.portions import Heavy, PortionJoin, padded, portion_joins
+from gpujoin.spark.scattering import conform
 from gpujoin.spark.slots import GpuSlots
 
 Batches = Iterable[pa.RecordBatch]

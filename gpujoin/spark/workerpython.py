@@ -7,6 +7,7 @@ PySpark does not start workers with the driver's interpreter: unless ``PYSPARK_P
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from gpujoin.model.reasons import Reason, ReasonKind
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+_VARIABLE = "PYSPARK_PYTHON"
+_SETTING = "spark.pyspark.python"
 DEFAULT_COMMAND = "python3"
 """What PySpark starts where ``PYSPARK_PYTHON`` is not set."""
 
@@ -101,6 +104,19 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
         f"Spark starts them with {found}, which {found.obstacle}",
         f"{advice()} in the environment before the session starts",
     )
+
+
+def use_this_python(context: SparkContext) -> None:
+    """Have the workers of a context on this machine run this process's Python, where nobody chose one.
+
+    Parameters
+    ----------
+    context : SparkContext
+        Functions that it makes from now on are concerned.
+    """
+    chosen = _VARIABLE in os.environ or context.getConf().contains(_SETTING)
+    if not chosen and sys.executable and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def _is_this_one(path: str) -> bool:

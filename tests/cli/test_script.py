@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,11 @@ fail()
 """
 
 
-def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, cwd: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = {
-        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYSPARK_PYTHON": sys.executable,
+        **(os.environ if environment is None else environment), "PYTHONPATH": str(Path(__file__).parents[2]),
     }  # fmt: skip
     return subprocess.run(
         [sys.executable, *command],
@@ -50,10 +53,19 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def unchosen(folder: Path) -> dict[str, str]:
+    """An environment in which nobody chose the workers' Python, and the first on the path has no libraries."""
+    bare = folder / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    kept = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+    return {**kept, "PATH": f"{folder}{os.pathsep}{kept['PATH']}"}
+
+
 def test_an_unchanged_program(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     plain = run("app.py", "x", cwd=tmp_path)
-    here = run("-m", "gpujoin", "app.py", "x", "--explain", cwd=tmp_path)
+    here = run("-m", "gpujoin", "app.py", "x", "--explain", cwd=tmp_path, environment=unchosen(tmp_path))
     output, _, explained = here.stdout.partition("* inner join: broadcast on cpu")
     assert explained
     assert output == plain.stdout.replace("'x']", "'x', '--explain']")

@@ -22,8 +22,9 @@ from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.spark import broadcast
+from gpujoin.spark.blobrows import BlobCounts, BlobFormat, Role
 from gpujoin.spark.broadcast import BuildCache, make_payload, open_payload, read_payload
-from gpujoin.spark.exchange import BlobCounts, BlobFormat, Role, pack_all
+from gpujoin.spark.exchange import pack_all
 from gpujoin.spark.metrics import Part, TaskRecord, metrics
 from gpujoin.spark.worker import JoinBroadcast, JoinTerms, Task
 from gpujoin.testing import assert_same_rows

@@ -16,18 +16,18 @@ from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
-from gpujoin.spark import exchange
-from gpujoin.spark.exchange import (
+from gpujoin.spark import blobrows
+from gpujoin.spark.blobrows import (
     BLOB_SCHEMA,
     BlobCounts,
     BlobFormat,
     BlobPacker,
     BlobReader,
     Role,
-    Splitter,
-    conform,
 )
+from gpujoin.spark.exchange import Splitter
 from gpujoin.spark.partitioning import hashed_labels, murmur3
+from gpujoin.spark.scattering import conform
 
 LEFT = pa.schema([pa.field("l0", pa.int64()), pa.field("l1", pa.string())])
 RIGHT = pa.schema([pa.field("r0", pa.int32()), pa.field("r1", pa.float64())])
@@ -260,7 +260,7 @@ def test_unread_sides_are_skipped(rng: np.random.Generator) -> None:
 
 
 def test_a_row_too_large_is_refused_and_halved_batches_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "MAX_BLOB_BYTES", (1 << 20) + 1000)
+    monkeypatch.setattr(blobrows, "MAX_BLOB_BYTES", (1 << 20) + 1000)
     schema = pa.schema([pa.field("t", pa.string())])
     packer = BlobPacker(BlobFormat(schema, Role.BUILD), 1 << 30, BlobCounts())
     rows = pa.RecordBatch.from_arrays([pa.array(["x" * 600] * 8)], schema=schema)

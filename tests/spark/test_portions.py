@@ -15,7 +15,7 @@ from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
-from gpujoin.spark.exchange import Portion, Role
+from gpujoin.spark.blobrows import Portion, Role
 from gpujoin.spark.metrics import Part, metrics
 from gpujoin.spark.portions import Heavy, splittable
 from gpujoin.spark.skew import Sample, heavy_keys

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from gpujoin import FallbackError, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.workerpython import NEEDED, worker_python
+from gpujoin.spark.workerpython import NEEDED, use_this_python, worker_python
 from tests.spark.front import left_side, right_side
 
 
@@ -76,6 +77,30 @@ def test_a_join_is_left_to_spark_if_its_workers_lack_libraries(
     spark.conf.set("spark.gpujoin.fallback", "raise")
     with pytest.raises(FallbackError, match="PYSPARK_PYTHON="):
         gpu_join(left, right, "k", strategy="shuffle")
+
+
+@pytest.mark.spark
+def test_sessions_of_enabled_programs_run_this_python(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "python3")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    use_this_python(context)
+    assert context.pythonExec == "python3"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            context, "getConf", lambda: SparkConf(loadDefaults=False).set("spark.pyspark.python", "python3")
+        )
+        use_this_python(context)
+        assert context.pythonExec == "python3"
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "master", "spark://host:7077")
+        use_this_python(context)
+        assert context.pythonExec == "python3"
+    use_this_python(context)
+    assert context.pythonExec == sys.executable
 
 
 @pytest.mark.spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +112,13 @@ def join_type_of(join: Any) -> tuple[JoinType | None, int | None]:
     if name.startswith("ExistenceJoin"):
         return JoinType.EXISTENCE, int(kind.exists().exprId().id())
     return _TYPES.get(name), None
+
+
+def join_type_in(kind: Mapping[str, Any]) -> tuple[JoinType | None, int | None]:
+    """The same of the JSON form of a Join's type."""
+    if kind.get("product-class", "").endswith(".ExistenceJoin"):
+        return JoinType.EXISTENCE, int(kind["exists"][0]["exprId"]["id"])
+    return _TYPES.get(str(kind.get("object", "")).rpartition(".")[2].rstrip("$")), None
 
 
 def join_type_name(join: Any) -> str:

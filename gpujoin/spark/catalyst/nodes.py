@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,19 @@ _DECLARED = frozenset({"AttributeReference", "Literal", "Cast"})
 """Classes whose JSON form says their type."""
 
 
+@dataclass(frozen=True)
+class Later:
+    """A JVM object that is fetched when it is first needed.
+
+    Attributes
+    ----------
+    fetch : callable
+        Gives it.
+    """
+
+    fetch: Callable[[], Any]
+
+
 @dataclass(eq=False)
 class Node:
     """One Catalyst expression.
@@ -45,7 +58,7 @@ class Node:
         The node whose JVM object has this one's as a child.
     position : int
         Which child of it.
-    root : py4j object
+    root : py4j object or Later
         The JVM object of the topmost node.
     """
 
@@ -65,7 +78,7 @@ class Node:
     def jvm(self) -> Any:
         """The JVM object."""
         if self.parent is None:
-            return self.root
+            return self.root.fetch() if isinstance(self.root, Later) else self.root
         return self.parent.jvm.children().apply(self.position)
 
     @cached_property
@@ -115,7 +128,7 @@ def read_expression(expression: Any) -> Node:
     expression : py4j object
         ``org.apache.spark.sql.catalyst.expressions.Expression``.
     """
-    return _tree(json.loads(expression.toJSON()), expression)
+    return tree_of(json.loads(expression.toJSON()), expression)
 
 
 def read_attributes(gateway: Any, attributes: Any) -> tuple[Node, ...]:
@@ -132,11 +145,20 @@ def read_attributes(gateway: Any, attributes: Any) -> tuple[Node, ...]:
     for start in range(0, int(attributes.size()), _BUNDLED):
         some = attributes.slice(start, start + _BUNDLED)
         bundle = gateway.org.apache.spark.sql.catalyst.expressions.Coalesce(some)
-        found += _tree(json.loads(bundle.toJSON()), bundle).children
+        found += tree_of(json.loads(bundle.toJSON()), bundle).children
     return tuple(found)
 
 
-def _tree(rows: Sequence[dict[str, Any]], root: Any) -> Node:
+def tree_of(rows: Sequence[dict[str, Any]], root: Any) -> Node:
+    """Make the tree of an expression's JSON form.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        A row for each node, parents first.
+    root : py4j object or Later
+        The expression itself.
+    """
     position = 0
 
     def take(parent: Node | None, index: int) -> Node:

@@ -19,19 +19,8 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.exchange import (
-    BlobCounts,
-    BlobFormat,
-    BlobPacker,
-    Role,
-    rounds,
-    scatter,
-    spread,
-    spread_codec,
-)
-
-_ROUND_BYTES = 128 << 20
-"""Most rows, in bytes, that are held before they are split."""
+from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Role
+from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,7 @@ class Outlet:
         """
         counts = counts or BlobCounts()
         packer = BlobPacker(self.form, self.blob_bytes, counts)
-        limit = min(_ROUND_BYTES, self.blob_bytes * len(self.labels))
+        limit = min(ROUND_BYTES, self.blob_bytes * len(self.labels))
         for rows in rounds(batches, self.form.schema, limit, counts):
             yield from self._scattered(rows, salt, packer)
         yield from packer.flush()

@@ -31,8 +31,8 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.key_types import key_type
-from gpujoin.spark.catalyst.joins import join_type_of
-from gpujoin.spark.catalyst.nodes import Node, read_expression
+from gpujoin.spark.catalyst.joins import join_type_in
+from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import footers_of
@@ -250,7 +250,7 @@ class TreeBuilder:
 
     def union(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Put inputs together, column by column."""
-        if node.jvm.byName():
+        if node.fields["byName"]:
             raise NotTranslatableError("a union by name")
         wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
         if not node.output:
@@ -308,11 +308,11 @@ class TreeBuilder:
 
     def join(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Join two inputs."""
-        kind, exists = join_type_of(node.jvm)
+        kind, exists = join_type_in(node.fields["joinType"])
         if kind is None:
             raise NotTranslatableError(f"join type {node.jvm.joinType().toString()} is not covered")
-        condition = node.jvm.condition()
-        parts = conjuncts(read_expression(condition.get())) if condition.isDefined() else ()
+        condition = node.optional("condition")
+        parts = () if condition is None else conjuncts(condition)
         needed = required.union(*(part.attribute_ids for part in parts))
         sides = {side: self.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
         keys: list[_Key] = []

@@ -22,6 +22,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import session_id
 from gpujoin.spark.query.accelerate import for_writing, rewrite
 from gpujoin.spark.settings import join_options, session_conf
+from gpujoin.spark.workerpython import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -218,7 +219,11 @@ _session_init: list[Any] = []
 
 
 def enable_sessions() -> None:
-    """Enable the active session, and every classic session that is made from now on, in this process."""
+    """Enable the active session, and every classic session that is made from now on, in this process.
+
+    The workers of those to come run this process's Python in local mode, unless the program or its environment chose
+    another one: see `gpujoin.spark.workerpython`.
+    """
     from pyspark.sql import SparkSession as Session
 
     with _lock:
@@ -229,6 +234,8 @@ def enable_sessions() -> None:
             @functools.wraps(original)
             def init(self: SparkSession, *arguments: Any, **named: Any) -> None:
                 original(self, *arguments, **named)
+                if not is_connect(self):
+                    use_this_python(self.sparkContext)
                 enable(self)
 
             Session.__init__ = init  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.spark.catalyst.translate import NotTranslatableError, python_value
+from gpujoin.spark.gateway import class_of
 from gpujoin.spark.query.plans import to_seq
 
 if TYPE_CHECKING:
@@ -27,11 +28,13 @@ Folders = Mapping[str, tuple["Constant", ...]]
 """Values of the partition columns by folder, in the order of the partition schema."""
 
 
-def listed(location: Any, gateway: Any) -> Any:
-    """Give the list of files of a relation; a table of Spark's catalog lists its partitions first."""
-    if str(location.getClass().getName()) == _CATALOG_INDEX:
-        return location.filterPartitions(to_seq(gateway, []))
-    return location
+def listed(location: Any, gateway: Any) -> tuple[Any, str]:
+    """Give the list of files of a relation, and its class; a table of Spark's catalog lists its partitions first."""
+    name = class_of(location, gateway)
+    if name != _CATALOG_INDEX:
+        return location, name
+    location = location.filterPartitions(to_seq(gateway, []))
+    return location, class_of(location, gateway)
 
 
 def folders(location: Any, schema: StructType) -> Folders:

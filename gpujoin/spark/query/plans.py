@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.spark.catalyst.nodes import Node, read_attributes, read_expression
+from gpujoin.spark.catalyst.nodes import Later, Node, read_attributes, read_expression, tree_of
+from gpujoin.spark.gateway import plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,25 +18,30 @@ if TYPE_CHECKING:
 class PlanNode:
     """One node of a logical plan.
 
-    Replies of the gateway that do not fit one network packet wait some 40 ms for an acknowledgement, so a plan is read
-    node by node, in small calls, and not as one text.
-
     Attributes
     ----------
-    jvm : py4j object
-        The node.
     class_name : str
         Its Java class.
-    children : tuple of PlanNode
-        Its inputs.
+    fields : dict
+        Constructor arguments, as in the plan's JSON form.
     gateway : py4j JVM view
         ``spark._jvm``.
+    fetch : callable
+        Gives the JVM object.
+    children : tuple of PlanNode
+        Its inputs.
     """
 
-    jvm: Any
     class_name: str
-    children: tuple[PlanNode, ...]
-    gateway: Any
+    fields: Mapping[str, Any] = field(repr=False)
+    gateway: Any = field(repr=False)
+    fetch: Callable[[], Any] = field(repr=False)
+    children: tuple[PlanNode, ...] = ()
+
+    @cached_property
+    def jvm(self) -> Any:
+        """The JVM object."""
+        return self.fetch()
 
     @property
     def name(self) -> str:
@@ -51,15 +57,40 @@ class PlanNode:
     @cached_property
     def output(self) -> tuple[Node, ...]:
         """The columns, as attribute references."""
+        if self.fields.get("output"):
+            return self.expressions("output")
         return read_attributes(self.gateway, self.jvm.output())
 
     def expression(self, accessor: str) -> Node:
         """Read one expression of the node, such as a filter's ``condition``."""
-        return read_expression(getattr(self.jvm, accessor)())
+        rows = self.fields.get(accessor)
+        if rows is None:
+            return read_expression(self._value(accessor))
+        return tree_of(rows, Later(lambda: self._value(accessor)))
+
+    def optional(self, accessor: str) -> Node | None:
+        """Read an expression that the node may lack, such as a join's ``condition``."""
+        rows = self.fields.get(accessor)
+        return None if rows is None else tree_of(rows, Later(lambda: self._value(accessor).get()))
 
     def expressions(self, accessor: str) -> tuple[Node, ...]:
         """Read a sequence of expressions of the node, such as a projection's ``projectList``."""
-        return read_sequence(getattr(self.jvm, accessor)())
+        every = self.fields.get(accessor)
+        if every is None:
+            return read_sequence(self._value(accessor))
+        return tuple(
+            tree_of(rows, Later(lambda i=i: self._value(accessor).apply(i)))  # type: ignore[misc]
+            for i, rows in enumerate(every)
+        )
+
+    def _value(self, accessor: str) -> Any:
+        if accessor not in self._values:
+            self._values[accessor] = getattr(self.jvm, accessor)()
+        return self._values[accessor]
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return {}
 
     @cached_property
     def subqueries(self) -> tuple[Node, ...]:
@@ -82,9 +113,34 @@ def read_plan(plan: Any, gateway: Any) -> PlanNode:
     gateway : py4j JVM view
         ``spark._jvm``.
     """
-    children = plan.children()
-    below = tuple(read_plan(child, gateway) for child in items(children))
-    return PlanNode(plan, str(plan.getClass().getName()), below, gateway)
+    rows = iter(plan_rows(plan, gateway))
+    leaves = _Leaves(plan)
+
+    def take(fetch: Callable[[], Any]) -> PlanNode:
+        row = next(rows)
+        count = row.pop("num-children")
+        node = PlanNode(row.pop("class"), row, gateway, fetch if count else leaves.next())
+        node.children = tuple(take(lambda i=i: node.jvm.children().apply(i)) for i in range(count))  # type: ignore[misc]
+        return node
+
+    return take(lambda: plan)
+
+
+class _Leaves:
+    """The leaves of a plan, which most is asked of, without the way down to each."""
+
+    def __init__(self, plan: Any) -> None:
+        self._plan = plan
+        self._count = 0
+
+    def next(self) -> Callable[[], Any]:
+        number = self._count
+        self._count += 1
+        return lambda: self._all.apply(number)
+
+    @cached_property
+    def _all(self) -> Any:
+        return self._plan.collectLeaves()
 
 
 def read_sequence(expressions: Any) -> tuple[Node, ...]:

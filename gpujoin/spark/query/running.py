@@ -14,9 +14,9 @@ from pyspark.sql.types import StructField, StructType
 
 from gpujoin.config import Options
 from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
+from gpujoin.spark.blobrows import BLOB_DDL
 from gpujoin.spark.catalyst.nodes import Node, declared_type
 from gpujoin.spark.devices import chosen_device
-from gpujoin.spark.exchange import BLOB_DDL
 from gpujoin.spark.gateway import analyzed_plan
 from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label

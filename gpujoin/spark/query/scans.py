@@ -14,7 +14,7 @@ from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.translate import NotTranslatableError
-from gpujoin.spark.gateway import schema_of
+from gpujoin.spark.gateway import class_of, schema_of
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, listed, pruned, prunes
 
 if TYPE_CHECKING:
@@ -132,12 +132,13 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     """
     if not options.scan_fuse:
         raise NotTranslatableError("spark.gpujoin.scan.fuse is false")
-    relation = node.jvm.relation()
-    _expect(relation, _FILES, "the relation")
-    _expect(relation.fileFormat(), _PARQUET, "the file format")
-    location = listed(relation.location(), node.gateway)
-    _expect(location, _INDEX, "the list of files")
-    given = {str(key).lower() for key in relation.options().keys().mkString(_SEPARATOR).split(_SEPARATOR)}
+    relation, gateway = node.jvm.relation(), node.gateway
+    _expect(class_of(relation, gateway), _FILES, "the relation")
+    _expect(class_of(relation.fileFormat(), gateway), _PARQUET, "the file format")
+    location, index = listed(relation.location(), gateway)
+    _expect(index, _INDEX, "the list of files")
+    options_text = str(relation.options().mkString(_SEPARATOR))
+    given = {one.partition(" -> ")[0].lower() for one in options_text.split(_SEPARATOR)}
     unknown = given - _HARMLESS_OPTIONS - {""}
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
@@ -156,7 +157,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
         raise NotTranslatableError("a partition column is also in its files")
     parts = {by_name[name].expr_id: _field(by_name[name]) for name in schema.names}
     choosing = [one for one in conditions if prunes(one, {i: f.name for i, f in parts.items()})]
-    files = _files(pruned(location, choosing, node.gateway), options, folders(location, schema))
+    files = _files(pruned(location, choosing, gateway), options, folders(location, schema))
     columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
     rest = tuple(one for one in conditions if one not in choosing)
     return ReadRelation(ParquetFiles(files, columns, parts), rest)
@@ -177,8 +178,7 @@ def _declared(attribute: Node) -> Any:
     return declared_type(attribute)
 
 
-def _expect(thing: Any, wanted: str, what: str) -> None:
-    found = str(thing.getClass().getName())
+def _expect(found: str, wanted: str, what: str) -> None:
     if found != wanted:
         raise NotTranslatableError(f"{what} is {found.rpartition('.')[2]}")
 
