@@ -190,23 +190,24 @@ extern "C" __global__ void residual_mask(const u8* const* columns, const u8* con
         atomicOr(failed, 1u);
 }
 
-// Drop from the matches of a unique build side those for which the condition is not true; how many remain. The left side
-// of the condition is the probe side, or, with `swapped`, the build side.
-extern "C" __global__ void residual_found(const u8* const* columns, const u8* const* valids, i32* __restrict__ found,
-                                          u64 rows, u32 swapped, u64* __restrict__ matches, u32* failed)
+// The matches of a unique build side for which the condition is true, and how many they are. The left side of the
+// condition is the probe side, or, with `swapped`, the build side.
+extern "C" __global__ void residual_found(const u8* const* columns, const u8* const* valids,
+                                          const i32* __restrict__ found, u64 rows, u32 swapped, i32* __restrict__ kept,
+                                          u64* __restrict__ matches, u32* failed)
 {
     bool any_failed = false;
     u64 mine = 0;
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         const i32 hit = found[row];
-        if (hit == NO_ROW)
-            continue;
-        Pair pair{columns, valids, swapped ? (u64)hit : row, swapped ? row : (u64)hit, false};
-        if (holds(pair))
-            ++mine;
-        else
-            found[row] = NO_ROW;
-        any_failed |= pair.failed;
+        bool keep = false;
+        if (hit != NO_ROW) {
+            Pair pair{columns, valids, swapped ? (u64)hit : row, swapped ? row : (u64)hit, false};
+            keep = holds(pair);
+            any_failed |= pair.failed;
+        }
+        kept[row] = keep ? hit : NO_ROW;
+        mine += keep;
     }
     add_warp(matches, mine);
     if (any_failed)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper
+from gpujoin.model.expressions import Expression
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Relation
@@ -83,6 +84,11 @@ def device_obstacles(node: Relation) -> tuple[Reason, ...]:
     """Why one node of a pipeline cannot be computed on a GPU exactly as Spark would; safe to ask without one."""
     reasons: tuple[Reason, ...] = importlib.import_module(_MODULES[BackendName.GPU]).node_obstacles(node)
     return reasons
+
+
+def device_compiles(condition: Expression) -> bool:
+    """Whether a GPU backend has kernels that test a resolved condition; safe to ask without a GPU."""
+    return bool(importlib.import_module(_MODULES[BackendName.GPU]).compiles(condition))
 
 
 def host_evaluator() -> ColumnEvaluator:

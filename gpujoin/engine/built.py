@@ -54,6 +54,8 @@ class BuiltSide:
         Batch sizes.
     metrics : JoinMetrics
         Gets build time and algorithm.
+    probe_rows : int or None
+        Expected rows of the other side; ``None``: not known.
 
     Raises
     ------
@@ -68,8 +70,10 @@ class BuiltSide:
         rows: pa.RecordBatch,
         options: Options,
         metrics: JoinMetrics,
+        probe_rows: int | None = None,
     ) -> None:
         self.backend = backend
+        self.probe_rows = probe_rows
         self.rows = rows
         self.options = options
         self.build: Build[Any, Any] | None = None
@@ -135,7 +139,7 @@ class BuiltSide:
 
     def _chooser(self) -> Choose | None:
         """The planner's choice of an algorithm, remembered for the metrics; ``None``: without own kernels."""
-        choose = chooser(self.options.gpu_algorithm)
+        choose = chooser(self.options.gpu_algorithm, self.probe_rows)
         if choose is None:
             if self.backend.name is BackendName.GPU:
                 self._choices.append(Choice(Algorithm.CUDF, ASKED_FOR))
@@ -181,7 +185,11 @@ class BuiltSide:
         """What null keys match in a null-aware anti join; ``None`` in all others."""
         if self.layout.spec.join_type is not JoinType.NULL_AWARE_ANTI:
             return None
-        return NullPatterns(self.layout.codec, self.backend, self.rows, self.layout.build.side)
+        choose = chooser(self.options.gpu_algorithm, self.probe_rows)
+        wanted = _wanted(self.layout)
+        return NullPatterns(
+            self.layout.codec, self.backend, self.rows, self.layout.build.side, choose, wanted
+        )
 
     def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
         """The same side built on the CPU backend, made once, for chunks that do not fit the device."""
@@ -201,7 +209,9 @@ class BuiltSide:
                 )
                 layout = JoinLayout.of(spec, sides[Side.LEFT], sides[Side.RIGHT], self.layout.build.side)
                 layout = dataclasses.replace(layout, ranged=None)
-                self._plain = BuiltSide(layout, self.backend, self.rows, self.options, metrics)
+                self._plain = BuiltSide(
+                    layout, self.backend, self.rows, self.options, metrics, self.probe_rows
+                )
             return self._plain
 
 

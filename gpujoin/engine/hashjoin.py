@@ -43,6 +43,9 @@ class HashJoin:
         Where to run; ``None``: the CPU backend with ``options.cpu_threads`` threads.
     metrics : JoinMetrics or None
         Counters to add to.
+    probe_rows : int or None
+        Expected rows of the streamed side, of all batches together, by which a device's algorithm may be chosen;
+        ``None``: not known.
 
     Raises
     ------
@@ -73,6 +76,7 @@ class HashJoin:
         options: Options | None = None,
         backend: AnyBackend | None = None,
         metrics: JoinMetrics | None = None,
+        probe_rows: int | None = None,
     ) -> None:
         self.options = options or Options()
         self.metrics = metrics if metrics is not None else JoinMetrics()
@@ -81,6 +85,7 @@ class HashJoin:
             BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1)
         )
         _check_evaluable(spec.condition)
+        self._expected = probe_rows
         self._built: BuiltSide | Spilled | None = None
         self._run: JoinRun | None = None
 
@@ -111,7 +116,9 @@ class HashJoin:
         """
         if self._built is not None:
             raise JoinSpecError("build() was called twice on one HashJoin; make a new one")
-        self._built = take_in(self.layout, self.backend, self.options, self.metrics, self._counted(batches))
+        self._built = take_in(
+            self.layout, self.backend, self.options, self.metrics, self._counted(batches), probe_rows=self._expected
+        )  # fmt: skip
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in checked(batches, self.layout.build):

@@ -86,6 +86,7 @@ def take_in(
     depth: int = 0,
     directory: SpillDirectory | None = None,
     stuck: bool = False,
+    probe_rows: int | None = None,
 ) -> BuiltSide | Spilled:
     """Take in a build side.
 
@@ -101,6 +102,8 @@ def take_in(
         Where to spill; ``None``: a new one if needed.
     stuck : bool
         Dividing by hash did not make the parts smaller: one key has too many rows. Divide by position.
+    probe_rows : int or None
+        Expected rows of the other side.
     """
     divisible = layout.spec.keys and layout.spec.join_type is not JoinType.NULL_AWARE_ANTI
     division = Division.HASH if divisible and depth < _DEEPEST and not stuck else Division.SLICES
@@ -118,8 +121,10 @@ def take_in(
             break
     else:
         if whole:
-            return build_surely(layout, backend, options, metrics, one_batch(rows, layout.build.schema))
-        built = _in_memory(layout, backend, options, metrics, rows, size)
+            return build_surely(
+                layout, backend, options, metrics, one_batch(rows, layout.build.schema), probe_rows
+            )
+        built = _in_memory(layout, backend, options, metrics, rows, size, probe_rows)
         if built is not None:
             return built
     directory = directory or SpillDirectory(options, metrics)
@@ -135,11 +140,16 @@ def take_in(
 
 
 def build_surely(
-    layout: JoinLayout, backend: AnyBackend, options: Options, metrics: JoinMetrics, rows: pa.RecordBatch
+    layout: JoinLayout,
+    backend: AnyBackend,
+    options: Options,
+    metrics: JoinMetrics,
+    rows: pa.RecordBatch,
+    probe_rows: int | None = None,
 ) -> BuiltSide:
     """Build on the backend, or on the CPU if it does not fit there."""
     try:
-        return BuiltSide(layout, backend, rows, options, metrics)
+        return BuiltSide(layout, backend, rows, options, metrics, probe_rows)
     except DeviceMemoryError:
         metrics.fallbacks += 1
         return BuiltSide(layout, create(BackendName.CPU, BackendRequest()), rows, options, metrics)
@@ -228,12 +238,13 @@ def _in_memory(
     metrics: JoinMetrics,
     rows: Sequence[pa.RecordBatch],
     size: int,
+    probe_rows: int | None,
 ) -> BuiltSide | None:
     whole = one_batch(rows, layout.build.schema)
     if size <= _TINY:
-        return build_surely(layout, backend, options, metrics, whole)
+        return build_surely(layout, backend, options, metrics, whole, probe_rows)
     try:
-        return BuiltSide(layout, backend, whole, options, metrics)
+        return BuiltSide(layout, backend, whole, options, metrics, probe_rows)
     except DeviceMemoryError:
         metrics.retries += 1
         return None

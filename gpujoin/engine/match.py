@@ -20,7 +20,8 @@ from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.payload import Payload
 from gpujoin.engine.ranges import RangeEvaluationError
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.backend import PairSlice, Probe
+from gpujoin.model.backend import BackendName, PairSlice, Probe
+from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
 
@@ -75,7 +76,12 @@ def _surely(morsel: Morsel) -> Iterator[pa.RecordBatch]:
         return
     except DeviceMemoryError:
         morsel.run.metrics.fallbacks += 1
-        twin = Morsel(morsel.run.on_cpu(), morsel.rows, morsel.deferred)
+        if morsel.row_by_row:
+            # A condition tested on pairs gives the rows without one last, so the twin starts where this one stopped.
+            twin = Morsel(morsel.run.on_cpu(), morsel.rows.slice(rows_out), morsel.deferred)
+            rows_out = 0
+        else:
+            twin = Morsel(morsel.run.on_cpu(), morsel.rows, morsel.deferred)
         if rows_out and twin.by_lookup != morsel.by_lookup:
             raise
     for batch in twin.output():
@@ -119,6 +125,8 @@ class Morsel:
         self.marks: Any = None
         with run.metrics.timing("probe"):
             self.probe = self._probed()
+        self.condition = self._untested()
+        with run.metrics.timing("probe"):
             self._prepare()
 
     def _probed(self) -> Probe[Any] | None:
@@ -134,6 +142,25 @@ class Morsel:
         keys = key_frame(self.backend, self.layout.codec, self.rows, self.layout.probe.side)
         return self.built.build.probe(keys)
 
+    def _untested(self) -> Expression | None:
+        """The condition, unless the backend's kernels have tested it: the probe then has what is left."""
+        condition, built, metrics = self.layout.condition, self.built, self.run.metrics
+        if (
+            condition is None or self.probe is None or built.build is None or not built.build.unique
+            or built.null_patterns is not None or built.evaluator is not self.backend or built.choose_gather is None
+            or self.backend.name is BackendName.CPU
+        ):  # fmt: skip
+            return condition
+        with metrics.timing("condition"):
+            own, other = self._condition_payload.frame, built.condition_payload.frame
+            left = self.backend.restrict(self.probe, condition, own, other, self.layout.probe.side)
+        if left is None:
+            return condition
+        metrics.candidate_pairs += self.probe.pairs
+        metrics.compiled_probes += 1
+        self.probe = left
+        return None
+
     def output(self) -> Iterator[pa.RecordBatch]:
         """Pairs, then the rest or its deferral."""
         yield from self.pairs()
@@ -144,7 +171,7 @@ class Morsel:
 
     def pairs(self) -> Iterator[pa.RecordBatch]:
         """Matching pairs, if the join returns them; marks are complete once this is exhausted."""
-        if self.layout.condition is not None:
+        if self.condition is not None:
             return self._pairs_under_condition()
         return self._all_pairs()
 
@@ -166,7 +193,7 @@ class Morsel:
     def _prepare(self) -> None:
         """Whatever needs memory and can be done before the first row is out."""
         derivation = self.layout.derivation
-        if self.layout.condition is not None:
+        if self.condition is not None:
             if derivation.probe_rest is not Rest.NOTHING:
                 self.marks = self.backend.marks(self.rows.num_rows)
             return
@@ -212,6 +239,11 @@ class Morsel:
             and (self.built.as_of is not None or (build is not None and build.unique))
             and not (self.deferred is not None and rest is not Rest.NOTHING)
         )
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether the output is one row for each probe row, in their order."""
+        return self._maps is not None and self._rest_done
 
     def _lookup_maps(self) -> tuple[RowMap, RowMap]:
         assert self.probe is not None

@@ -21,6 +21,8 @@ class JoinMetrics:
         Arrow bytes.
     candidate_pairs : int
         Pairs on which a residual condition was evaluated.
+    compiled_probes : int
+        Morsels whose condition was compiled into a kernel over what their probe found: no pairs were made for it.
     build_seconds, probe_seconds, condition_seconds, gather_seconds, wait_seconds : float
         Time spent, summed over threads; ``wait`` is waiting for a GPU slot.
     spills, spill_bytes : int
@@ -46,6 +48,7 @@ class JoinMetrics:
     probe_bytes: int = 0
     output_bytes: int = 0
     candidate_pairs: int = 0
+    compiled_probes: int = 0
     build_seconds: float = 0.0
     probe_seconds: float = 0.0
     condition_seconds: float = 0.0

@@ -21,6 +21,7 @@ import pyarrow as pa
 from gpujoin.engine.firstmatch import Rows, paired, product_rounds, rounds_of
 from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
+from gpujoin.model.keyfacts import Choose, Wanted
 
 if TYPE_CHECKING:
     from gpujoin.engine.keys import KeyCodec
@@ -83,9 +84,23 @@ class NullPatterns:
         All build rows.
     side : Side
         Which side they are.
+    choose : callable or None
+        The planner's choice of an algorithm, for a backend that has several.
+    wanted : Wanted
+        What searches will be asked for: marks where there is no further condition.
     """
 
-    def __init__(self, codec: KeyCodec, backend: AnyBackend, rows: pa.RecordBatch, side: Side) -> None:
+    def __init__(
+        self,
+        codec: KeyCodec,
+        backend: AnyBackend,
+        rows: pa.RecordBatch,
+        side: Side,
+        choose: Choose | None = None,
+        wanted: Wanted = Wanted.PAIRS,
+    ) -> None:
+        self._choose = choose
+        self._wanted = wanted
         self._codec = codec
         self._backend = backend
         self._keyed = KeyedRows.of(codec, rows, side)
@@ -154,5 +169,7 @@ class NullPatterns:
             found = self._searches.get((pattern, keys))
             if found is None:
                 codes = self._keyed.taken(self.rows[pattern], keys)
-                found = self._searches[pattern, keys] = self._backend.build(self._backend.from_arrow(codes))
+                frame = self._backend.from_arrow(codes)
+                found = self._backend.build(frame, self._choose, self._wanted)
+                self._searches[pattern, keys] = found
             return found

@@ -88,6 +88,7 @@ class PartitionedRun:
                 depth=spilled.depth + 1,
                 directory=spilled.directory,
                 stuck=part.rows > _STUCK * total,
+                probe_rows=sum(files[number].rows for files in self._taken),
             )
             probe = (batch for files in self._taken for batch in files[number].read())
             if isinstance(built, BuiltSide):
@@ -109,7 +110,9 @@ class PartitionedRun:
         matched = np.zeros(sum(file.rows for files in self._taken for file in files), np.bool_)
         for part in spilled.parts:
             rows = one_batch(list(part.read()), layout.build.schema)
-            built = build_surely(layout, spilled.backend, spilled.options, self.metrics, rows)
+            built = build_surely(
+                layout, spilled.backend, spilled.options, self.metrics, rows, probe_rows=len(matched)
+            )
             run = Run.surely(built, self.metrics)
             for start, morsel in self._probe_rows(run.built.backend.morsel_rows):
                 yield from join_morsel(run, morsel, matched[start : start + morsel.num_rows])

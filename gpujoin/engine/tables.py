@@ -115,6 +115,7 @@ def join_tables(
         options=options,
         backend=chosen,
         metrics=metrics,
+        probe_rows=tables[build_side.other].num_rows,
     ) as join:
         rows = (tables[side].num_rows for side in (build_side, build_side.other))
         check_product(join.layout, options, *rows)
@@ -253,8 +254,9 @@ def gather_maps(
     build_side = _build_side(tables, join_type)
     schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
     with HashJoin(
-        spec, *schemas, build_side=build_side, options=options, backend=_backend(backend, options)
-    ) as join:
+        spec, *schemas, build_side=build_side, options=options, backend=_backend(backend, options),
+        probe_rows=tables[build_side.other].num_rows,
+    ) as join:  # fmt: skip
         join.build(_batches(tables[build_side]))
         batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
     columns = pa.Table.from_batches(batches, join.output_schema).columns

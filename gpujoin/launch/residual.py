@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable
+from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     check_column,
@@ -20,6 +20,7 @@ from gpujoin.launch.keys import (
 )
 from gpujoin.launch.matches import Found
 
+_ROW_BYTES = 4
 _NUMBER = "from_left(pair).column<i64>(0)"
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("residual.cu", (("RESIDUAL", text),))
@@ -85,6 +86,8 @@ def mask(
         If an array is not as described.
     KernelCompileError
         If the condition does not compile.
+    DeviceMemoryError
+        If the mask does not fit.
     """
     check_rows(pairs)
     for name, rows in (("left rows", left_row), ("right rows", right_row)):
@@ -102,7 +105,7 @@ def mask(
 def restricted(
     device: Device, text: str, columns: Sequence[ConditionColumn], found: Found, *, probe_is_left: bool
 ) -> tuple[Found, bool]:
-    """Drop those of at most one match a row for which a condition is not true, in place.
+    """Those of at most one match a row for which a condition is true.
 
     Parameters
     ----------
@@ -111,7 +114,7 @@ def restricted(
     text, columns : str, sequence of ConditionColumn
         As for :func:`mask`; the columns are those of the whole sides.
     found : Found
-        The matches; its array is changed.
+        The matches, which stay as they are.
     probe_is_left : bool
         Which side of the condition the probe side is.
 
@@ -121,17 +124,30 @@ def restricted(
         What is left.
     failed : bool
         As for :func:`mask`.
+
+    Raises
+    ------
+    KernelArgumentError
+        If an array is not as described.
+    KernelCompileError
+        If the condition does not compile.
+    DeviceMemoryError
+        If what is left does not fit.
     """
     check_column("found rows", found.row, np.int32)
     rows = int(found.row.shape[0])
+    check_rows(rows)
+    check_room(device, _ROW_BYTES * rows, f"what is left of {rows} rows under a condition")
+    kept = device.empty(rows, np.int32)
     matches, failed = total(device), device.zeros(1, np.uint32)
     if rows:
         kernel = device.kernel(_module(text), "residual_found")
         arguments = [
-            *_pointers(device, columns), found.row, np.uint64(rows), np.uint32(not probe_is_left), matches, failed,
+            *_pointers(device, columns), found.row, np.uint64(rows), np.uint32(not probe_is_left), kept, matches,
+            failed,
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
-    return Found(found.row, value_of(device, matches)), bool(value_of(device, failed))
+    return Found(kept, value_of(device, matches)), bool(value_of(device, failed))
 
 
 def _pointers(device: Device, columns: Sequence[ConditionColumn]) -> tuple[PointerTable, PointerTable]:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.spec import Direction
@@ -394,6 +395,29 @@ class Backend(Protocol[Frame, Vector]):
         ------
         ExpressionEvaluationError
             If the expression fails on a value in ANSI mode.
+        """
+        ...
+
+    def restrict(
+        self, probe: Any, condition: Expression, own: Frame, other: Frame, probe_side: Side
+    ) -> Probe[Vector] | None:
+        """A probe of the same rows that has only those matches for which a resolved condition is true.
+
+        Parameters
+        ----------
+        probe : Probe
+            Of a build of this backend that is unique; stays as it is.
+        condition : Expression
+            Its column references index into ``own`` and ``other``, which hold only the columns the condition needs.
+        own, other : Frame
+            Rows of the probe side and of the build side.
+        probe_side : Side
+            Which side of the condition the probe side is.
+
+        Returns
+        -------
+        Probe or None
+            ``None``: it is to be evaluated on pairs, by :meth:`evaluate`.
         """
         ...
 

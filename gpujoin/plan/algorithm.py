@@ -8,8 +8,7 @@ them on a device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from gpujoin.config import AlgorithmChoice
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts
@@ -44,12 +43,29 @@ ASKED_FOR = "asked for by spark.gpujoin.gpu.algorithm"
 _SLOT_BYTES = 4
 
 
-def chooser(wanted: AlgorithmChoice) -> Choose | None:
+def chooser(wanted: AlgorithmChoice, probe_rows: int | None = None) -> Choose | None:
     """The choice as a function of facts alone, for a backend to ask.
 
-    ``None``: no kernels of gpujoin's own are to be used, so that no facts need be taken.
+    Parameters
+    ----------
+    wanted : AlgorithmChoice
+        What a setting demands.
+    probe_rows : int or None
+        Expected rows of the probe side, which a backend does not know when it builds; ``None``: not known here either.
+
+    Returns
+    -------
+    callable or None
+        ``None``: no kernels of gpujoin's own are to be used, so that no facts need be taken.
     """
-    return None if wanted is AlgorithmChoice.CUDF else partial(choose, wanted=wanted)
+    if wanted is AlgorithmChoice.CUDF:
+        return None
+
+    def chosen(facts: KeyFacts) -> Choice:
+        known = facts if facts.probe_rows is not None else replace(facts, probe_rows=probe_rows)
+        return choose(known, wanted)
+
+    return chosen
 
 
 def rule(wanted: AlgorithmChoice) -> str:
@@ -67,7 +83,20 @@ def rule(wanted: AlgorithmChoice) -> str:
     return (
         f"GPU algorithm auto: by the build keys' facts, taken on the device: direct up to {DIRECT_SLOTS_PER_KEY} slots"
         f" of their range a key or within L2, csr from {DUPLICATE_ROWS_PER_KEY:g} rows a key, unique within"
-        f" {PARTITION_L2_SHARE:.0%} of L2, partitioned beyond; metrics tell what was taken"
+        f" {PARTITION_L2_SHARE:.0%} of L2 or with over {PARTITION_PROBE_FACTOR} probe rows a key, partitioned beyond;"
+        " metrics tell what was taken"
+    )
+
+
+def condition_rule(wanted: AlgorithmChoice, *, compiles: bool) -> str:
+    """How a GPU will test the residual condition of a join with keys: one line."""
+    if not compiles:
+        return "condition on a GPU: over candidate pairs; a part of it is not written as C++"
+    if wanted is AlgorithmChoice.CUDF:
+        return "condition on a GPU: over candidate pairs, since GPU algorithm cudf was asked for"
+    return (
+        "condition on a GPU: compiled by NVRTC; over what a probe found where build keys are unique, else over"
+        " candidate pairs"
     )
 
 

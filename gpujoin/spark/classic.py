@@ -200,8 +200,8 @@ class JoinPlan:
         large = self._conf.get(_LARGE, "false").lower() == "true"
         schema = frame.schema
         return PreparedSide(
-            spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes
-        )
+            spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes, rows=facts.rows
+        )  # fmt: skip
 
     def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:
         kind = _kind(join, split)
@@ -223,7 +223,9 @@ class JoinPlan:
         base = dataclasses.replace(base, left_bytes=left_bytes, right_bytes=right_bytes)
         if choice.strategy is Strategy.SPARK:
             return base
-        backend, notes = expected_backend(self._options, self._outlook, keyed=facts.equality)
+        backend, notes = expected_backend(
+            self._options, self._outlook, keyed=facts.equality, condition=split.residual
+        )
         return dataclasses.replace(
             base,
             strategy=choice.strategy,

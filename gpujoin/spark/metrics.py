@@ -440,7 +440,8 @@ def _run_lines(run: JoinRunMetrics) -> list[str]:
     if m.wait_seconds:
         lines.append(f"{m.wait_seconds:.2f} s waiting for a GPU")
     if m.candidate_pairs:
-        lines.append(f"condition evaluated on {m.candidate_pairs:,} pairs in {m.condition_seconds:.2f} s")
+        by = f", compiled into {m.compiled_probes:,} probes" if m.compiled_probes else ""
+        lines.append(f"condition evaluated on {m.candidate_pairs:,} pairs in {m.condition_seconds:.2f} s{by}")
     if m.spills or m.retries or m.fallbacks:
         lines.append(
             f"{m.spills} spills of {_size(m.spill_bytes)}, {m.retries} retries for memory, "

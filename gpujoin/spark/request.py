@@ -31,11 +31,14 @@ class PreparedSide:
         Schema of the batches that its rows become.
     size_bytes : int or None
         Spark's estimate of its size; ``None`` if there is none.
+    rows : float or None
+        The same of its rows.
     """
 
     spark: StructType
     arrow: pa.Schema
     size_bytes: int | None = None
+    rows: float | None = None
 
     def __post_init__(self) -> None:
         if self.spark.names != self.arrow.names:

@@ -117,6 +117,7 @@ def _with_columns(request: JoinRequest, side: Side, frame: DataFrame) -> tuple[J
         spark=StructType([StructField(name, BooleanType(), False)]),
         arrow=pa.schema([pa.field(name, pa.bool_(), nullable=False)]),
         size_bytes=prepared.size_bytes,
+        rows=prepared.rows,
     )
     frame = frame.select(sf.lit(True).alias(name))
     return (
@@ -138,7 +139,9 @@ def _shuffled(
     if not apart:
         labels.append(last)
     heavy = find_heavy(request, terms, frames, partitions)
-    terms = dataclasses.replace(terms, heavy=heavy, nulls_label=last if apart else None)
+    terms = dataclasses.replace(
+        terms, heavy=heavy, nulls_label=last if apart else None, probe_rows=_probe_rows(request, partitions)
+    )
     halves = []
     for role in Role:
         name = f"{request.join_id}_{role.name.lower()}"
@@ -147,6 +150,12 @@ def _shuffled(
     moved = repartition_by_label(halves[0].union(halves[1]), partitions + apart, "p")
     function = stage_function(JoinPartitions(terms), request.join_id, accumulator=accumulator)
     return moved.sortWithinPartitions("p", "side").mapInArrow(function, schema)
+
+
+def _probe_rows(request: JoinRequest, builds: int) -> int | None:
+    """Rows that each of so many copies or partitions of the build side is expected to meet, by Spark's estimate."""
+    rows = request.side(request.build_side.other).rows
+    return None if rows is None else -(-int(rows) // builds)
 
 
 def _nulls_apart(request: JoinRequest, partitions: int) -> bool:
@@ -172,6 +181,8 @@ def _broadcast(
     context = context_of(stream.sparkSession)
     accumulator = None if context is None else accumulator_of(context)
     payload = collect_build_side(terms, frames[side], accumulator)
+    # A worker keeps the build side for the tasks that come after, so one meets the rows of all tasks of a core.
+    terms = dataclasses.replace(terms, probe_rows=_probe_rows(request, _cores(stream.sparkSession)))
     carried: Any = _in_closure(payload) if context is None else context.broadcast(payload.data)
     function = stage_function(
         JoinBroadcast(terms, payload.key), request.join_id, payload=carried, accumulator=accumulator

@@ -131,6 +131,8 @@ class JoinTerms:
         Keys whose rows are split over the partitions of an exchange.
     nulls_label : int or None
         Label of the partition of left rows of ``NOT IN`` with a null key.
+    probe_rows : int or None
+        Stream rows that one build side is expected to meet.
     """
 
     join_id: str
@@ -142,6 +144,7 @@ class JoinTerms:
     blob_bytes: int
     heavy: Heavy | None = None
     nulls_label: int | None = None
+    probe_rows: int | None = None
 
     def form(self, role: Role) -> BlobFormat:
         """Format of the blobs of a role."""
@@ -170,6 +173,7 @@ class JoinTerms:
         return HashJoin(
             portion.spec, self.schema_of(portion.left), self.schema_of(portion.right),
             build_side=portion.build_side, options=self.options, backend=chosen.backend, metrics=metrics,
+            probe_rows=self.probe_rows,
         )  # fmt: skip
 
     def side(self, role: Role) -> Side:
@@ -184,7 +188,7 @@ class JoinTerms:
         """The engine's join, nothing built yet."""
         return HashJoin(
             self.spec, self.left, self.right, build_side=self.build_side, options=self.options,
-            backend=chosen.backend, metrics=metrics,
+            backend=chosen.backend, metrics=metrics, probe_rows=self.probe_rows,
         )  # fmt: skip
 
 

@@ -26,14 +26,15 @@ from gpujoin.model.backend import (
 )
 from gpujoin.model.expressions import Expression
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 ALLOCATING = frozenset(
     {
         "from_arrow", "to_arrow", "build", "probe", "matched", "lookup", "slices", "mark_build", "gather",
-        "emit", "gathered_bytes", "evaluate", "filter_map", "selection", "marks", "mark", "indices_from_host",
-        "mask_from_host",
+        "emit", "gathered_bytes", "evaluate", "restrict", "filter_map", "selection", "marks", "mark",
+        "indices_from_host", "mask_from_host",
     }
 )  # fmt: skip
 """The operations that may take memory, and hence run out of it: all but those that copy to the host."""
@@ -218,6 +219,14 @@ class FaultyBackend:
         """As the inner backend, or a fault."""
         self.check("evaluate", length)
         return self.inner.evaluate(condition, left, right, length)
+
+    def restrict(
+        self, probe: Any, condition: Expression, own: Any, other: Any, probe_side: Side
+    ) -> Probe[Any] | None:
+        """As the inner backend, or a fault."""
+        self.check("restrict", probe.rows)
+        found = self.inner.restrict(probe.inner, condition, own, other, probe_side)
+        return None if found is None else _FaultyProbe(found, self)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
         """As the inner backend, or a fault."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
@@ -171,9 +174,51 @@ def test_keys_the_device_does_not_take_come_as_codes(emulated: EmulatedDevice, s
     joined(emulated, JoinType.INNER, Side.RIGHT, (pa.struct([("a", pa.int32())]),), seed)
 
 
-def test_null_aware_anti_joins(emulated: EmulatedDevice, seed: int) -> None:
-    joined(emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, (pa.int64(),), seed)
-    joined(emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, (pa.int64(),), seed, condition=CONDITION)
+@pytest.mark.parametrize("types", [(pa.int16(),), (pa.int16(), pa.int16())], ids=["one key", "two keys"])
+def test_null_aware_anti_joins(
+    emulated: EmulatedDevice, types: tuple[pa.DataType, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By direct address: all keys at once, and for rows with a null in some the keys that are left."""
+    searched: list[str] = []
+    build = HostBackend.build
+
+    def watching(self: HostBackend, *given: Any) -> Any:
+        built = build(self, *given)
+        searched.append(built.algorithm)
+        return built
+
+    monkeypatch.setattr(HostBackend, "build", watching)
+    wanted = AlgorithmChoice.DIRECT
+    launched = joined(emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, types, seed, wanted=wanted)
+    assert {"direct_enter_bits", "direct_test_bits"} <= launched
+    assert not {"direct_probe", "direct_ranges", "csr_ranges"} & launched
+    # Two keys of 16 bits have too wide a range together.
+    assert set(searched) - {"empty"} == ({"direct"} if len(types) == 1 else {"direct", "unique"})
+    for choice in (AlgorithmChoice.DIRECT, AlgorithmChoice.AUTO):
+        joined(
+            emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, types, seed, wanted=choice, condition=CONDITION
+        )
+    assert all("cudf" not in algorithm for algorithm in searched)
+
+
+def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDevice) -> None:
+    """Of one build side with a table over half of L2: some probe rows are worth ordering for, very many are not."""
+    device = make_device()
+    small = make_device(properties=dataclasses.replace(device.properties, l2_bytes=1 << 14))
+    table = pa.table({"k": np.arange(1000) * (1 << 50)})
+    found = {}
+    for expected in (None, 16_000, 16_001):
+        metrics = JoinMetrics()
+        spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,))
+        backend = HostBackend(ops=emulated_ops(small))
+        with HashJoin(
+            spec, table.schema, table.schema, backend=backend, metrics=metrics, probe_rows=expected
+        ) as join:  # fmt: skip
+            join.build(table.to_batches())
+        (found[expected],) = metrics.algorithms
+        reasons = metrics.algorithm_reasons[found[expected]]
+    assert found == {None: "partitioned", 16_000: "partitioned", 16_001: "unique"}
+    assert "16001 probe rows are too many to move for 1000 keys" in reasons
 
 
 def test_cudf_can_be_forced(emulated: EmulatedDevice, seed: int) -> None:

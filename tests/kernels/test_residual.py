@@ -128,16 +128,16 @@ def test_what_is_not_written(condition: Expression) -> None:
     assert write(resolve(condition, SCHEMA, SCHEMA)) is None
 
 
-def test_matches_are_restricted_in_place(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+def test_matches_are_restricted(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
     probe, build = rng.integers(0, 10, 300), rng.integers(0, 10, 40)
     row = rng.integers(-1, 40, 300).astype(np.int32)
     text = "from_left(pair).column<i64>(0).lt(from_right(pair).column<i64>(1))"
     for probe_is_left in (True, False):
         given = (probe, build) if probe_is_left else (build, probe)
         columns = [ConditionColumn(emulated.upload(values), None) for values in given]
-        found, failed = launcher.restricted(
-            emulated, text, columns, Found(emulated.upload(row), 0), probe_is_left=probe_is_left
-        )
+        before = Found(emulated.upload(row), 0)
+        found, failed = launcher.restricted(emulated, text, columns, before, probe_is_left=probe_is_left)
+        assert emulated.download(before.row).tolist() == row.tolist(), "another way may have to start from it"
         kept = (row >= 0) & ((probe < build[row]) if probe_is_left else (build[row] < probe))
         assert not failed
         assert found.pairs == kept.sum()
@@ -145,7 +145,7 @@ def test_matches_are_restricted_in_place(emulated: EmulatedDevice, rng: np.rando
 
 
 def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
-    """More rows than threads; overflows among them are told, wherever and however many, and none where there is none."""
+    """More rows than threads; overflows among them are told, wherever and however many, and only those."""
     count = 2100
     text = (
         "from_left(pair).column<i64>(0).add(from_right(pair).column<i64>(1)).checked<FAIL>(pair)"

@@ -67,6 +67,15 @@ def test_a_setting_decides(wanted: AlgorithmChoice) -> None:
     assert "spark.gpujoin.gpu.algorithm" in found.reason
 
 
+def test_the_expected_probe_rows_are_added_to_the_facts() -> None:
+    """Unless a backend knows better."""
+    large, many = facts(), 17 * facts().keys
+    assert chooser(AlgorithmChoice.AUTO)(large).algorithm is Algorithm.PARTITIONED  # type: ignore[misc]
+    assert chooser(AlgorithmChoice.AUTO, many)(large) == choose(facts(probe_rows=many))  # type: ignore[misc]
+    assert chooser(AlgorithmChoice.AUTO, many)(large).algorithm is Algorithm.UNIQUE  # type: ignore[misc]
+    assert chooser(AlgorithmChoice.AUTO, many)(facts(probe_rows=1)).algorithm is Algorithm.PARTITIONED  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("high", [None, 1 << 31])
 def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
     found = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)

@@ -18,6 +18,7 @@ from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, s
 from gpujoin.model.backend import BackendName, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -141,6 +142,12 @@ class CpuBackend:
         from gpujoin.backends.cpu.evaluate import evaluate
 
         return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
+
+    def restrict(
+        self, probe: Probe[Mask], condition: Expression, own: Frame, other: Frame, probe_side: Side
+    ) -> None:
+        """Conditions are evaluated on pairs here."""
+        del probe, condition, own, other, probe_side
 
     # -- vectors -------------------------------------------------------------------------------------------
 

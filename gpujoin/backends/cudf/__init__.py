@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.frames import CudfFrame
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
+    from gpujoin.model.expressions import Expression
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
 
@@ -39,6 +40,14 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     from gpujoin.backends.cudf.pipeline.offers import node_obstacles as found
 
     return found(node)
+
+
+def compiles(condition: Expression) -> bool:
+    """Whether a resolved condition is one that is compiled into kernels. Needs no GPU."""
+    from gpujoin.backends.cudf.offers import can_evaluate
+    from gpujoin.backends.cudf.residual import write
+
+    return can_evaluate(condition) and write(condition) is not None
 
 
 def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:

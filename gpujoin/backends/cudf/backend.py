@@ -23,12 +23,13 @@ from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.offers import can_evaluate
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, FoundProbe
 from gpujoin.backends.cudf.storage import storage_type
-from gpujoin.backends.cudf.text import evaluate
+from gpujoin.backends.cudf.text import evaluate, restricted
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
@@ -213,6 +214,13 @@ class CudfBackend:
     def evaluate(self, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
         """See :func:`gpujoin.backends.cudf.text.evaluate`."""
         return evaluate(self.ops, condition, left, right, length)
+
+    @_on_device
+    def restrict(
+        self, probe: IndexProbe, condition: Expression, own: CudfFrame, other: CudfFrame, probe_side: Side
+    ) -> IndexProbe | None:
+        """See :func:`gpujoin.backends.cudf.text.restricted`."""
+        return restricted(self.ops, condition, probe, {probe_side: own, probe_side.other: other}, probe_side)
 
     @_on_device
     def filter_map(self, rows: RowMap, mask: Array) -> RowMap:

@@ -9,6 +9,7 @@ made on demand by expanding a slice of the running count (Sioulas et al., "Hardw
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -263,6 +264,18 @@ class IndexProbe:
         with self._index.entered():
             found = self._found
             return found.row >= 0 if isinstance(found, Found) else found.count > 0
+
+    @property
+    def build_rows(self) -> int:
+        """Rows of the build side."""
+        return self._index.rows
+
+    def restricted_to(self, found: Found) -> IndexProbe:
+        """The same probe with other matches."""
+        other = copy.copy(self)
+        other._found = found  # noqa: SLF001 - of the same class
+        other.pairs = found.pairs
+        return other
 
     def lookup(self) -> Indices:
         """See :class:`gpujoin.model.backend.Probe`."""

@@ -1,5 +1,8 @@
 """Conditions as C++, to be compiled into a kernel: one pass over the pairs, where arrays would take one a node.
 
+Where a probe found at most one match a row, no pairs are made: the kernel reads the columns of both sides in place and
+drops the matches for which the condition is not true.
+
 Written for fixed-width values: logic, comparisons, null tests, casts that widen, sums and differences of integers,
 sums, differences and products of doubles. Every other condition, and every one that fails on some pair, is evaluated
 by :class:`~gpujoin.backends.cudf.evaluate.Evaluator`, which knows for which rows Spark would have evaluated what.
@@ -21,7 +24,8 @@ from gpujoin.backends.cudf.evaluate import Evaluator, Source
 from gpujoin.backends.cudf.values import Value, constant, is_wide
 from gpujoin.errors import GpuJoinError, KernelCompileError
 from gpujoin.launch.device import Device
-from gpujoin.launch.residual import ConditionColumn, mask
+from gpujoin.launch.matches import Found
+from gpujoin.launch.residual import ConditionColumn, mask, restricted
 from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import Side
 
@@ -30,6 +34,10 @@ _logger = logging.getLogger("gpujoin")
 FEWEST_PAIRS = 1 << 16
 """For fewer pairs the passes saved are not worth the half second that compiling a new condition may take."""
 
+MOST_TEXT = 1 << 13
+"""A condition longer than this, such as a list of thousands of constants, would take seconds to compile."""
+
+_INSTEAD = "a condition does not compile, so it is evaluated by array operations: %s"
 _MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
 _WORD_BITS = 64
 
@@ -70,24 +78,82 @@ def compiled_mask(device: Device, source: Source, condition: Expression, length:
     written = write(condition)
     if written is None:
         return None
-    columns = [_column(device, source, node, only_nulls=only) for node, only in written.columns]
+    columns = [_column(device, source, node, length, nulls=only) for node, only in written.columns]
     try:
         found, failed = mask(device, written.text, columns, length)
     except KernelCompileError as problem:
-        _logger.warning("a condition does not compile, so it is evaluated by array operations: %s", problem)
+        _logger.warning(_INSTEAD, problem)
         return None
     return None if failed else found
 
 
-def _column(device: Device, source: Source, node: ColumnRef, *, only_nulls: bool) -> ConditionColumn:
-    asarray = device.xp.asarray
-    if only_nulls:
+def restricted_found(
+    ops: ArrayOps,
+    source: Source,
+    condition: Expression,
+    found: Found,
+    build_rows: int,
+    probe_side: Side,
+) -> Found | None:
+    """The matches for which a condition is true, by a kernel.
+
+    Parameters
+    ----------
+    ops : ArrayOps
+        The device.
+    source : Source
+        All columns of both sides that the condition reads.
+    condition : Expression
+        Resolved.
+    found : Found
+        At most one match a probe row.
+    build_rows : int
+        Rows of the build side.
+    probe_side : Side
+        Which side of the condition the probe side is.
+
+    Returns
+    -------
+    Found or None
+        ``None``: there are too few to compile for, the condition takes another way to say, or fails on some pair.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If what is left does not fit.
+    """
+    if ops.kernels is None or found.pairs < max(1, FEWEST_PAIRS):
+        return None
+    written = write(condition)
+    if written is None:
+        return None
+    rows = {probe_side: int(found.row.shape[0]), probe_side.other: build_rows}
+    columns = [
+        _column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns
+    ]
+    try:
+        kept, failed = restricted(
+            ops.kernels, written.text, columns, found, probe_is_left=probe_side is Side.LEFT
+        )
+    except KernelCompileError as problem:
+        _logger.warning(_INSTEAD, problem)
+        return None
+    return None if failed else kept
+
+
+def _column(device: Device, source: Source, node: ColumnRef, rows: int, *, nulls: bool) -> ConditionColumn:
+    """A column, or its nulls alone, as kernels read it: one value a row, where a source may have one for all."""
+    xp = device.xp
+
+    def whole(array: Array) -> Array:
+        return xp.ascontiguousarray(xp.broadcast_to(xp.asarray(array), (rows,)))
+
+    if nulls:
         valid = source.column_valid(node)
-        return ConditionColumn(None, None if valid is None else asarray(valid))
+        return ConditionColumn(None, None if valid is None else whole(valid))
     value = source.column(node)
     assert isinstance(value, Value)
-    data = device.xp.ascontiguousarray(asarray(value.data))
-    return ConditionColumn(data, None if value.valid is None else asarray(value.valid))
+    return ConditionColumn(whole(value.data), None if value.valid is None else whole(value.valid))
 
 
 @dataclass(frozen=True)
@@ -107,11 +173,13 @@ class Written:
 
 
 def write(condition: Expression) -> Written | None:
-    """A resolved condition as C++; ``None`` if it has a part that is not written so."""
+    """A resolved condition as C++; ``None`` if it has a part that is not written so, or would be too long."""
     writer = _Writer()
     try:
         text = writer.node(condition)
     except _NotWrittenError:
+        return None
+    if len(text) > MOST_TEXT:
         return None
     return Written(text, tuple((node, only) for node, only in writer.columns.values()))
 

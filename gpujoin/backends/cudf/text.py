@@ -14,7 +14,8 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
 from gpujoin.backends.cudf.evaluate import Text
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, upload, validity
-from gpujoin.backends.cudf.residual import evaluated
+from gpujoin.backends.cudf.index import IndexProbe
+from gpujoin.backends.cudf.residual import evaluated, restricted_found
 from gpujoin.backends.cudf.values import Value, in_words
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
@@ -46,6 +47,18 @@ def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfF
         If it fails on a value in ANSI mode.
     """
     return evaluated(ops, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length), condition, length)
+
+
+def restricted(
+    ops: ArrayOps, condition: Expression, probe: IndexProbe, frames: dict[Side, CudfFrame], probe_side: Side
+) -> IndexProbe | None:
+    """A probe with the matches for which a condition is true; see :func:`.residual.restricted_found`."""
+    found = probe.single()
+    if found is None:
+        return None
+    source = FrameSource(frames, probe.rows)
+    kept = restricted_found(ops, source, condition, found, probe.build_rows, probe_side)
+    return None if kept is None else probe.restricted_to(kept)
 
 
 @dataclass(frozen=True, eq=False)

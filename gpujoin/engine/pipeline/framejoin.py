@@ -14,6 +14,7 @@ from gpujoin.engine.layout import JoinLayout, SideLayout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import Build, Probe
+from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choice, Choose, KeyFacts, Wanted
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, RowMap, Span
@@ -172,9 +173,25 @@ class FrameJoin:
             and probe.pairs > max(min(4 * per_batch, _MOST_PAIRS), 4 * length)
         ):  # fmt: skip
             raise _TooMany
-        if self.layout.condition is None:
+        condition = self.layout.condition
+        if condition is None:
             return self._plain(probe, output, length, per_batch)
-        return self._under_condition(probe, chunk, output, length, per_batch)
+        tested = self._device.select(chunk, self.layout.probe.condition)
+        left = self._restricted(probe, condition, tested)
+        if left is not None:
+            return self._plain(left, output, length, per_batch)
+        return self._under_condition(probe, tested, output, length, per_batch)
+
+    def _restricted(self, probe: Probe[Any], condition: Expression, tested: _Frame) -> Probe[Any] | None:
+        """The probe with the matches for which the condition is true, where a kernel tests it."""
+        if not self._build.unique or self._choose_gather is None:
+            return None
+        with self._metrics.timing("condition"):
+            left = self._backend.restrict(probe, condition, tested, self._tested, self.layout.probe.side)
+        if left is not None:
+            self._metrics.candidate_pairs += probe.pairs
+            self._metrics.compiled_probes += 1
+        return left
 
     def _rows_per_batch(self, output: _Frame, rows: int) -> int:
         size = sum(
@@ -209,10 +226,9 @@ class FrameJoin:
         return done
 
     def _under_condition(
-        self, probe: Probe[Any], chunk: _Frame, output: _Frame, length: int, per_batch: int
+        self, probe: Probe[Any], tested: _Frame, output: _Frame, length: int, per_batch: int
     ) -> list[_Frame]:
         derivation, backend, metrics = self.layout.derivation, self._backend, self._metrics
-        tested = self._device.select(chunk, self.layout.probe.condition)
         matched = backend.marks(length) if derivation.probe_rest is not Rest.NOTHING else None
         done: list[_Frame] = []
         for part in probe.slices(max(self._options.candidate_pairs, per_batch)):

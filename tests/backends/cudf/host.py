@@ -263,6 +263,8 @@ class HostSource:
 
     def column_valid(self, node: ColumnRef) -> npt.NDArray[np.bool_] | None:
         array = self._array(node)
+        if pat.is_null(array.type):  # one for all rows, as on the device
+            return np.zeros(1, dtype=bool)
         return None if array.null_count == 0 else _bools(array.is_valid())
 
     def column(self, node: ColumnRef) -> Value | Text:
@@ -508,6 +510,17 @@ class HostBackend:
             if mask is not None:
                 return mask
         return self.ops.xp.asarray(Evaluator(np, source).mask(condition, length))
+
+    def restrict(
+        self, probe: IndexProbe, condition: Expression, own: pa.Table, other: pa.Table, probe_side: Side
+    ) -> IndexProbe | None:
+        """See `gpujoin.backends.cudf.text.restricted`."""
+        found = probe.single()
+        if found is None:
+            return None
+        source = HostSource({probe_side: own, probe_side.other: other})
+        kept = residual.restricted_found(self.ops, source, condition, found, probe.build_rows, probe_side)
+        return None if kept is None else probe.restricted_to(kept)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
         return rowmaps.filtered(self.ops, rows, mask)

@@ -1,0 +1,220 @@
+"""Conditions tested by a kernel on what a probe found: whole joins over emulated kernels against the oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cudf import residual
+from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.resolve import resolve
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+from gpujoin.testing.generate import Generator, Mix
+from gpujoin.testing.oracle import oracle_join
+from tests.backends.cudf.host import HostBackend, emulated_ops
+from tests.kernels.conftest import MakeDevice
+from tests.kernels.emulator import EmulatedDevice
+
+PROBE_ROWS, BUILD_ROWS = 300, 40
+PAYLOAD = pa.schema(
+    [
+        ("n", pa.int32()),
+        ("d", pa.float64()),
+        ("m", pa.decimal128(12, 2)),
+        ("s", pa.string()),
+        ("e", pa.null()),
+    ]
+)
+KEY = len(PAYLOAD)
+CONDITIONS: dict[str, Expression] = {
+    "integers": left("n") < right("n"),
+    "every type": (left("d") <= right("d")) | (left("m") >= right("m")) | right("s").is_null(),
+    "nulls of a column of nulls": left("e").is_null() & right("n").is_not_null(),
+    "true of none": left("n").is_null() & left("n").is_not_null(),
+    "true of all": left("e").is_null(),
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residual, "FEWEST_PAIRS", 0)
+
+
+def tables(seed: int, *, duplicates: bool = False, swapped: bool = False) -> tuple[pa.Table, pa.Table]:
+    """Unique keys on the right, or on the left where swapped; null keys and keys without a match on the other side."""
+    g, rng = Generator(seed, Mix(spread=6)), np.random.default_rng(seed)
+    many, few = g.table(PAYLOAD, PROBE_ROWS), g.table(PAYLOAD, BUILD_ROWS)
+    probe = pa.array(rng.integers(0, BUILD_ROWS * 3 // 2, PROBE_ROWS), mask=rng.random(PROBE_ROWS) < 0.05)
+    keys = rng.permutation(BUILD_ROWS)
+    if duplicates:
+        keys[:3] = 0
+    one, two = many.append_column("k", probe), few.append_column("k", pa.array(keys))
+    return (two, one) if swapped else (one, two)
+
+
+def joined(
+    backend: Any,
+    sides: tuple[pa.Table, pa.Table],
+    kind: JoinType,
+    condition: Expression,
+    *,
+    build_side: Side = Side.RIGHT,
+    options: Options | None = None,
+    batch: int = 64,
+    mode: EvalMode = EvalMode.LEGACY,
+) -> JoinMetrics:
+    one, two = sides
+    columns = tuple(range(one.num_columns))
+    tested = resolve(condition, one.schema, two.schema, mode=mode)
+    spec = JoinSpec(kind, (KeyPair(KEY, KEY),), tested, columns, () if kind.left_rows_only else columns)
+    metrics = JoinMetrics()
+    with HashJoin(
+        spec, one.schema, two.schema, build_side=build_side, options=options or Options(), backend=backend,
+        metrics=metrics,
+    ) as join:  # fmt: skip
+        build, probe = (two, one) if build_side is Side.RIGHT else (one, two)
+        join.build(build.to_batches())
+        batches = [*join.probe(probe.to_batches(max_chunksize=batch)), *join.finish()]
+    found = pa.Table.from_batches(batches, join.output_schema)
+    assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"{kind} {condition}")
+    return metrics
+
+
+LEFT_ONLY = (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE)
+KINDS = [
+    (kind, Side.RIGHT) for kind in (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, *LEFT_ONLY)
+]
+KINDS += [(kind, Side.LEFT) for kind in (JoinType.INNER, JoinType.LEFT, JoinType.FULL, *LEFT_ONLY)]
+
+
+@pytest.mark.parametrize(("kind", "build_side"), KINDS, ids=lambda v: v.value)
+def test_every_join_type(emulated: EmulatedDevice, kind: JoinType, build_side: Side, seed: int) -> None:
+    """No pairs are made for the condition; a build side of the left side is the condition's left side."""
+    sides = tables(seed, swapped=build_side is Side.LEFT)
+    for name, condition in CONDITIONS.items():
+        backend = HostBackend(ops=emulated_ops(emulated))
+        metrics = joined(backend, sides, kind, condition, build_side=build_side)
+        assert metrics.compiled_probes == -(-PROBE_ROWS // backend.morsel_rows) == 1, name
+        assert 0 < metrics.candidate_pairs < PROBE_ROWS
+        assert not backend.evaluated
+    assert "residual_found" in emulated.launches
+    assert not {"residual_mask", "expand_pairs"} & set(emulated.launches)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "probe"),
+    [
+        (AlgorithmChoice.DIRECT, "direct_probe"),
+        (AlgorithmChoice.UNIQUE, "unique_probe"),
+        (AlgorithmChoice.PARTITIONED, "unique_probe"),
+        (AlgorithmChoice.CSR, "csr_ranges"),
+    ],
+    ids=lambda v: getattr(v, "value", v),
+)
+def test_every_algorithm(emulated: EmulatedDevice, wanted: AlgorithmChoice, probe: str, seed: int) -> None:
+    """Inner and semi joins are then written at once: no map, no pair, from the probe to the output."""
+    options = Options(gpu_algorithm=wanted)
+    for kind in (JoinType.INNER, JoinType.LEFT_SEMI):
+        one, two = (t.drop_columns(["s", "e"]) for t in tables(seed))
+        one, two = (t.append_column("s", t["n"]).append_column("e", t["n"]).select(["n", "d", "m", "s", "e", "k"])
+                    for t in (one, two))  # fmt: skip
+        backend = HostBackend(ops=emulated_ops(emulated))
+        metrics = joined(backend, (one, two), kind, CONDITIONS["integers"], options=options)
+        assert metrics.compiled_probes == 1
+        assert {probe, "residual_found", "emit_matches"} <= set(emulated.launches)
+
+
+@pytest.mark.parametrize(
+    ("options", "condition", "duplicates"),
+    [
+        (Options(gpu_algorithm=AlgorithmChoice.CUDF), CONDITIONS["integers"], False),
+        (Options(), CONDITIONS["integers"], True),
+        (Options(), left("s").startswith("a") | right("s").contains("b"), False),
+        (Options(), left("n").is_in(list(range(3000))), False),
+    ],
+    ids=["cudf asked for", "duplicates", "not written as C++", "too long to compile"],
+)
+def test_pairs_are_tested_otherwise(
+    emulated: EmulatedDevice, options: Options, condition: Expression, duplicates: bool, seed: int
+) -> None:
+    for kind in (JoinType.LEFT, JoinType.LEFT_ANTI):
+        backend = HostBackend(ops=emulated_ops(emulated))
+        metrics = joined(backend, tables(seed, duplicates=duplicates), kind, condition, options=options)
+        assert metrics.compiled_probes == 0
+        assert metrics.candidate_pairs
+        assert backend.evaluated
+    assert "residual_found" not in emulated.launches
+
+
+def test_few_matches_are_not_worth_compiling_for(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(residual, "FEWEST_PAIRS", PROBE_ROWS)
+    backend = HostBackend(ops=emulated_ops(emulated))
+    assert joined(backend, tables(seed), JoinType.LEFT, CONDITIONS["integers"]).compiled_probes == 0
+
+
+def test_what_fails_is_decided_by_the_evaluator(emulated: EmulatedDevice, seed: int) -> None:
+    """An overflow that the kernel meets beside a false operand is none to Spark; one it meets alone is an error."""
+    one, two = tables(seed)
+    most = pa.array([(1 << 31) - 1] * PROBE_ROWS, pa.int32())
+    one = one.set_column(0, "n", most)
+    two = two.set_column(0, "n", pa.array([1] * BUILD_ROWS, pa.int32()))
+    overflow = left("n") + right("n") > lit(0)
+    backend = HostBackend(ops=emulated_ops(emulated))
+    metrics = joined(backend, (one, two), JoinType.LEFT, (right("n") > lit(5)) & overflow, mode=EvalMode.ANSI)
+    assert metrics.compiled_probes == 0
+    assert "residual_found" in emulated.launches
+    assert backend.evaluated
+    with pytest.raises(ExpressionEvaluationError):
+        joined(
+            HostBackend(ops=emulated_ops(emulated)), (one, two), JoinType.LEFT, overflow, mode=EvalMode.ANSI
+        )
+
+
+def test_a_condition_that_does_not_compile_is_named_and_tested_on_pairs(
+    make_device: MakeDevice, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    device = make_device({"residual.cu": "no program"})
+    with caplog.at_level("WARNING", "gpujoin"):
+        metrics = joined(
+            HostBackend(ops=emulated_ops(device)), tables(seed), JoinType.INNER, CONDITIONS["integers"]
+        )
+    assert metrics.compiled_probes == 0
+    assert "residual.cu" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)
+@pytest.mark.parametrize("after", [2, 9, 12, 14])
+def test_a_device_that_fills_up_half_way(
+    emulated: EmulatedDevice, kind: JoinType, after: int, seed: int
+) -> None:
+    """What is out already is neither lost nor repeated, though pairs come in another order on the CPU."""
+    backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(emulated)), after=after)
+    options = Options(batch_bytes=1500, candidate_pairs=16)
+    metrics = joined(backend, tables(seed), kind, CONDITIONS["integers"], options=options)
+    assert backend.faults
+    assert metrics.fallbacks
+
+
+def test_a_device_that_gives_up_in_the_middle_of_a_left_join(emulated: EmulatedDevice, seed: int) -> None:
+    """Not even its maps can be copied any more: the CPU starts from the first row that is not out yet."""
+    for after in (1, 4, 8):
+        backend: Any = FaultyBackend(
+            HostBackend(ops=emulated_ops(emulated)), after=after, operations={"gather", "indices_to_host"}
+        )
+        metrics = joined(
+            backend, tables(seed), JoinType.LEFT, CONDITIONS["integers"], options=Options(batch_bytes=1500)
+        )
+        assert metrics.compiled_probes == 1
+        assert metrics.fallbacks == 2
