@@ -199,14 +199,17 @@ class Options:
         If a value is not acceptable; the message names the setting and what would be.
     """
 
-    enabled: bool = _setting("enabled", True, _flag, "Master switch; `false` leaves every join to Spark.")
+    enabled: bool = _setting(
+        "enabled", True, _flag, "Master switch; `false` leaves every join and query to Spark."
+    )
     backend: BackendChoice = _setting(
         "backend", BackendChoice.AUTO, _one_of(BackendChoice),
         "`gpu`, `cpu`, or `auto`: the GPU where a worker has one, else the CPU.",
     )  # fmt: skip
     strategy: Strategy = _setting(
         "strategy", Strategy.AUTO, _one_of(Strategy),
-        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave the join to Spark), or `auto`.",
+        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave joins and queries to Spark), or `auto`. Inside islands "
+        "rows are brought together as sizes demand, whichever is named.",
     )  # fmt: skip
     broadcast_threshold: int | None = _setting(
         "broadcastThreshold", None, _threshold,
@@ -244,19 +247,29 @@ class Options:
     )  # fmt: skip
     cpu_threads: int | None = _setting(
         "cpu.threads", None, _optional_whole(1, 4096),
-        "Threads of the CPU backend. Unset: 1 in a Spark worker, all cores elsewhere.",
+        "Threads of the CPU backend. Unset: all cores outside of Spark and in an island of one task in local mode, "
+        "else 1.",
     )  # fmt: skip
     fallback: FallbackMode = _setting(
         "fallback", FallbackMode.WARN, _one_of(FallbackMode),
-        "How a join left to Spark at plan time is told: `warn` (log), `silent`, or `raise` (`FallbackError`).",
+        "How a join, or a part of a query, left to Spark at plan time is told: `warn` (log), `silent`, or `raise` "
+        "(`FallbackError`).",
     )  # fmt: skip
     explain: ExplainMode = _setting(
         "explain", ExplainMode.NONE, _one_of(ExplainMode),
         "What is logged while planning: `none`, `fallback` (joins left to Spark), `all`.",
     )  # fmt: skip
-    scan_fuse: bool = _setting("scan.fuse", True, _flag, "Read Parquet in the worker.")
+    scan_fuse: bool = _setting(
+        "scan.fuse",
+        True,
+        _flag,
+        "Run parts of queries in workers from Parquet files on; `false`: no islands.",
+    )
     scan_schemes: tuple[str, ...] = _setting(
-        "scan.schemes", ("file",), _names, "File systems a worker may read by itself, separated by commas."
+        "scan.schemes",
+        ("file",),
+        _names,
+        "File systems a worker may read by itself. Only `file` is covered; without it there are no islands.",
     )
     scan_smallest_bytes: int = _setting(
         "scan.smallestBytes", 1 << 20, _positive_bytes,
@@ -277,7 +290,10 @@ class Options:
         "Compressed bytes that every task may read beside its share of the divided input; larger inputs are exchanged.",
     )  # fmt: skip
     aggregate_fuse: bool = _setting(
-        "aggregate.fuse", True, _flag, "Compute partial aggregates right after the join."
+        "aggregate.fuse",
+        True,
+        _flag,
+        "Compute partial aggregations in the islands below them; `false` leaves them to Spark.",
     )
     exchange_partitions: int | None = _setting(
         "exchange.partitions", None, _optional_whole(1, 1 << 20),

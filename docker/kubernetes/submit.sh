@@ -11,7 +11,8 @@
 #   MEMORY     heap of each executor; default 4g. Python workers get as much again.
 #   LOCAL_DISK size limit of the folder for shuffle and spill files; default 100Gi
 #
-# APPLICATION is a path inside the image (local:///...) or one that the pods can read (s3a://...).
+# APPLICATION is a path inside the image (local:///...) or one that the pods can read (https://...). For s3a:// the
+# image must be given the JARs of hadoop-aws, which PySpark's package lacks.
 # More settings may stand in SUBMIT_OPTIONS, such as "--conf spark.gpujoin.explain=all".
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

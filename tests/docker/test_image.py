@@ -85,6 +85,8 @@ def test_settings_files_and_scripts_lie_where_the_settings_say() -> None:
     defaults = (DOCKER / "spark-conf" / "spark-defaults.conf").read_text()
     scripts = set(re.findall(r"discoveryScript\s+(\S+)", defaults))
     assert scripts == {"/opt/gpujoin/discover-gpus.sh"}
+    # A session in local mode that has them from here never starts a task.
+    assert "spark.task.resource" not in re.sub(r"^#.*", "", defaults, flags=re.MULTILINE)
     assert arguments("ENTRYPOINT") == ['["/opt/gpujoin/entrypoint.sh"]']
 
 

@@ -102,6 +102,7 @@ def test_every_task_is_told_its_gpu(master: str, environment: dict[str, str], tm
     job.write_text(JOB)
     done = subprocess.run(
         ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false",
+         "--conf", "spark.executor.resource.gpu.amount=1", "--conf", "spark.task.resource.gpu.amount=0.01",
          "--conf", f"spark.executor.extraJavaOptions={environment['SPARK_SUBMIT_OPTS']}", str(job)],
         env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip

@@ -208,8 +208,9 @@ def _local_path(path: str, options: Options) -> str:
         scheme, rest = "file", path
     if scheme not in options.scan_schemes:
         raise NotTranslatableError(
-            f"its files are on {scheme!r}, and spark.gpujoin.scan.schemes is {','.join(options.scan_schemes)}"
+            f"its files are on {scheme!r}; workers read only the local file system (spark.gpujoin.scan.schemes is "
+            f"{','.join(options.scan_schemes)})"
         )
     if scheme != "file":
-        raise NotTranslatableError(f"reading from {scheme!r} is not covered")
+        raise NotTranslatableError(f"its files are on {scheme!r}; workers read only the local file system")
     return "/" + rest.lstrip("/")
