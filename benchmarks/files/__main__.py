@@ -119,7 +119,10 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cases", default="", help="only cases whose name contains this")
+    parser.add_argument(
+        "--case", type=int, choices=range(1, len(CASES) + 1),
+        help="only this one; results of others that --out holds already stay",
+    )  # fmt: skip
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "gpujoin-benchmark")
     parser.add_argument("--out", type=Path)
@@ -137,9 +140,13 @@ def main() -> None:
     )
     results = [
         measure(case, session, arguments.data, arguments.rows, arguments.repeats)
-        for case in CASES
-        if arguments.cases in case.name
+        for number, case in enumerate(CASES, 1)
+        if arguments.case in (None, number)
     ]
+    if arguments.case is not None and arguments.out is not None and arguments.out.exists():
+        known = {one["case"]: one for one in json.loads(arguments.out.read_text())["results"]}
+        known |= {one["case"]: one for one in results}
+        results = [known[case.name] for case in CASES if case.name in known]
     text = page(results)
     print(text)
     if arguments.out is not None:

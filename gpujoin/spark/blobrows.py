@@ -22,6 +22,7 @@ import pyarrow as pa
 from gpujoin.config import Compression
 from gpujoin.engine import blob as blobs
 from gpujoin.errors import CorruptBlobError, GpuJoinError
+from gpujoin.spark.narrowing import widened
 
 BLOB_DDL = "p int, side tinyint, data binary"
 _FIELDS: list[pa.Field[Any]] = [
@@ -63,7 +64,7 @@ class BlobFormat:
     Attributes
     ----------
     schema : Schema
-        Columns of the rows.
+        Columns of the rows; in a blob they may be narrower (`gpujoin.spark.narrowing`).
     role : Role
         What they are for.
     compression : Compression
@@ -103,7 +104,7 @@ class BlobFormat:
         return blobs.encode(batch, self.fingerprint(label), self._options)
 
     def decode(self, data: pa.Buffer, label: int) -> pa.RecordBatch:
-        """A blob's batch, sharing its memory.
+        """A blob's batch, sharing its memory where its columns are as wide as they were.
 
         Raises
         ------
@@ -116,7 +117,7 @@ class BlobFormat:
             raise CorruptBlobError(
                 f"{origin}: {data.size - length} bytes follow where it should end; it was altered"
             )
-        return batch
+        return widened(batch, self.schema, origin)
 
 
 @dataclass

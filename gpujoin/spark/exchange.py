@@ -20,6 +20,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Portion, Role
+from gpujoin.spark.narrowing import narrowed
 from gpujoin.spark.portions import Heavy
 from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
@@ -94,6 +95,7 @@ class Splitter:
         """Pack rows for a partition each, or for one label, or for all partitions."""
         if rows.num_rows == 0:
             return
+        rows = narrowed(rows)
         if isinstance(targets, int):
             yield from packer.add(rows, targets)
             return

@@ -20,6 +20,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Role
+from gpujoin.spark.narrowing import narrowed
 from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
 
@@ -120,7 +121,7 @@ class Outlet:
             targets[mask] = spread(
                 rows.filter(pa.array(mask)), spread_codec(self.form.schema), salt, len(self.labels)
             )
-        yield from scatter(rows, targets, self.labels, packer)
+        yield from scatter(narrowed(rows), targets, self.labels, packer)
 
     @property
     def _places(self) -> tuple[tuple[int, int], ...]:
