@@ -25,10 +25,26 @@ HEAD = """\
 Set them in the Spark configuration: `--conf spark.gpujoin.backend=cpu`, `spark-defaults.conf`, or
 `spark.conf.set("spark.gpujoin.backend", "cpu")` at run time. Where there is no Spark, pass the option of the same row
 as a keyword to `gpujoin.Options`. Sizes are bytes, or text such as `64m` and `1g`. An unknown name or an absurd value
-is an error that names the setting.
+is an error that names the setting. An *island* is a part of a query that runs in workers from its files on
+([queries](queries.md#islands)).
 
 | setting | option | default | meaning |
 |---|---|---|---|
+"""
+
+
+FOOT = """
+Environment variables, of which executors' are set by `spark.executorEnv.NAME`:
+
+| variable | meaning |
+|---|---|
+| `PYSPARK_PYTHON` | PySpark's own: the Python of workers, which must have gpujoin \
+([guide](guide.md#the-python-of-sparks-workers)). |
+| `GPUJOIN_SLOT_DIR` | Where the lock files of GPU slots lie. Unset: `/dev/shm`, else `/tmp` \
+([deploying](deploy.md#settings-for-gpus)). |
+| `GPUJOIN_KERNEL_CACHE_DIR` | Where compiled CUDA kernels are kept. Unset: `gpujoin/kernels` in \
+`~/.cache` or `XDG_CACHE_HOME`. |
+| `GPUJOIN_CACHE` | Where `gpujoin demo` and `bench` keep their data. Unset: `gpujoin` in the same folder. |
 """
 
 
@@ -70,7 +86,7 @@ def render() -> str:
     rows = [
         f"| `{s.key}` | `{s.name}` | {shown(s)} | {s.doc.replace('|', chr(92) + '|')} |\n" for s in SETTINGS
     ]
-    return HEAD + "".join(rows)
+    return HEAD + "".join(rows) + FOOT
 
 
 def main(argv: list[str] | None = None) -> int:
