@@ -198,6 +198,9 @@ class Join(Relation):
             check_position(position, left, "left output")
         for position in self.spec.right_output:
             check_position(position, right, "right output")
+        if self.spec.as_of is not None:
+            check_position(self.spec.as_of.left, left, "left order key")
+            check_position(self.spec.as_of.right, right, "right order key")
         if self.spec.condition is not None:
             check_over(self.spec.condition, left, right, boolean=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -149,7 +150,10 @@ def choose(facts: JoinFacts, options: Options) -> Choice:
         return _spark(
             ReasonKind.CONFIGURED, "strategy", "spark was asked for", "strategy, spark.gpujoin.strategy"
         )
-    choice = _without_equality(facts, options) if not facts.equality else _with_equality(facts, options)
+    if facts.shape is Shape.AS_OF:
+        choice = _as_of(facts, options)
+    else:
+        choice = _with_equality(facts, options) if facts.equality else _without_equality(facts, options)
     if (
         choice.strategy is Strategy.SPARK
         or asked is not Strategy.AUTO
@@ -181,6 +185,15 @@ def _without_equality(facts: JoinFacts, options: Options) -> Choice:
             f"the {side.value} side is estimated at {size} bytes, too large to broadcast", "strategy='nested_loop'",
         )  # fmt: skip
     return Choice(Strategy.NESTED_LOOP, side, notes=(note,))
+
+
+def _as_of(facts: JoinFacts, options: Options) -> Choice:
+    """An as-of join builds its right side; with keys it may be shuffled by them."""
+    choice = _with_equality(facts, options) if facts.equality else _without_equality(facts, options)
+    if choice.strategy is Strategy.SPARK:
+        return choice
+    strategy = Strategy.BROADCAST if choice.strategy is Strategy.NESTED_LOOP else choice.strategy
+    return dataclasses.replace(choice, strategy=strategy, build_side=Side.RIGHT)
 
 
 def _with_equality(facts: JoinFacts, options: Options) -> Choice:

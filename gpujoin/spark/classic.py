@@ -109,7 +109,7 @@ class JoinPlan:
             return
         reasons = self._refusals(join)
         columns = {side: SideColumns(side) for side in Side}
-        outputs = _register_outputs(join, columns)
+        outputs = register_outputs(join, columns)
         split = split_condition(join, columns, gateway)
         reasons += split.reasons
         reasons += _condition_refusals(split)
@@ -171,7 +171,7 @@ class JoinPlan:
             reason = Reason(ReasonKind.UNSUPPORTED, "columns", str(problem))
             self.explanation = self._explain(split, facts, Choice(Strategy.SPARK, None, (reason,)))
             return
-        spec, sources = _spec(join, split, outputs)
+        spec, sources = self._specified(join, split, outputs)
         self.explanation = self._explain(split, facts, choice)
         assert choice.build_side is not None
         self.execution = Execution(
@@ -191,6 +191,11 @@ class JoinPlan:
             frames[Side.RIGHT],
             sources,
         )
+
+    def _specified(
+        self, join: JoinNode, split: SplitCondition, outputs: dict[Side, list[int]]
+    ) -> tuple[JoinSpec, tuple[int, ...]]:
+        return _spec(join, split, outputs)
 
     def _prepare(self, join: JoinNode, side: Side, split: SplitCondition, columns: SideColumns) -> DataFrame:
         names = [columns.name_of(i) for i in range(len(columns.expressions))]
@@ -326,7 +331,7 @@ def choose_without_reading(options: Options) -> Choice | None:
     return choose(nothing, options)
 
 
-def _register_outputs(join: JoinNode, columns: dict[Side, SideColumns]) -> dict[Side, list[int]]:
+def register_outputs(join: JoinNode, columns: dict[Side, SideColumns]) -> dict[Side, list[int]]:
     """Make columns of what the join returns; their positions, per side."""
     sides = (Side.LEFT,) if join.join_type.left_rows_only else (Side.LEFT, Side.RIGHT)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, schem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 MARK = "gpujoin_"
 """What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
@@ -121,16 +122,21 @@ class PlanBuilder:
         return self._logical.Project(self._seq(columns), plan)
 
     def declared(self, plan: Any, given: StructType, wanted: StructType) -> Any:
-        """Let columns of a plan be nullable where they were declared so: Spark's optimizer may know better."""
+        """Let columns be nullable, and have metadata, as they were declared: Spark's optimizer may know better."""
         columns = _items(plan.output())
         for i, (has, needs) in enumerate(zip(given, wanted, strict=True)):
-            if has.nullable == needs.nullable:
+            if has.nullable == needs.nullable and has.metadata == needs.metadata:
                 continue
-            known = self._expressions.KnownNullable if needs.nullable else self._expressions.KnownNotNull
-            columns[i] = self._alias(
-                known(columns[i]), columns[i].name(), self._new_id(), self._no_names(), self._nothing
-            )
+            value = columns[i]
+            if has.nullable != needs.nullable:
+                known = self._expressions.KnownNullable if needs.nullable else self._expressions.KnownNotNull
+                value = known(value)
+            metadata = self.gateway.scala.Some(self._metadata(needs))
+            columns[i] = self._alias(value, columns[i].name(), self._new_id(), self._no_names(), metadata)
         return self.project(columns, plan)
+
+    def _metadata(self, column: StructField) -> Any:
+        return self.gateway.org.apache.spark.sql.types.Metadata.fromJson(json.dumps(column.metadata))
 
     def beside(self, original: Any, plan: Any) -> Any:
         """Put a plan under the identities of the plan it stands for, which gives no rows and is optimized away."""

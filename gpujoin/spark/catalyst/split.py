@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,28 @@ def split_condition(join: JoinNode, columns: dict[Side, SideColumns], gateway: A
     parts = list(_conjuncts(expand(join.condition, gateway)))
     for part in splitter.not_in(parts) or parts:
         splitter.take(part)
+    return result
+
+
+def split_keys(
+    join: JoinNode, parts: Sequence[Node], columns: dict[Side, SideColumns], gateway: Any
+) -> SplitCondition:
+    """Take equalities between the sides as keys.
+
+    Parameters
+    ----------
+    join, columns, gateway
+        See :func:`split_condition`.
+    parts : sequence of Node
+        Equalities, each with one operand of either side.
+    """
+    result = SplitCondition(columns)
+    ids = {side: frozenset(c.expr_id for c in join.columns(side)) for side in Side}
+    splitter = _Splitter(join.join_type, Translator(ids, columns), result)
+    for part in parts:
+        result.reasons += obstacles(part)
+        if not result.reasons:
+            splitter.take(expand(part, gateway))
     return result
 
 

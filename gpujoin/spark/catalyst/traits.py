@@ -112,7 +112,8 @@ _SAFE = frozenset({
     "CaseWhen", "If", "Greatest", "Least", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized",
     "NormalizeNaNAndZero", "Upper", "Lower", "StringTrim", "StringTrimLeft", "StringTrimRight", "Length",
     "OctetLength", "Substring", "Concat", "StartsWith", "EndsWith", "Contains",
-    "GetStructField", "Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekDay", "WeekOfYear",
+    "CreateNamedStruct", "GetStructField",
+    "Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekDay", "WeekOfYear",
     "Hour", "Minute", "Second", "DateDiff", "ExtractANSIIntervalDays",
     "DateAdd", "DateSub", "AddMonths", "DateAddYMInterval", "TimeAdd", "TimestampAddInterval", "TimestampAddYMInterval",
 })  # fmt: skip

@@ -244,6 +244,30 @@ def arrow_of(dtype: t.DataType) -> pa.DataType:
         raise NotTranslatableError(str(problem)) from None
 
 
+def ordered_by(order: Node, what: str, name: str) -> bool:
+    """Tell whether a ``SortOrder`` has a property.
+
+    Parameters
+    ----------
+    order : Node
+        The ``SortOrder``.
+    what : str
+        ``direction`` or ``nullOrdering``.
+    name : str
+        Class of the property, such as ``Descending`` or ``NullsFirst``.
+
+    Raises
+    ------
+    NotTranslatableError
+        If its JSON form does not say.
+    """
+    found = order.fields[what]
+    kind = str(found["object"]).rpartition(".")[2].rstrip("$") if isinstance(found, dict) else ""
+    if not kind:
+        raise NotTranslatableError(f"{order}: its {what} is not understood")
+    return kind == name
+
+
 def _refuse_collation(node: Node) -> None:
     if "collate" in node.type_name.lower():
         raise NotTranslatableError(

@@ -22,7 +22,9 @@ from gpujoin.model.relations import (
     TopN,
     Union,
 )
+from gpujoin.model.spec import Direction
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes
+from gpujoin.plan.ranges import Shape, shape_of
 
 if TYPE_CHECKING:
     from gpujoin.model.stages import Stage
@@ -73,12 +75,19 @@ def _join(node: Join, island_id: str, backend: BackendName) -> JoinExplanation:
         join_type=node.spec.join_type.value,
         strategy=Strategy.SHUFFLE if _meets_exchanged(node) else Strategy.BROADCAST,
         backend=backend.value,
+        shape=_shape(node).value,
         build_side=node.build_side,
         keys=tuple(_keys(node)),
         condition=None if node.spec.condition is None else str(node.spec.condition),
         notes=(f"it is inside island {island_id}",),
         join_id=island_id,
     )
+
+
+def _shape(node: Join) -> Shape:
+    spec = node.spec
+    as_of = spec.as_of is not None
+    return shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)
 
 
 def _meets_exchanged(node: Join) -> bool:
@@ -89,6 +98,15 @@ def _meets_exchanged(node: Join) -> bool:
 def _keys(node: Join) -> list[str]:
     left, right = node.left.schema, node.right.schema
     return [f"{left.field(pair.left).name} = {right.field(pair.right).name}" for pair in node.spec.keys]
+
+
+def _order(node: Join) -> str:
+    """How the order keys of an as-of join compare."""
+    terms = node.spec.as_of
+    assert terms is not None
+    sign = {Direction.BACKWARD: "<", Direction.FORWARD: ">", Direction.NEAREST: "~"}[terms.direction]
+    one, two = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
+    return f"{one} {sign}{'=' if terms.allow_exact else ''} {two}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +156,10 @@ def _head(node: Relation) -> str:
     match node:
         case Join():
             side = node.build_side.value
-            parts = [f"{node.spec.join_type.value} join, {side} side built", *_keys(node)]
+            kind = node.spec.join_type.value
+            if node.spec.as_of is not None:
+                kind = f"as-of ({_order(node)}) {kind}"
+            parts = [f"{kind} join, {side} side built", *_keys(node)]
             if node.spec.condition is not None:
                 parts.append(f"if {node.spec.condition}")
             return ", ".join(parts)

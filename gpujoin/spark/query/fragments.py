@@ -13,7 +13,7 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports_node
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
-from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
@@ -27,8 +27,9 @@ from gpujoin.model.relations import (
     Relation,
     Scan,
     Union,
+    column,
 )
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.joins import join_type_in
@@ -36,7 +37,8 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import footers_of
-from gpujoin.spark.query.plans import PlanNode, items, read_sequence
+from gpujoin.spark.query.nearest import Domain, Nearest
+from gpujoin.spark.query.plans import PlanNode, conjuncts, items, read_sequence
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
@@ -311,8 +313,9 @@ class TreeBuilder:
         kind, exists = join_type_in(node.fields["joinType"])
         if kind is None:
             raise NotTranslatableError(f"join type {node.jvm.joinType().toString()} is not covered")
-        condition = node.optional("condition")
-        parts = () if condition is None else conjuncts(condition)
+        if node.nearest is not None:
+            return self._nearest(node, kind, node.nearest, required)
+        parts = () if node.condition is None else conjuncts(node.condition)
         needed = required.union(*(part.attribute_ids for part in parts))
         sides = {side: self.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
         keys: list[_Key] = []
@@ -329,6 +332,61 @@ class TreeBuilder:
                 elif pair not in keys:
                     keys.append(pair)
         return self._joined(kind, exists, sides, keys, rest, required)
+
+    def _nearest(
+        self, node: PlanNode, kind: JoinType, nearest: Nearest, required: frozenset[int]
+    ) -> Fragment:
+        """Join each row of one side with its nearest match on the other."""
+        if nearest.ties:
+            raise NotTranslatableError("an as-of join with further order keys")
+        tests = [*(limit.test for limit in nearest.limits), *nearest.conditions]
+        wanted = required.union({nearest.column}, *(test.attribute_ids for test in tests))
+        needed = wanted.union(nearest.bound.attribute_ids, *(key.attribute_ids for key in nearest.keys))
+        domain = nearest.domain
+        needed = needed.union({key for _, key, _ in domain.keys} if domain is not None else ())
+        one = self.build(node.child(nearest.rows), needed) if domain is None else self._values(domain)
+        sides = {Side.LEFT: one, Side.RIGHT: self.build(node.child(nearest.rows.other), needed)}
+        keys = [key for part in nearest.keys if (key := _key_of(part, sides)) is not None]
+        if len(keys) != len(nearest.keys):
+            raise NotTranslatableError("an as-of join whose keys are not those of its sides")
+        if domain is not None:
+            by_id = {one.expr_id: one for one in node.child(nearest.rows.other).output}
+            nulls = {True: NullEquality.EQUAL, False: NullEquality.UNEQUAL}
+            keys += [(one, by_id[two], nulls[safe]) for one, two, safe in domain.keys]
+        left, mine = self._with_keys(sides[Side.LEFT], [*(one for one, _, _ in keys), nearest.bound], wanted)
+        right, theirs = self._with_keys(sides[Side.RIGHT], [two for _, two, _ in keys], wanted)
+        pairs = tuple(KeyPair(one, two, key[2]) for one, two, key in zip(mine, theirs, keys, strict=False))
+        terms = AsOf(mine[-1], right.positions[nearest.column], nearest.direction, None, nearest.exact)
+        ids = {Side.LEFT: [i for i in left.positions if i in wanted]}
+        ids[Side.RIGHT] = [i for i in right.positions if i in wanted]
+        outputs = (
+            tuple(left.positions[i] for i in ids[Side.LEFT]) or (0,),
+            tuple(right.positions[i] for i in ids[Side.RIGHT]),
+        )
+        spec = JoinSpec(JoinType.LEFT, pairs, None, *outputs, as_of=terms)
+        first = len(outputs[0])
+        positions = {i: n for n, i in enumerate(ids[Side.LEFT])}
+        positions |= {i: first + n for n, i in enumerate(ids[Side.RIGHT])}
+        found = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT), positions)
+        order = found.reference(nearest.column)
+        matched: Expression = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
+        reader = self.reader(found)
+        for test in tests:
+            matched = _both(matched, reader(test))
+        if kind is JoinType.INNER:
+            return Fragment(Filter(found.relation, matched), found.positions)
+        return _only_where(matched, found, first) if tests else found
+
+    def _values(self, domain: Domain) -> Fragment:
+        """Compute what a decorrelated subquery reads of the rows around it."""
+        needed = frozenset().union(*(value.attribute_ids for _, value in domain.values))
+        needed = needed.union(*(key.attribute_ids for key, _, _ in domain.keys))
+        below = self.build(domain.rows, needed)
+        kept = [i for i in below.positions if i in needed]
+        outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
+        outputs += [Output(f"d{one.expr_id}", below.reference(value.expr_id)) for one, value in domain.values]
+        ids = [*kept, *(one.expr_id for one, _ in domain.values)]
+        return Fragment(Project(below.relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
 
     def _joined(
         self,
@@ -415,22 +473,22 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
 
 
-def conjuncts(node: Node) -> tuple[Node, ...]:
-    """Give the operands of nested ``AND``s.
-
-    A dynamic pruning filter is none: it repeats for whole partitions what a join above it asks of every row.
-    """
-    if node.name == "DynamicPruningSubquery":
-        return ()
-    if node.name == "And":
-        return tuple(part for child in node.children for part in conjuncts(child))
-    return (node,)
-
-
 def _known(value: Node, below: Fragment) -> int:
     if value.expr_id not in below.positions:
         raise NotTranslatableError(f"{value.fields['name']} is no column of the input")
     return value.expr_id
+
+
+def _only_where(matched: Expression, found: Fragment, first: int) -> Fragment:
+    """Leave out the right row, whose columns begin at a position, where a condition is not true."""
+    outputs = []
+    for at, field_ in enumerate(found.relation.schema):
+        value: Expression = column(found.relation.schema, at)
+        if at >= first:
+            nothing = Literal(value=None, type=field_.type)
+            value = Case(conditions=(matched,), values=(value,), otherwise=nothing, type=field_.type)
+        outputs.append(Output(f"c{at}", value))
+    return Fragment(Project(found.relation, tuple(outputs)), found.positions)
 
 
 def _both(one: Expression, two: Expression) -> Expression:

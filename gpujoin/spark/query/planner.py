@@ -19,13 +19,14 @@ from gpujoin.spark.outcomes import keep, new_join_id
 from gpujoin.spark.query.choice import IslandRun, arrange, worth
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
+from gpujoin.spark.query.nearest import Nearest, mark_nearest
+from gpujoin.spark.query.nearestjoins import NearestJoinPlan
 from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq, without_broadcast
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
-from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
 
 if TYPE_CHECKING:
@@ -106,10 +107,16 @@ class QueryPlanner:
         py4j object
             A plan with the same columns; the given one where nothing was replaced.
         """
-        found = self._visit(read_plan(plan, self._gateway))
+        found = self._visit(self._read(plan))
         self.explanation = Explanation(found.parts, tuple(dict.fromkeys(self._reasons)))
         self.changed = found.changed
         return found.plan
+
+    def _read(self, plan: Any) -> PlanNode:
+        found = read_plan(plan, self._gateway)
+        if self._options.strategy is not Strategy.SPARK:
+            mark_nearest(found)
+        return found
 
     def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
         if islands:
@@ -128,7 +135,7 @@ class QueryPlanner:
         if islands and node.class_name in (JOIN, AGGREGATE):
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
-            joined = self._join(plan, parts)
+            joined = self._join(plan, parts, node.nearest)
             large = [one.nbytes > self._broadcast_threshold for one in below]
             if any(large) and not joined.changed:
                 joined = dataclasses.replace(joined, plan=without_broadcast(self._gateway, plan, large))
@@ -212,7 +219,7 @@ class QueryPlanner:
         entries: list[tuple[Any, Any]] = []
         parts: list[Part] = []
         for subquery in node.subqueries:
-            found = self._visit(read_plan(subquery.jvm.plan(), self._gateway))
+            found = self._visit(self._read(subquery.jvm.plan()))
             parts += found.parts
             if found.changed:
                 entries.append((subquery.jvm, subquery.jvm.withNewPlan(found.plan)))
@@ -220,14 +227,27 @@ class QueryPlanner:
             return plan, tuple(parts), False
         return plan.transformExpressions(to_map(self._gateway, entries)), tuple(parts), True
 
-    def _join(self, join: Any, parts: tuple[Part, ...]) -> Rewritten:
+    def _join(self, join: Any, parts: tuple[Part, ...], nearest: Nearest | None) -> Rewritten:
         join_id = new_join_id()
         inputs = tuple(part for part in parts if isinstance(part, JoinExplanation))
         others = tuple(part for part in parts if isinstance(part, IslandExplanation))
         decided = RowJoinPlan(self._spark, join, self._conf, self._options, join_id, inputs)
+        plan = None
+        if nearest is not None:
+            searched = NearestJoinPlan(self._spark, join, self._conf, self._options, join_id, inputs, nearest)
+            plan = self._decided(searched)
+            if plan is not None:
+                decided = searched
+        if plan is None:
+            plan = self._decided(decided)
+        keep(join_id, decided.explanation)
+        return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
+
+    def _decided(self, decided: RowJoinPlan) -> Any:
+        """Plan a join, and carry it out; nothing where it is left to Spark."""
         try:
             decided.decide()
-            plan = self._carried_out(decided)
+            return self._carried_out(decided)
         except ProductSizeError:
             raise
         except Exception as problem:  # noqa: BLE001 - Spark's own join is still right
@@ -235,14 +255,11 @@ class QueryPlanner:
             decided.leave(
                 (Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {''.join(first)}"),)
             )
-            plan = None
-        keep(join_id, decided.explanation)
-        return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
+            return None
 
     def _carried_out(self, decided: RowJoinPlan) -> Any:
         if decided.execution is None:
             return None
         if not self._runs:
             return decided.placeholder()
-        execution = decided.execution
-        return decided.replacement(execute(execution.request, execution.left, execution.right))
+        return decided.replacement(decided.run())

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.model.jointype import Side
 from gpujoin.spark.catalyst.nodes import Later, Node, read_attributes, read_expression, tree_of
 from gpujoin.spark.gateway import plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gpujoin.spark.query.nearest import Nearest
 
 
 @dataclass(eq=False)
@@ -30,6 +33,8 @@ class PlanNode:
         Gives the JVM object.
     children : tuple of PlanNode
         Its inputs.
+    nearest : Nearest or None
+        Of a join: that of each row's matches the nearest alone is needed.
     """
 
     class_name: str
@@ -37,6 +42,7 @@ class PlanNode:
     gateway: Any = field(repr=False)
     fetch: Callable[[], Any] = field(repr=False)
     children: tuple[PlanNode, ...] = ()
+    nearest: Nearest | None = field(default=None, repr=False)
 
     @cached_property
     def jvm(self) -> Any:
@@ -54,12 +60,21 @@ class PlanNode:
         for child in self.children:
             yield from child.walk()
 
+    def child(self, side: Side) -> PlanNode:
+        """Give one input of a join."""
+        return self.children[0 if side is Side.LEFT else 1]
+
     @cached_property
     def output(self) -> tuple[Node, ...]:
         """The columns, as attribute references."""
         if self.fields.get("output"):
             return self.expressions("output")
         return read_attributes(self.gateway, self.jvm.output())
+
+    @cached_property
+    def condition(self) -> Node | None:
+        """The condition of a join."""
+        return self.optional("condition")
 
     def expression(self, accessor: str) -> Node:
         """Read one expression of the node, such as a filter's ``condition``."""
@@ -146,6 +161,18 @@ class _Leaves:
 def read_sequence(expressions: Any) -> tuple[Node, ...]:
     """Read each expression of a Scala sequence."""
     return tuple(read_expression(expression) for expression in items(expressions))
+
+
+def conjuncts(node: Node) -> tuple[Node, ...]:
+    """Give the operands of nested ``AND``s.
+
+    A dynamic pruning filter is none: it repeats for whole partitions what a join above it asks of every row.
+    """
+    if node.name == "DynamicPruningSubquery":
+        return ()
+    if node.name == "And":
+        return tuple(part for child in node.children for part in conjuncts(child))
+    return (node,)
 
 
 def items(sequence: Any) -> list[Any]:

@@ -13,10 +13,11 @@ from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.joins import read_join
 from gpujoin.spark.classic import JoinPlan, choose_without_reading
 from gpujoin.spark.explaining import size_of
+from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import broadcast_threshold
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.plan.explain import JoinExplanation
     from gpujoin.spark.catalyst.joins import JoinNode
@@ -49,6 +50,11 @@ class RowJoinPlan(JoinPlan):
             self.explanation = self._explain_spark(reasons)
             return
         super().decide()
+
+    def run(self) -> DataFrame:
+        """Run the join that was decided on; the columns are those of its request."""
+        assert self.execution is not None
+        return execute(self.execution.request, self.execution.left, self.execution.right)
 
     def placeholder(self) -> Any:
         """Give a plan that stands for the result where nothing may run: Spark's own join."""

@@ -9,7 +9,7 @@ import pyarrow.types as pat
 
 from gpujoin.model.relations import Limit, SortKey, TopN
 from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.translate import NotTranslatableError, ordered_by
 from gpujoin.spark.query.fragments import Fragment
 
 if TYPE_CHECKING:
@@ -54,9 +54,8 @@ class Top:
             ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
             if not ordered and not pat.is_boolean(dtype):
                 raise NotTranslatableError(f"{one} orders by {dtype}")
-            keys.append(
-                SortKey(value, _is(one, "direction", "Descending"), _is(one, "nullOrdering", "NullsFirst"))
-            )
+            descending = ordered_by(one, "direction", "Descending")
+            keys.append(SortKey(value, descending, ordered_by(one, "nullOrdering", "NullsFirst")))
         return Fragment(TopN(below.relation, tuple(keys), self.count), below.positions)
 
 
@@ -83,11 +82,3 @@ def asked_below(node: PlanNode, top: Top | None) -> Top | None:
             return Top(top.count, node.expressions("order"))
         case _:
             return None
-
-
-def _is(order: Node, what: str, name: str) -> bool:
-    found = order.fields[what]
-    kind = str(found["object"]).rpartition(".")[2].rstrip("$") if isinstance(found, dict) else ""
-    if not kind:
-        raise NotTranslatableError(f"{order}: its {what} is not understood")
-    return kind == name

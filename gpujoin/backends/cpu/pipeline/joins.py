@@ -57,7 +57,7 @@ class QueryJoin:
         }[side]
         if spec.join_type not in plain or not spec.keys or build.rows > _MOST_BUILD_ROWS:
             return None
-        if spec.condition is not None and spec.join_type is not JoinType.INNER:
+        if spec.as_of is not None or (spec.condition is not None and spec.join_type is not JoinType.INNER):
             return None
         for key in spec.keys:
             one = logical(node.side(side).schema.field(key.of(side)).type)

@@ -1,0 +1,161 @@
+"""As-of joins as SQL spells them: recognised where nothing else is read, and left alone where more is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin.plan.ranges import Shape
+from gpujoin.spark.query.accelerate import Purpose, rewrite
+from tests.spark.query.queries import check
+
+pytestmark = pytest.mark.spark
+
+LEFT = """
+select cast(id as int) i, if(id % 9 = 0, null, cast(id % 3 as int)) k, cast(id % 5 as int) c, double(id % 4) f,
+  if(id % 11 = 5, null, timestamp_seconds(id * 37 % 50)) t, cast(id * 37 % 50 as short) n,
+  date_add(date'2024-01-01', int(id * 37 % 50)) d
+from range(40) union all select * from values (100, 1, 7, 1.0D, timestamp_seconds(20), 20S, date'2024-01-21'),
+  (100, 1, 7, 1.0D, timestamp_seconds(20), 20S, date'2024-01-21') as same(i, k, c, f, t, n, d)
+"""
+"""Null keys and null times; several rows of one time; two rows that are alike."""
+RIGHT = """
+select cast(id as int) j, if(id % 13 = 0, null, cast(id % 3 as int)) k, if(id % 4 = 0, null, id * 10) x,
+  if(id % 12 = 7, null, timestamp_seconds(id)) t, id n, double(id) f,
+  date_add(date'2024-01-01', int(id)) d
+from range(50)
+"""
+TIES = """
+select cast(id as int) j, cast(id % 3 as int) k, timestamp_seconds(id div 12) t,
+  if(id % 4 = 0, null, cast(id * 7 % 5 as int)) x
+from range(150)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("nearest")
+    for name, text in {"l": LEFT, "r": RIGHT, "e": TIES}.items():
+        spark_session.sql(text).coalesce(1).write.parquet(str(folder / name))
+        spark_session.read.parquet(str(folder / name)).createOrReplaceTempView(name)
+    yield
+    for name in "lre":
+        spark_session.catalog.dropTempView(name)
+
+
+@pytest.fixture
+def tables(files: None, spark: SparkSession) -> SparkSession:
+    spark.conf.set("spark.gpujoin.backend", "cpu")
+    return spark
+
+
+_KEYED = "r.k = l.k and r.t <= l.t"
+QUERIES = {
+    "max of a group": f"select l.i, max(r.t) m from l left join r on {_KEYED} group by l.i",
+    "min of a group, strictly after": """
+        select l.i, min(r.t), max(l.c) from r join l on r.k = l.k and r.t > l.t group by l.i""",
+    "max by": """
+        select l.i, l.k, max(r.t), max_by(r.x, r.t) x from l join r on r.k = l.k and r.t < l.t group by l.i, l.k""",
+    "max of structs, ties": """
+        select l.i, max(struct(e.t, e.x, e.j)).j from l left join e on e.k = l.k and e.t <= l.t group by l.i""",
+    "within an interval": """
+        select l.i, max(r.t), max_by(r.j, r.t) from l left join r
+        on r.k = l.k and r.t between l.t - interval 3 seconds and l.t group by l.i""",
+    "within, outer": """
+        select l.i, min(r.d), min_by(r.j, r.d) from l left join r
+        on r.k = l.k and r.d >= l.d and r.d < date_add(l.d, 3) and l.c > 0 group by l.i""",
+    "within, inner": """
+        select l.i, max(r.d), max_by(r.x, r.d) from l join r on r.k = l.k and r.d <= l.d and r.d > date_sub(l.d, 2)
+        group by l.i""",
+    "without keys": "select l.i, max(r.t) from l left join r on r.t <= l.t group by l.i",
+    "null-safe key, numbers of two widths": """
+        select l.i, max(r.n), max_by(r.j, r.n) from l join r on r.k <=> l.k and r.n <= l.n group by l.i""",
+    "first of a window": f"""
+        select i, c, j, x from (select l.i, l.c, r.j, r.x, row_number() over (partition by l.i order by r.t desc) n
+        from l join r on {_KEYED}) where n = 1""",
+    "first of a window, outer, other names": f"""
+        select i, j as z from (select i, j, row_number() over (partition by i, k order by c, s desc) n
+        from (select l.i, l.k, l.c, r.j, r.t s from l left join r on {_KEYED})) where n < 2""",
+    "first of a window, ties": """
+        select i, j from (select l.i, e.j, row_number() over (partition by l.i order by e.t desc, e.x nulls last, e.j) n
+        from e join l on e.k = l.k and e.t <= l.t) where n <= 1""",
+    "correlated subquery": f"select i, (select max(r.t) from r where {_KEYED}) m from l",
+    "correlated subquery of filtered rows": """
+        select i, (select min(r.t) from r where r.k = l.k and r.t > l.t and r.j > 4) m from l where c > 1""",
+    "lateral": f"""
+        select l.i, s.j, s.x from l, lateral (select * from r where {_KEYED} order by r.t desc limit 1) s""",
+    "outer lateral": f"""
+        select l.i, s.j from l left join lateral (select * from r where {_KEYED} order by r.t desc limit 1) s""",
+}  # fmt: skip
+
+
+BY_ROWS = frozenset({
+    "max of structs, ties", "first of a window, ties", "within an interval",
+})  # fmt: skip
+"""What islands do not compute: deciding among ties, and adding intervals."""
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_recognised(tables: SparkSession, name: str) -> None:
+    """In islands and fed by rows."""
+    for fuse in ("true", "false"):
+        tables.conf.set("spark.gpujoin.scan.fuse", fuse)
+        found = check(tables.sql(QUERIES[name]))
+        shapes = [join.shape for join in found.joins]
+        assert shapes.count(Shape.AS_OF.value) == 1, str(found)
+        assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
+        islands = [island for island in found.islands if "as-of (" in str(island.lines())]
+        assert len(islands) == (fuse == "true" and name not in BY_ROWS)
+
+
+LEFT_ALONE = {
+    "rank keeps ties": f"""
+        select i, j from (select l.i, r.j, rank() over (partition by l.i order by r.t desc) n from l join r on {_KEYED})
+        where n = 1""",
+    "the first two": f"""
+        select i, j from (select l.i, r.j, row_number() over (partition by l.i order by r.t desc) n
+        from l join r on {_KEYED}) where n <= 2""",
+    "the farthest": f"""
+        select i, j from (select l.i, r.j, row_number() over (partition by l.i order by r.t) n
+        from l join r on {_KEYED}) where n = 1""",
+    "something else of the window": f"""
+        select i, j, m from (select l.i, r.j, row_number() over (partition by l.i order by r.t desc) n,
+        count(*) over (partition by l.i order by r.t desc) m from l join r on {_KEYED}) where n = 1""",
+    "partitions of the other side": f"""
+        select i, j from (select l.i, r.j, row_number() over (partition by l.i, r.x order by r.t desc) n
+        from l join r on {_KEYED}) where n = 1""",
+    "counted": f"select l.i, max(r.t), count(*) from l join r on {_KEYED} group by l.i",
+    "another column's": f"select l.i, max(r.t), max(r.x) from l join r on {_KEYED} group by l.i",
+    "the least of those before": f"select l.i, min(r.t) from l join r on {_KEYED} group by l.i",
+    "filtered": f"select l.i, max(r.t) filter (where r.x > 3) from l join r on {_KEYED} group by l.i",
+    "groups of the other side": f"select l.i, r.x, max(r.t) from l join r on {_KEYED} group by l.i, r.x",
+    "a rest of both sides": f"select l.i, max(r.t) from l join r on {_KEYED} and r.j <> l.c group by l.i",
+    "floats: NaN": "select l.i, max(r.f) from l join r on r.k = l.k and r.f <= l.f group by l.i",
+    "the other side preserved": f"select l.i, max(r.t) from l right join r on {_KEYED} group by l.i",
+    "not the same every time": f"""
+        select i, u from (select l.i, rand() u, row_number() over (partition by l.i order by r.t desc) n
+        from l join r on {_KEYED}) where n = 1""",
+    "may fail on a row that is not taken": f"""
+        select l.i, max_by(10 div r.x, r.t) from l join r on {_KEYED} group by l.i""",
+    "values of other rows": """
+        select l.i, s.m from l join (select d.t, r.k, max(r.t) m from (select distinct t from l where c > 1) d
+        join r on r.t <= d.t group by d.t, r.k) s on s.t <=> l.t and s.k = l.k""",
+    "groups by less than the join's keys": """
+        select l.i, s.m from l join (select d.t, max(r.t) m, max_by(r.k, r.t) k from (select distinct t from l) d
+        join r on r.t <= d.t group by d.t) s on s.t <=> l.t and s.k = l.k""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_left_alone(tables: SparkSession, name: str) -> None:
+    """Planned only: the range joins that these are have tests of their own."""
+    tables.conf.set("spark.sql.ansi.enabled", "true")
+    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    found = rewrite(tables.sql(LEFT_ALONE[name]), Purpose.EXPLAIN).explanation
+    assert found.joins
+    as_of = [join for join in found.joins if join.shape == Shape.AS_OF.value]
+    # The latest of each time, whatever its key, is what this one asks for.
+    wanted = [()] if name == "groups by less than the join's keys" else []
+    assert [join.keys for join in as_of] == wanted, str(found)
