@@ -16,7 +16,7 @@ TYPED = gpujoin scripts tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench mutation gpu-check docs clean
+.PHONY: help demo test test-all sweep lint format bench mutation gpu-check docs clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -39,6 +39,11 @@ test-all: ## Run all tests, long sweeps and PySpark 4.0 included, on random data
 	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40"
 	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow"
+
+sweep: export GPUJOIN_TEST_SEED ?= 20260807
+sweep: ## Compare generated SQL and all TPC-H queries with Spark's own results (some 15 minutes)
+	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 
 lint: ## Check style, types, shell scripts, Dockerfiles and generated docs
 	@$(SETUP) dev

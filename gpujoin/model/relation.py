@@ -113,6 +113,10 @@ class Relation:
         for child in self.children:
             yield from child.walk()
 
+    def __getstate__(self) -> dict[str, object]:
+        # A schema is kept by the nodes that compute it, but not sent with them.
+        return {key: value for key, value in self.__dict__.items() if key != "schema"}
+
     def signature(self) -> tuple[object, ...]:
         """A hashable value that is equal for trees that say the same."""
         parts = (_signature_of(getattr(self, f.name)) for f in dataclasses.fields(self))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -151,7 +152,7 @@ class Project(Relation):
         for output in self.outputs:
             check_over(output.expression, self.child.schema)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the node's output."""
         return pa.schema([output.field for output in self.outputs])
@@ -204,7 +205,7 @@ class Join(Relation):
         if self.spec.condition is not None:
             check_over(self.spec.condition, left, right, boolean=True)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the node's output."""
         return self.spec.output_schema(self.left.schema, self.right.schema)
@@ -260,7 +261,7 @@ class PartialAggregate(Relation):
             check_over(expression, self.child.schema)
         check_unique(self.schema)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the node's output."""
         return pa.schema(
@@ -355,7 +356,7 @@ class Union(Relation):
             if other.schema.types != first:
                 raise RelationError(f"a union's inputs must have one row type: {other.schema.types}, {first}")
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the node's output; nullable where any input's column is."""
         schemas = [child.schema for child in self.inputs]
@@ -401,7 +402,7 @@ class Expand(Relation):
             if types != first:
                 raise RelationError(f"an expansion's projections must have one row type: {types}, {first}")
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the node's output; nullable where any projection's column is."""
         columns = zip(*self.projections, strict=True)

@@ -71,6 +71,8 @@ class Exchange:
         What becomes of rows in which another key is null.
     nbytes : float
         Estimated size of the rows.
+    unsettled : frozenset of int
+        Columns whose values may be others when a task of the producer runs again; no key is one of them.
     """
 
     index: int
@@ -80,6 +82,7 @@ class Exchange:
     null_safe: tuple[bool, ...]
     nulls: NullKeys
     nbytes: float = 0.0
+    unsettled: frozenset[int] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:

@@ -39,6 +39,7 @@ from gpujoin.model.stages import Branch, Exchange, NullKeys, Stage, null_keys_of
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.moving import moved_aggregate, moved_spec, output_positions, positions_of, with_key_columns
+from gpujoin.plan.unsettled import unsettled
 
 _EXCHANGED = 0.6
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
@@ -214,6 +215,11 @@ class _Part:
             return limits.partitions
         return max(limits.cores, math.ceil(sum(one.nbytes for one in self.inputs) / limits.partition_bytes))
 
+    @property
+    def unsettled(self) -> frozenset[int]:
+        """Columns by whose values no row may be sent anywhere."""
+        return unsettled(self.tree, {one.index: one.unsettled for one in self.inputs})
+
     def stage(self, limits: StageLimits) -> Stage:
         order = {index: place for place, index in enumerate(feeds_in_order(self.tree))}
         inputs = tuple(sorted(self.inputs, key=lambda one: order[one.index]))
@@ -290,10 +296,16 @@ class _Planner:
                 node = with_key_columns(node, below.tree)
                 below = below.above(node.child, below.known)
                 keys = [key.expression for key in node.keys]
-            places = [one.index for one in keys if isinstance(one, ColumnRef)]
-            used = set(places).union(*({ref.index for ref in one.columns()} for one in node.expressions()))
+            refs, loose = [one for one in keys if isinstance(one, ColumnRef)], below.unsettled
+            fixed = [one for one in refs if one.index not in loose]
+            if not fixed:
+                return None
+            places = [one.index for one in fixed]
+            used = {one.index for one in refs}.union(
+                *({ref.index for ref in one.columns()} for one in node.expressions())
+            )
             try:
-                types = [key_type(one.type, one.type) for one in keys if one.type is not None]
+                types = [key_type(one.type, one.type) for one in fixed if one.type is not None]
             except KeyTypeError:
                 return None
             rows = estimate(node.child, self._rows).rows
@@ -366,6 +378,11 @@ class _Planner:
             chosen = keys.served_by(partitioning, side)
         if chosen is None:
             return None
+        loose = {side: part.unsettled for side, part in sides.items()}
+        fixed = [i for i in chosen if not any(keys.columns[side][i] in loose[side] for side in Side)]
+        if not fixed or (kept and fixed != chosen):
+            return None
+        chosen = fixed
         spec = node.spec
         placed: dict[Side, _Part] = {}
         moves: dict[Side, dict[int, int]] = {}
@@ -409,9 +426,10 @@ class _Planner:
             tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
         nbytes = self._size(tree.schema, rows)
         columns = tuple(moved[one] for one in cut.columns)
+        part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(
-            next(self._feeds), dataclasses.replace(part, tree=tree).stage(self.limits), columns, tuple(cut.types),
-            tuple(cut.null_safe), cut.nulls, nbytes,
+            next(self._feeds), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe), cut.nulls,
+            nbytes, part.unsettled,
         )  # fmt: skip
         spread = cut.nulls is NullKeys.SPREAD and not all(cut.null_safe)
         cost = part.cost + _EXCHANGED * nbytes + _STAGE_BYTES

@@ -13,7 +13,9 @@ from gpujoin.errors import JoinSpecError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction
 from gpujoin.plan.asof import plan_as_of
-from gpujoin.spark.compat import arrow_schema
+from gpujoin.spark.catalyst.repeatable import repeatable
+from gpujoin.spark.compat import arrow_schema, is_connect
+from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.outcomes import new_join_id
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.runtime import execute
@@ -97,7 +99,10 @@ def gpu_asof_join(
         names = [f"{side.value[0]}{i}" for i in range(len(frame.columns))]
         renamed[side] = frame.toDF(*names)
         schema = renamed[side].schema
-        prepared[side] = PreparedSide(spark=schema, arrow=arrow_schema(schema, large=large))
+        prepared[side] = PreparedSide(
+            spark=schema, arrow=arrow_schema(schema, large=large),
+            repeatable=not is_connect(left.sparkSession) and repeatable(optimized_plan(frame)),
+        )  # fmt: skip
     description = f"as-of join, {Direction.parse(direction).value}, on {on or f'{left_on}, {right_on}'}"
     request = JoinRequest(
         spec=plan.spec, left=prepared[Side.LEFT], right=prepared[Side.RIGHT], strategy=chosen, build_side=Side.RIGHT,

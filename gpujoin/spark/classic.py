@@ -20,6 +20,7 @@ from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
 from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.repeatable import repeatable
 from gpujoin.spark.catalyst.split import SplitCondition, split_condition
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.explaining import expected_backend, joins_in, size_of
@@ -166,7 +167,10 @@ class JoinPlan:
             self.explanation = self._explain(split, facts, Choice(Strategy.SPARK, None, (refused,)))
             return
         try:
-            prepared = {side: self._prepared(frames[side], facts.side(side)) for side in Side}
+            exchanged = choice.strategy is Strategy.SHUFFLE
+            prepared = {
+                side: self._prepared(frames[side], facts.side(side), exchanged=exchanged) for side in Side
+            }
         except JoinSpecError as problem:
             reason = Reason(ReasonKind.UNSUPPORTED, "columns", str(problem))
             self.explanation = self._explain(split, facts, Choice(Strategy.SPARK, None, (reason,)))
@@ -201,11 +205,12 @@ class JoinPlan:
         names = [columns.name_of(i) for i in range(len(columns.expressions))]
         return self._builder.select(join.child(side), split.filters[side], columns.expressions, names)
 
-    def _prepared(self, frame: DataFrame, facts: SideFacts) -> PreparedSide:
+    def _prepared(self, frame: DataFrame, facts: SideFacts, *, exchanged: bool) -> PreparedSide:
         large = self._conf.get(_LARGE, "false").lower() == "true"
         schema = frame.schema
         return PreparedSide(
-            spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes, rows=facts.rows
+            spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes, rows=facts.rows,
+            repeatable=exchanged and repeatable(optimized_plan(frame)),
         )  # fmt: skip
 
     def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:

@@ -54,6 +54,9 @@ class Splitter:
         Keys with very many rows, see `gpujoin.spark.portions`.
     nulls_label : int or None
         Label of the partition in which left rows of a ``NOT IN`` with a null key meet all right rows.
+    repeatable : bool
+        Whether the mapper is known to have the same rows when it runs again. If not, rows that may go anywhere go
+        together, by the mapper's number alone.
     """
 
     form: BlobFormat
@@ -67,6 +70,7 @@ class Splitter:
     counts: BlobCounts = field(default_factory=BlobCounts)
     heavy: Heavy | None = None
     nulls_label: int | None = None
+    repeatable: bool = True
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as blob rows.
@@ -171,7 +175,7 @@ class Splitter:
     def _scattered(self, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """Partitions of rows that may go anywhere: by content, and, of rows with keys alone, by number too."""
         targets = self._spread(rows)
-        if not self._keys_alone:
+        if not self.repeatable or not self._keys_alone:
             return targets
         # Rows of one key are equal here, so which of them gets which number does not matter.
         for key in np.unique(hashes).tolist():
@@ -215,6 +219,8 @@ class Splitter:
         return spread_codec(self.form.schema)
 
     def _spread(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        if not self.repeatable:
+            return np.full(rows.num_rows, self.salt % len(self.labels), np.int32)
         return spread(rows, self._spread_codec, self.salt, len(self.labels))
 
 

@@ -33,12 +33,15 @@ class PreparedSide:
         Spark's estimate of its size; ``None`` if there is none.
     rows : float or None
         The same of its rows.
+    repeatable : bool
+        Whether each partition is known to have the same rows when a task runs again.
     """
 
     spark: StructType
     arrow: pa.Schema
     size_bytes: int | None = None
     rows: float | None = None
+    repeatable: bool = False
 
     def __post_init__(self) -> None:
         if self.spark.names != self.arrow.names:

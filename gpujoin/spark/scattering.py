@@ -51,10 +51,18 @@ def scatter(
         yield from packer.add(ordered.slice(first, last - first), labels[target])
 
 
-def spread_codec(schema: pa.Schema) -> KeyCodec:
-    """Codes of a few columns by which rows that may go anywhere are told apart."""
+def spread_codec(schema: pa.Schema, unsettled: frozenset[int] = frozenset()) -> KeyCodec:
+    """Codes of a few columns by which rows that may go anywhere are told apart.
+
+    Parameters
+    ----------
+    schema : Schema
+        Columns of the rows.
+    unsettled : frozenset of int
+        Columns that may not be taken: a mapper that runs again may find other values there.
+    """
     found: list[KeyPair] = []
-    for index in range(len(schema)):
+    for index in (one for one in range(len(schema)) if one not in unsettled):
         pair = KeyPair(index, index, NullEquality.EQUAL)
         try:
             KeyCodec.of(JoinSpec(JoinType.INNER, (pair,)), schema, schema)

@@ -133,6 +133,8 @@ class JoinTerms:
         Label of the partition of left rows of ``NOT IN`` with a null key.
     probe_rows : int or None
         Stream rows that one build side is expected to meet.
+    repeatable : frozenset of Side
+        Sides whose partitions are known to have the same rows when a task runs again.
     """
 
     join_id: str
@@ -145,6 +147,7 @@ class JoinTerms:
     heavy: Heavy | None = None
     nulls_label: int | None = None
     probe_rows: int | None = None
+    repeatable: frozenset[Side] = frozenset(Side)
 
     def form(self, role: Role) -> BlobFormat:
         """Format of the blobs of a role."""
@@ -203,9 +206,10 @@ class Split:
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Split the task's rows."""
         terms = self.terms
+        side = terms.side(self.role)
         splitter = Splitter(
-            terms.form(self.role), terms.spec, terms.left, terms.right, terms.side(self.role),
-            self.labels, terms.blob_bytes, task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label,
+            terms.form(self.role), terms.spec, terms.left, terms.right, side, self.labels, terms.blob_bytes,
+            task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label, repeatable=side in terms.repeatable,
         )  # fmt: skip
         part = Part.BUILD_EXCHANGE if self.role is Role.BUILD else Part.STREAM_EXCHANGE
         return _counted(splitter.split, batches, splitter.counts, part, terms.join_id, task)

@@ -41,8 +41,8 @@ def request(
             how, tuple(KeyPair(a, b, nulls) for a, b in keys), condition=condition,
             left_output=tuple(left_output), right_output=() if how.left_rows_only else tuple(right_output),
         ),
-        left=PreparedSide(spark=left.schema, arrow=arrow_schema(left.schema), size_bytes=sizes[0]),
-        right=PreparedSide(spark=right.schema, arrow=arrow_schema(right.schema), size_bytes=sizes[1]),
+        left=PreparedSide(spark=left.schema, arrow=arrow_schema(left.schema), size_bytes=sizes[0], repeatable=True),
+        right=PreparedSide(spark=right.schema, arrow=arrow_schema(right.schema), size_bytes=sizes[1], repeatable=True),
         strategy=strategy, build_side=build_side, options=options or Options(fallback="raise"),  # type: ignore[arg-type]
         partitions=partitions, join_id=f"gpujoin_test_{next(_ids)}", description=f"{how.value} join",
     )  # fmt: skip

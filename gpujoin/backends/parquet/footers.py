@@ -65,10 +65,11 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     with open_file(path) as file:
         metadata = file.metadata
         problems = [legacy_calendar(path, metadata, scan.file_columns)]
+        held = FileColumns(path, file, case_sensitive=scan.case_sensitive)
         sources = []
         for field in scan.file_columns:
             try:
-                sources.append(source_of(path, file, field, case_sensitive=scan.case_sensitive))
+                sources.append(held.source_of(field))
             except ScanError as problem:
                 problems.append(str(problem))
         leaves = {source.leaf for source in sources if source.name is not None}
@@ -98,9 +99,8 @@ def opened(
         legacy = legacy_calendar(part.path, metadata, scan.file_columns)
         if legacy is not None:
             raise ScanError(legacy)
-        sources = [
-            source_of(part.path, file, f, case_sensitive=scan.case_sensitive) for f in scan.file_columns
-        ]
+        held = FileColumns(part.path, file, case_sensitive=scan.case_sensitive)
+        sources = [held.source_of(field) for field in scan.file_columns]
         planned = row_groups(part, metadata)
         groups = [g for g in planned if group_may_match(scan, part, sources, metadata.row_group(g))]
         metrics.row_groups += len(groups)
@@ -223,36 +223,62 @@ def legacy_calendar(path: str, metadata: Any, columns: pa.Schema) -> str | None:
     return None
 
 
-def source_of(path: str, file: pq.ParquetFile, field: pa.Field, *, case_sensitive: bool) -> Source:
-    """Find a scan's column in a file.
+class FileColumns:
+    """The columns of a file, by name.
 
-    Raises
-    ------
-    ScanError
-        If several fit its name, or its type is one that is not read here as Spark reads it.
+    Parameters
+    ----------
+    path : str
+        For messages.
+    file : pyarrow.parquet.ParquetFile
+        The file.
+    case_sensitive : bool
+        Whether names that differ in case are different ones.
     """
-    schema = file.schema_arrow
-    names = schema.names
-    found = [i for i, n in enumerate(names) if n == field.name]
-    if not case_sensitive:
-        found = [i for i, n in enumerate(names) if n.lower() == field.name.lower()]
-    if len(found) > 1:
-        raise ScanError(f"{path}: columns {[names[i] for i in found]} all fit the name {field.name!r}")
-    if not found:
-        return Source(None)
-    leaves = [i for i in range(len(file.schema)) if file.schema.column(i).path == names[found[0]]]
-    held = plain(schema.field(found[0]).type)
-    if len(leaves) != 1:
-        raise ScanError(f"{path}: column {field.name!r} is {held}, planned as {field.type}")
-    leaf = file.schema.column(leaves[0])
-    int96 = leaf.physical_type == "INT96"
-    if not _readable(held, logical(field.type), int96=int96):
-        raise ScanError(
-            f"{path}: column {field.name!r} is {held} ({leaf.physical_type}), planned as {field.type}; has the table's "
-            "schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
-        )
-    integers = leaf.physical_type in ("INT32", "INT64")
-    return Source(names[found[0]], leaves[0], held, int96, integers)
+
+    def __init__(self, path: str, file: pq.ParquetFile, *, case_sensitive: bool) -> None:
+        self._path = path
+        self._case_sensitive = case_sensitive
+        self._schema = file.schema_arrow
+        self._columns: dict[str, list[int]] = {}
+        for position, name in enumerate(self._schema.names):
+            self._columns.setdefault(self._key(name), []).append(position)
+        self._leaves: dict[str, list[int]] = {}
+        self._parquet = file.schema
+        for number in range(len(file.schema)):
+            self._leaves.setdefault(file.schema.column(number).path, []).append(number)
+
+    def _key(self, name: str) -> str:
+        return name if self._case_sensitive else name.lower()
+
+    def source_of(self, field: pa.Field) -> Source:
+        """Find a scan's column in the file.
+
+        Raises
+        ------
+        ScanError
+            If several fit its name, or its type is one that is not read here as Spark reads it.
+        """
+        names = self._schema.names
+        found = self._columns.get(self._key(field.name), [])
+        if len(found) > 1:
+            fitting = [names[i] for i in found]
+            raise ScanError(f"{self._path}: columns {fitting} all fit the name {field.name!r}")
+        if not found:
+            return Source(None)
+        name = names[found[0]]
+        leaves = self._leaves.get(name, [])
+        held = plain(self._schema.field(found[0]).type)
+        if len(leaves) != 1:
+            raise ScanError(f"{self._path}: column {field.name!r} is {held}, planned as {field.type}")
+        leaf = self._parquet.column(leaves[0])
+        int96 = leaf.physical_type == "INT96"
+        if not _readable(held, logical(field.type), int96=int96):
+            raise ScanError(
+                f"{self._path}: column {field.name!r} is {held} ({leaf.physical_type}), planned as {field.type}; has "
+                "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
+            )
+        return Source(name, leaves[0], held, int96, leaf.physical_type in ("INT32", "INT64"))
 
 
 def _readable(held: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:

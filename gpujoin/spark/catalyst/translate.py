@@ -133,8 +133,7 @@ class Translator(ExpressionReader):
         raise NotTranslatableError(f"{node} is a column of neither side")
 
     def _of_side(self, side: Side, source: Node) -> Expression:
-        if source.name == "AttributeReference":
-            _refuse_collation(source)
+        _refuse_collation(source)
         try:
             return self._columns[side].reference(source)
         except JoinSpecError as problem:

@@ -229,7 +229,7 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
         raise NotTranslatableError(
             f"{call} below another operation: its overflow is an error that Spark alone finds"
         )
-    largest = Literal(value=decimal.Decimal(10) ** 38 - 1, type=pa.decimal128(38, 0))
+    largest = Literal(value=decimal.Decimal("9" * 38), type=pa.decimal128(38, 0))
     failing = Cast(child=largest, to=total.type, mode=EvalMode.ANSI, type=total.type)
     null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())
     overflowed = Call(function=Function.AND, arguments=(null, seen), type=pa.bool_())
@@ -246,12 +246,13 @@ def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Express
     result = arrow_of(node.data_type)
     none = Call(function=Function.EQ, arguments=(count, Literal(value=0, type=pa.int64())), type=pa.bool_())
     dividend: Expression = total
-    wide = pa.float64()
+    wide, mode = pa.float64(), EvalMode.LEGACY
     if pat.is_decimal(result):
+        mode = call.mode
         wide = pa.decimal128(_COUNT_DIGITS, 0)
         dividend = _checked(call, total, Call(function=Function.NOT, arguments=(none,), type=pa.bool_()))
     divisor = Cast(child=count, to=wide, mode=EvalMode.LEGACY, type=wide)
-    quotient = Call(function=Function.DIVIDE, arguments=(dividend, divisor), type=result)
+    quotient = Call(function=Function.DIVIDE, arguments=(dividend, divisor), mode=mode, type=result)
     return Case(
         conditions=(none,), values=(Literal(value=None, type=result),), otherwise=quotient, type=result
     )

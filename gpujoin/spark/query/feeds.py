@@ -55,7 +55,7 @@ class Outlet:
     ----------
     form : FeedFormat
         Of the blobs.
-    columns, types, null_safe, nulls :
+    columns, types, null_safe, nulls, unsettled :
         As in :class:`~gpujoin.model.stages.Exchange`.
     labels : tuple of int
         Label of each partition.
@@ -68,6 +68,7 @@ class Outlet:
     types: tuple[pa.DataType, ...]
     null_safe: tuple[bool, ...]
     nulls: NullKeys
+    unsettled: frozenset[int]
     labels: tuple[int, ...]
     blob_bytes: int
 
@@ -80,6 +81,7 @@ class Outlet:
             exchange.types,
             exchange.null_safe,
             exchange.nulls,
+            exchange.unsettled,
             tuple(labels),
             blob_bytes,
         )
@@ -118,9 +120,8 @@ class Outlet:
         # Null counts as a value, so that one hash serves joins by = and by <=>, and groups.
         targets = partitions_of(hash_rows(self._hashed.codes(rows, Side.LEFT)), len(self.labels))
         if mask is not None:
-            targets[mask] = spread(
-                rows.filter(pa.array(mask)), spread_codec(self.form.schema), salt, len(self.labels)
-            )
+            codec = spread_codec(self.form.schema, self.unsettled)
+            targets[mask] = spread(rows.filter(pa.array(mask)), codec, salt, len(self.labels))
         yield from scatter(narrowed(rows), targets, self.labels, packer)
 
     @property

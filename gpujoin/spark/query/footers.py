@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.engine.pipeline.footers import read_footers
@@ -36,10 +37,13 @@ def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]
     Raises
     ------
     NotTranslatableError
-        If there are too many files, or one of them cannot be read here as Spark reads it, or at all.
+        If there are too many files, or one of them cannot be read here as Spark reads it, or at all, or is no longer
+        the file that Spark has listed: what Spark then makes of it is its own business.
     """
     if len(files) > MOST_FILES:
         raise NotTranslatableError(f"it has {len(files)} files, more than {MOST_FILES}")
+    for file in files:
+        _check_listed(file)
     columns = tuple((field.name, field.type) for field in scan.columns)
     keys = [(file.path, file.size, file.modified_ms, file.constants, columns) for file in files]
     with _lock:
@@ -60,7 +64,16 @@ def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]
     footers = tuple(found[key] for key in keys)
     for file, footer in zip(files, footers, strict=True):
         if footer.obstacles:
-            raise NotTranslatableError(f"{footer.path}: {footer.obstacles[0]}")
-        if footer.size != file.size:
+            raise NotTranslatableError(footer.obstacles[0])
+        if (footer.size, footer.modified_ms) != (file.size, file.modified_ms):
             raise NotTranslatableError(f"{footer.path}: has changed since Spark listed it")
     return footers
+
+
+def _check_listed(file: FileSlice) -> None:
+    try:
+        found = Path(file.path).stat()
+    except OSError as problem:
+        raise NotTranslatableError(f"{file.path}: {problem.strerror}") from problem
+    if (found.st_size, found.st_mtime_ns // 1_000_000) != (file.size, file.modified_ms):
+        raise NotTranslatableError(f"{file.path}: has changed since Spark listed it")

@@ -42,7 +42,6 @@ from gpujoin.spark.query.plans import PlanNode, conjuncts, items, read_sequence
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
-_TEXT = frozenset({"string"})
 
 
 _Key: TypeAlias = tuple[Node, Node, NullEquality]
@@ -236,7 +235,9 @@ class TreeBuilder:
 
     def project(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Compute columns; mere renaming needs no node."""
-        chosen = [one for one in node.expressions("projectList") if one.expr_id in required]
+        chosen = {
+            one.expr_id: one for one in node.expressions("projectList") if one.expr_id in required
+        }.values()  # one column may be named twice
         values = {one.expr_id: one.children[0] if one.name == "Alias" else one for one in chosen}
         needed = frozenset().union(*(value.attribute_ids for value in values.values()))
         below = self.build(node.children[0], needed)
@@ -561,7 +562,7 @@ def _build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:
 def _check_column(attribute: Node) -> None:
     """Refuse a column that is not read or compared as its declared type says."""
     declared = attribute.fields["dataType"]
-    if isinstance(declared, str) and declared not in _TEXT:
+    if isinstance(declared, str) and "collate" not in declared:
         return
     name = attribute.type_name.lower()
     if "collate" in name:

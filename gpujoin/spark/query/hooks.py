@@ -13,14 +13,18 @@ statistics that ``describe``, ``summary`` and ``stat`` compute at once.
 from __future__ import annotations
 
 import functools
+import logging
+import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.config import FallbackMode
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import session_id
-from gpujoin.spark.query.accelerate import for_writing, rewrite
+from gpujoin.spark.outcomes import log
+from gpujoin.spark.query.accelerate import Accelerated, for_writing, rewrite
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.workerpython import use_this_python
 
@@ -38,6 +42,10 @@ _WHOLE = (
     "foreachPartition",
 )
 """Actions that need every row, or the last ones."""
+_ONCE = frozenset({"toLocalIterator", "foreach", "foreachPartition"})
+"""Those of them that cannot be begun again: a part of their result is out when they fail."""
+_OURS = re.compile(r"gpujoin[/\\]spark[/\\](stages|worker)\.py|gpujoin\.errors\.")
+"""What the traceback of a task of ours has in it."""
 
 _lock = threading.RLock()
 _enabled: set[str] = set()
@@ -67,8 +75,6 @@ def enable(spark: SparkSession | None = None) -> None:
     """
     session = _session(spark)
     if is_connect(session):
-        from gpujoin.spark.outcomes import log
-
         log.warning(
             "Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join."
         )
@@ -121,7 +127,11 @@ def _install() -> None:
     if _originals:
         return
     owner = _owner()
-    wrapped: dict[str, Any] = {name: _whole(getattr(owner, name)) for name in _WHOLE if hasattr(owner, name)}
+    wrapped: dict[str, Any] = {
+        name: _whole(getattr(owner, name), repeated=name not in _ONCE)
+        for name in _WHOLE
+        if hasattr(owner, name)
+    }
     wrapped["count"] = _count(owner.count)
     wrapped["_show_string"] = _show_string(owner._show_string)  # noqa: SLF001
     wrapped["write"] = property(_write(owner.write.fget), doc=owner.write.__doc__)
@@ -164,15 +174,37 @@ class _Busy:
         _inside.busy = False
 
 
-def _whole(original: Callable[..., Any]) -> Callable[..., Any]:
+def _whole(original: Callable[..., Any], *, repeated: bool) -> Callable[..., Any]:
     @functools.wraps(original)
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
         if not _concerned(self):
             return original(self, *arguments, **named)
         with _Busy():
-            return original(rewrite(self).frame, *arguments, **named)
+            found = rewrite(self)
+            if not repeated:
+                return original(found.frame, *arguments, **named)
+            return _or_sparks(self, found, lambda frame: original(frame, *arguments, **named))
 
     return action
+
+
+def _or_sparks(given: DataFrame, found: Accelerated, action: Callable[[DataFrame], Any]) -> Any:
+    """Run an action without side effects on a rewritten query, and where a task of ours fails on Spark's own instead.
+
+    So an error is Spark's own, and a query that only fails here does not fail: files that only Spark reads, rows that
+    Spark would not have evaluated.
+    """
+    if not found.changed:
+        return action(given)
+    try:
+        return action(found.frame)
+    except Exception as problem:
+        options = join_options(session_conf(given.sparkSession), None, None)
+        if options.fallback is FallbackMode.RAISE or not _OURS.search(str(problem)):
+            raise
+        level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
+        log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=True)
+    return action(given)
 
 
 def _count(original: Callable[..., int]) -> Callable[..., int]:
@@ -181,8 +213,11 @@ def _count(original: Callable[..., int]) -> Callable[..., int]:
         if not _concerned(self):
             return original(self)
         with _Busy():
-            found = rewrite(self.groupBy().count(), origin=self)
-            return int(found.frame.collect()[0][0]) if found.changed else original(self)
+            counted = self.groupBy().count()
+            found = rewrite(counted, origin=self)
+            if not found.changed:
+                return original(self)
+            return int(_or_sparks(counted, found, lambda frame: frame.collect()[0][0]))
 
     return count
 
@@ -195,7 +230,7 @@ def _show_string(original: Callable[..., str]) -> Callable[..., str]:
         with _Busy():
             # One row more tells that there are more.
             found = rewrite(self.limit(n + 1), origin=self)
-            return original(found.frame if found.changed else self, n, *arguments, **named)
+            return str(_or_sparks(self, found, lambda frame: original(frame, n, *arguments, **named)))
 
     return show_string
 

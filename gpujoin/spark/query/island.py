@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "Filter", "Project"})
 _VALUE_BYTES = 8
+_MOST_COLUMNS = 1000
+"""Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
 
 
 class Finish(Enum):
@@ -159,6 +161,8 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
     ids = [column.expr_id for column in node.output]
     if not ids:
         raise BrokenError(node, "it has no columns")
+    if len(ids) > _MOST_COLUMNS:
+        raise BrokenError(node, f"it has {len(ids)} columns, more than {_MOST_COLUMNS}")
     below = builder.build(node, frozenset(ids))
     if top is not None:
         below = top.of(below, builder)
@@ -203,6 +207,10 @@ def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
         if condition:
             raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
         columns = [one for one in function.children if one.name != "Literal"]
+        if not columns and not read.keys:
+            raise NotTranslatableError(
+                f"{node}: distinct constants, of which there are none if there are no rows"
+            )
         sets.add(frozenset(map(_identity, columns)))
         found += [one for one in columns if _identity(one) not in keys]
     if len(sets) > 1:

@@ -90,6 +90,7 @@ class QueryPlanner:
         self._finder = IslandFinder(options, self._values.placeholder)
         self._placer = IslandPlacer(spark)
         self._unreadable = reading_obstacle(conf)
+        self._deterministic = True
         self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
         self.changed = False
@@ -107,6 +108,7 @@ class QueryPlanner:
         py4j object
             A plan with the same columns; the given one where nothing was replaced.
         """
+        self._deterministic = bool(plan.deterministic())
         found = self._visit(self._read(plan))
         self.explanation = Explanation(found.parts, tuple(dict.fromkeys(self._reasons)))
         self.changed = found.changed
@@ -119,6 +121,10 @@ class QueryPlanner:
         return found
 
     def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
+        if self._depends_on_layout(node):
+            why = "what it computes depends on which rows share a partition, and on their order"
+            self._reasons.append(Reason(ReasonKind.UNSUPPORTED, node.name.lower(), why))
+            return Rewritten(node.jvm, (), changed=False)
         if islands:
             placed = self._island(node, top)
             if isinstance(placed, Rewritten):
@@ -143,6 +149,14 @@ class QueryPlanner:
         nbytes = max((one.nbytes for one in below), default=0.0)
         return Rewritten(plan, (*parts, *inner), changed or replaced, nbytes)
 
+    def _depends_on_layout(self, node: PlanNode) -> bool:
+        """Whether a node samples its rows, or computes such as ``rand(7)``, ``uuid()`` or ``input_file_name()``."""
+        if node.name == "Sample":
+            return True
+        if self._deterministic or node.jvm.deterministic():
+            return False
+        return all(child.jvm.deterministic() for child in node.children)
+
     def _obstacles(self, node: PlanNode) -> list[Reason]:
         """What keeps a join or an aggregation out of islands."""
         broken = self._finder.broken
@@ -150,7 +164,7 @@ class QueryPlanner:
         return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
 
     def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
-        """Place the island at a node; a reason, if there is one that is left to Spark; else nothing."""
+        """Place the island at a node; a reason, if it and all below it are left to Spark; else nothing."""
         if top is not None:
             count = len(self._reasons)
             placed = self._island_of(node, top)
@@ -171,10 +185,14 @@ class QueryPlanner:
         island = self._finder.at(node, top)
         if island is None:
             return None
-        run = worth(island, self._options) or self._arranged(island)
+        left = worth(island, self._options)
+        if left is not None:
+            self._reasons.append(left)
+            return left
+        run = self._arranged(island)
         if isinstance(run, Reason):
             self._reasons.append(run)
-            return run
+            return None
         if self._values.asked > asked and self._runs:
             island = IslandFinder(self._options, self._values.value).at(node, top)
             if island is None:
@@ -185,7 +203,7 @@ class QueryPlanner:
             run = self._arranged(island)
             if isinstance(run, Reason):
                 self._reasons.append(run)
-                return run
+                return None
         island_id = new_join_id()
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
         explained = explain_island(island, run, island_id, self._backend())
@@ -235,18 +253,24 @@ class QueryPlanner:
         plan = None
         if nearest is not None:
             searched = NearestJoinPlan(self._spark, join, self._conf, self._options, join_id, inputs, nearest)
-            plan = self._decided(searched)
+            plan = self._decided(searched, join)
             if plan is not None:
                 decided = searched
         if plan is None:
-            plan = self._decided(decided)
+            plan = self._decided(decided, join)
         keep(join_id, decided.explanation)
         return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
 
-    def _decided(self, decided: RowJoinPlan) -> Any:
+    def _decided(self, decided: RowJoinPlan, join: Any) -> Any:
         """Plan a join, and carry it out; nothing where it is left to Spark."""
         try:
-            decided.decide()
+            if self._deterministic or join.deterministic():
+                decided.decide()
+            else:
+                # Each use of an input that is used twice would be computed by itself, and differently.
+                decided.leave(
+                    (Reason(ReasonKind.UNSUPPORTED, "input", "it is another one each time it is computed"),)
+                )
             return self._carried_out(decided)
         except ProductSizeError:
             raise

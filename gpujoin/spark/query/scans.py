@@ -150,7 +150,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
     if relation.partitionSchema().isEmpty():
         columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
-        files = _files(str(location.allFiles().mkString(_SEPARATOR)), options, None)
+        files = _files(pruned(location, (), node.gateway), options, None)
         return ReadRelation(ParquetFiles(files, columns, {}), tuple(conditions))
     schema = schema_of(relation, "partitionSchema")
     if names & set(schema.names) or not set(schema.names) <= by_name.keys():

@@ -58,4 +58,6 @@ class SubqueryValues:
             raise NotTranslatableError(f"a scalar subquery of type {node.type_name}")
         if len(node.children) > 0:
             raise NotTranslatableError("a correlated subquery")
+        if not node.jvm.plan().deterministic():
+            raise NotTranslatableError("a scalar subquery that is not deterministic")
         return arrow_of(node.data_type)

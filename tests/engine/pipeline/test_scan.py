@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import os
@@ -19,8 +20,10 @@ import pytest
 from gpujoin.engine.pipeline.footers import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, Expression, left
+from gpujoin.model.jointype import JoinType
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Feed, FileSlice, Filter, Limit, Relation, Scan
+from gpujoin.model.relations import Feed, FileSlice, Filter, Join, Limit, Relation, Scan
+from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
 from gpujoin.testing.compare import assert_same_rows
@@ -45,6 +48,24 @@ def scanned(tree: Relation, metrics: PipelineMetrics | None = None, **options: A
 def scan_of(path: Path, schema: pa.Schema, where: Expression | None = None, **parts: Any) -> Scan:
     filters = () if where is None else (resolve(where, schema, schema, mode=EvalMode.ANSI),)
     return Scan(schema, filters=filters, slices=(file_slice(path, **parts),))
+
+
+@everywhere
+@pytest.mark.parametrize("how", ["inner", "left", "full"])
+def test_columns_of_files_may_have_any_names(how: str, tmp_path: Path) -> None:
+    """Pieces name columns by themselves: c0, c1, … are names of columns in many files."""
+    count = 3
+    wide = pa.table(
+        {"k": range(count), **{f"c{i}": pa.array(range(i, i + count), pa.int64()) for i in range(300)}}
+    )
+    other = pa.table({"k": range(count), "w": [-1, -2, -3]})
+    stream, build = written(tmp_path, wide, "wide.parquet"), written(tmp_path, other, "other.parquet")
+    spec = JoinSpec(JoinType(how), (KeyPair(0, 0),), left_output=(1, 2), right_output=(1,))
+    one = scan_of(stream, pa.schema([wide.schema.field(name) for name in ("k", "c7", "c250")]))
+    tree = Join(one, dataclasses.replace(scan_of(build, other.schema), index=1), spec)
+    assert sorted(scanned(tree).to_pylist(), key=lambda row: row["c7"]) == [
+        {"c7": 7 + n, "c250": 250 + n, "w": -1 - n} for n in range(count)
+    ]
 
 
 KINDS = [kind for kind in VALUES if kind not in ("struct", "odd_str", "num_str", "word", "date_str")]

@@ -35,15 +35,15 @@ _NUMBERS = "yhilfdmn"
 _ORDERED = "yhilfdmnsatu"
 _WHOLE = "yhil"
 _JOINS = (
-    "join",
-    "left join",
-    "right join",
-    "full join",
-    "left semi join",
-    "left anti join",
-    "join",
-    "left join",
-)
+    "join", "left join", "right join", "full join", "left semi join", "left anti join", "join", "left join",
+    "cross join",
+)  # fmt: skip
+_SHAPES = (
+    "rows", "rows", "groups", "groups", "groups", "global", "nested", "union", "common", "window", "top", "sets",
+    "derived",
+)  # fmt: skip
+_EXACT = "oyhilmnsatu"
+"""Columns whose equal values are the same: not those with two zeros."""
 
 
 def write_tables(spark: SparkSession, folder: Path, rng: np.random.Generator) -> None:
@@ -71,7 +71,9 @@ class Generator:
         self._rng = rng
 
     def query(self) -> str:
-        shape = self._pick(("rows", "groups", "groups", "global", "nested", "union"))
+        shape = self._pick(_SHAPES)
+        if shape in ("nested", "common", "window", "top", "sets", "derived"):
+            return str(getattr(self, f"_{shape}")())
         if shape == "union":
             columns = self._some(list(COLUMNS), 2)
             parts = []
@@ -80,8 +82,6 @@ class Generator:
                 chosen = ", ".join(f"x.{c} as {c}" for c in columns)
                 parts.append(f"select {chosen} from {name} x where {self._condition(['x'])}")
             return f"select {columns[0]}, count({columns[1]}) from ({' union all '.join(parts)}) group by {columns[0]}"
-        if shape == "nested":
-            return self._nested()
         sources, aliases = self._sources()
         where = f" where {self._condition(aliases)}" if self._rng.random() < 0.6 else ""
         if shape == "rows":
@@ -108,23 +108,110 @@ class Generator:
             f"where {self._condition(['x'])} group by x.{key}"
         )
 
+    def _common(self) -> str:
+        """A common table expression that is read twice, or joined with a table that it reads."""
+        key = self._pick(list("yhilsam"))
+        columns = list(dict.fromkeys([key, self._pick(list(COLUMNS))]))
+        shown = ", ".join(f"x.{c}" for c in columns)
+        other = self._pick(("c", "c", self._table()))
+        kind = self._pick(("join", "left join", "full join", "left anti join"))
+        outputs = f"p.{columns[-1]} as c0" + ("" if "anti" in kind else f", q.{key} as c1")
+        return (
+            f"with c as (select {shown} from {self._table()} x where {self._condition(['x'])}) "
+            f"select {outputs} from c p {kind} {other} q on p.{key} = q.{key}"
+        )
+
+    def _window(self) -> str:
+        """Window functions above joins."""
+        sources, aliases = self._sources()
+        by, order = self._column(aliases, _EXACT), self._column(aliases, "yhilsam")
+        number = self._column(aliases, "yhilmn")
+        calls = (
+            f"rank() over (partition by {by} order by {order})", f"sum({number}) over (partition by {by})",
+            f"count(*) over (partition by {by} order by {order})", f"max({number}) over (order by {order})",
+            f"dense_rank() over (order by {order} desc nulls first)",
+        )  # fmt: skip
+        return f"select {by} as c0, {order} as c1, {self._pick(calls)} as c2 from {sources}"
+
+    def _top(self) -> str:
+        """The first rows in an order of all their columns, so that it does not matter which of equal ones come."""
+        sources, aliases = self._sources()
+        columns = list(dict.fromkeys(self._column(aliases, _EXACT) for _ in range(3)))
+        shown = ", ".join(f"{column} as c{i}" for i, column in enumerate(columns))
+        order = ", ".join(
+            f"c{i} {self._pick(('', 'desc'))} {self._pick(('', 'nulls last', 'nulls first'))}"
+            for i in range(len(columns))
+        )
+        text = f"select {shown} from {sources}"
+        if self._rng.random() < 0.4:
+            groups = ", ".join(columns)
+            text = f"select {shown}, count(*) as n from {sources} group by {groups}"
+            order += ", n"
+        return f"{text} order by {order} limit {self._pick(('0', '1', '3', '17'))}"
+
+    def _sets(self) -> str:
+        columns = self._some(list(_EXACT), 2)
+        word = self._pick(("union", "intersect", "except", "intersect all", "except all"))
+        parts = [
+            f"select {', '.join(f'x.{c}' for c in columns)} from {self._table()} x where {self._condition(['x'])}"
+            for _ in range(2)
+        ]
+        return f" {word} ".join(parts)
+
+    def _derived(self) -> str:
+        """A join of a join, an aggregate above, and a scalar subquery."""
+        sources, aliases = self._sources()
+        keys = list(dict.fromkeys(self._column(aliases, _EXACT) for _ in range(2)))
+        inner = ", ".join(f"{column} as g{i}" for i, column in enumerate(keys))
+        number = self._column(aliases, "yhilmn")
+        kind = keys[0][-1]
+        outer = self._pick(("join", "left join", "right join", "full join", "left semi join"))
+        shown = "g.g0, g.v" + ("" if "semi" in outer else f", y.{kind} as k, y.s as s")
+        return (
+            f"select {shown} from (select {inner}, sum({number}) as v from {sources} group by {', '.join(keys)}) g "
+            f"{outer} {self._table()} y on g.g0 = y.{kind} and g.v {self._pick(('<', '>=', '<>'))} "
+            f"{self._pick(('0', '3', 'y.l', 'y.i'))}"
+        )
+
     def _sources(self) -> tuple[str, list[str]]:
         text, aliases = f"{self._table()} x0", ["x0"]
-        for number in range(1, 1 + self._below(3)):
+        for number in range(1, 1 + int(self._pick((0, 1, 1, 2, 2)))):
             alias, kind = f"x{number}", self._pick(_JOINS)
             left = self._pick(aliases)
+            table = self._table()
+            if self._rng.random() < 0.15:
+                table = f"(select * from {table} x where {self._condition(['x'], 2)})"
+            if kind == "cross join":
+                text += f" {kind} {'t2' if table.startswith('t') else table} {alias}"
+                aliases.append(alias)
+                continue
             keys = self._some(list(COLUMNS), 1 + self._below(2))
-            parts = [f"{left}.{k} {self._pick(('=', '=', '<=>'))} {alias}.{k}" for k in keys]
-            if self._rng.random() < 0.3:
-                column = self._pick(list(_ORDERED))
-                parts.append(f"{left}.{column} {self._pick(('<', '>=', '<>'))} {alias}.{column}")
-            text += f" {kind} {self._table()} {alias} on {' and '.join(parts)}"
+            if self._rng.random() < 0.1 and kind != "right join" and len(aliases) == 1:
+                text += f" {kind} {table} {alias} using ({', '.join(keys)})"
+            else:
+                text += f" {kind} {table} {alias} on {self._on(left, alias, keys)}"
             if "semi" not in kind and "anti" not in kind:
                 aliases.append(alias)
         return text, aliases
 
+    def _on(self, left: str, right: str, keys: list[str]) -> str:
+        parts = [f"{left}.{k} {self._pick(('=', '=', '<=>'))} {right}.{k}" for k in keys]
+        chance = self._rng.random()
+        if chance < 0.08:
+            column = self._pick(list(_ORDERED))
+            parts = [f"{left}.{column} {self._pick(('<', '>='))} {right}.{column}"]
+        elif chance < 0.14:
+            one, two = self._some(list("yhilfdmn"), 2)
+            parts = [f"{left}.{one} = {right}.{two}"]
+        if self._rng.random() < 0.3:
+            column = self._pick(list(_ORDERED))
+            parts.append(f"{left}.{column} {self._pick(('<', '>=', '<>'))} {right}.{column}")
+        elif self._rng.random() < 0.15:
+            parts.append(self._condition([left, right], 2))
+        return " and ".join(parts)
+
     def _condition(self, aliases: list[str], depth: int = 0) -> str:
-        shape = self._below(12 if depth < 2 else 7)
+        shape = self._below(14 if depth < 2 else 7)
         column = self._column(aliases, _ORDERED)
         kind = column[-1]
         match shape:
@@ -159,6 +246,17 @@ class Generator:
                 inner = ", ".join(f"z.{column[-1]}" for column in pair)
                 test = self._condition(["z"], 2)
                 return f"({', '.join(pair)}) not in (select {inner} from {self._table()} z where {test})"
+            case 11:
+                number, word = self._column(aliases, "yhilmn"), self._pick(("max", "min", "avg", "sum"))
+                inner = (
+                    f"select {word}(z.{number[-1]}) from {self._table()} z where {self._condition(['z'], 2)}"
+                )
+                return f"{number} {self._pick(('<', '>', '='))} ({inner})"
+            case 12:
+                number, word = self._column(aliases, "yhilmn"), self._pick(("max", "count", "avg", "sum"))
+                outer = self._column(aliases, "yhilsa")
+                inner = f"select {word}(z.{number[-1]}) from {self._table()} z where z.{outer[-1]} = {outer}"
+                return f"{number} {self._pick(('<', '>', '='))} ({inner})"
             case _:
                 outer = self._column(aliases, "yhilsa")
                 word = self._pick(("exists", "not exists"))

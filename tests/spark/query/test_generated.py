@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin import FallbackError
-from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.accelerate import Accelerated, rewrite
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.generated import TABLES, Generator, write_tables
 
@@ -46,22 +47,21 @@ def test_generated_queries(generated: None, spark: SparkSession, seed: int, numb
         with pytest.raises(Exception):  # noqa: B017, PT011 - its class depends on where it is met
             rewrite(frame).frame.toArrow()
         pytest.skip(f"fails in Spark too: {type(problem).__name__}: {text}")
+    found = _equal(frame, text, expected)
+    here = found.changed and not found.explanation.reasons
+    spark.conf.set("spark.gpujoin.fallback", "raise")
+    if here and all(join.accelerated for join in found.explanation.joins):
+        assert _equal(frame, text, expected).changed
+    elif found.explanation.joins or found.explanation.reasons:
+        with pytest.raises(FallbackError):
+            rewrite(frame)
+
+
+def _equal(frame: DataFrame, text: str, expected: pa.Table) -> Accelerated:
     found = rewrite(frame)
     assert found.frame.schema == frame.schema, text
     try:
-        actual = found.frame.toArrow()
-        assert_same_rows(actual, expected, allow_empty=True, check_nullability=True)
+        assert_same_rows(found.frame.toArrow(), expected, allow_empty=True, check_nullability=True)
     except Exception as problem:
         raise AssertionError(f"{text}\n{found.explanation}") from problem
-    if (
-        found.changed
-        and not found.explanation.reasons
-        and all(j.accelerated for j in found.explanation.joins)
-    ):
-        spark.conf.set("spark.gpujoin.fallback", "raise")
-        assert rewrite(frame).changed
-    else:
-        spark.conf.set("spark.gpujoin.fallback", "raise")
-        if found.explanation.joins or found.explanation.reasons:
-            with pytest.raises(FallbackError):
-                rewrite(frame)
+    return found

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
@@ -59,3 +60,69 @@ def test_old_timestamps_that_spark_shifts(spark: SparkSession, tmp_path: Path) -
             spark.conf.set(key, value)
     assert not found.islands
     assert "int96TimestampConversion" in str(found)
+
+
+COLLATED = """create table collated (s string collate utf8_lcase, k int) using parquet"""
+
+
+def test_collated_columns(spark: SparkSession) -> None:
+    spark.sql(COLLATED)
+    try:
+        spark.sql("insert into collated values ('A', 1), ('a', 1), ('B', 1), ('c', 2)")
+        groups = "select n, count(*) from (select s, count(*) n from collated group by s) group by n"
+        assert not check(spark.sql(groups)).islands
+        assert check(spark.sql("select k, count(*) from collated group by k")).islands
+        for condition in ("a.s < b.s", "trim(a.s) < trim(b.s)"):
+            query = (
+                f"select count(*) from collated a join collated b on a.k = b.k and ({condition} or a.k > 5)"
+            )
+            found = check(spark.sql(query))
+            assert "compared by bytes" in str(found)
+    finally:
+        spark.sql("drop table collated")
+
+
+def test_files_beside_the_data(spark: SparkSession, tmp_path: Path) -> None:
+    """Summary files repeat the row groups of all others; Spark reads neither them nor hidden and empty files."""
+    table, found = pa.table({"k": [1, 2, 3], "v": [1, 2, 3]}), []
+    pq.write_to_dataset(table, tmp_path, metadata_collector=found)
+    pq.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=found)
+    (tmp_path / ".hidden.parquet").write_text("no Parquet")
+    (tmp_path / "empty.parquet").touch()
+    frame = spark.read.parquet(str(tmp_path))
+    assert check(frame.groupBy().count()).islands
+    assert check(frame.groupBy("k").sum("v")).islands
+
+
+ODD = {
+    "zone": pa.table({"k": [1, 2], "at": pa.array([1, 2], pa.timestamp("us", "+05:30"))}),
+    "is Extension": pa.table({
+        "k": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1], pa.int8())), "v": [1, 2],
+    }),
+    "pattern": pa.table({"^k$": [1, 2], "k": [3, 4], "*": [5, 6]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_files_that_only_spark_reads(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    pq.write_table(ODD[name], tmp_path / "odd.parquet")
+    column = ODD[name].schema.names[0]
+    found = check(spark.read.parquet(str(tmp_path)).groupBy(f"`{column}`").count())
+    assert not found.islands
+    assert name in str(found)
+
+
+def test_variants_beside_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql("select id % 2 k, parse_json('{}') v from range(5)").write.parquet(str(tmp_path / "v"))
+    assert not check(spark.read.parquet(str(tmp_path / "v")).groupBy("k").count()).islands
+
+
+def test_wide_tables(spark: SparkSession, tmp_path: Path) -> None:
+    wide = spark.range(5).selectExpr("id", *(f"id + {n} c{n}" for n in range(1010)))
+    wide.coalesce(1).write.parquet(str(tmp_path / "wide"))
+    read = spark.read.parquet(str(tmp_path / "wide"))
+    narrow = read.selectExpr("id", "c1 w")
+    assert check(read.join(narrow, "id").where("c3 > 3").select("c1", "c1009", "w")).islands
+    spark.conf.set("spark.gpujoin.backend", "auto")
+    spark.conf.set("spark.gpujoin.scan.smallestBytes", "1")
+    assert "more than 1000" in str(rewrite(read.join(narrow, "id")).explanation)

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.spark.query.accelerate import Purpose, rewrite
+from gpujoin.testing import assert_same_rows
 
 answers = pytest.importorskip("gpujoin.cli.bench.answers")
 pytest.importorskip("duckdb_extension_tpch", reason="no TPC-H queries: pip install gpujoin[bench]")
@@ -35,3 +36,32 @@ def test_all_joins_of_all_queries_run_here(spark: SparkSession, texts: dict[int,
         assert found.islands, number
         assert not found.reasons, f"query {number}: {found}"
         assert all(join.accelerated for join in found.joins), f"query {number}: {found}"
+
+
+EXCHANGED = {
+    "spark.gpujoin.scan.oneTaskBytes": "1",
+    "spark.gpujoin.scan.taskBytes": "1m",
+    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.exchange.partitions": "3",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+WAYS = {
+    "not adaptive": {"spark.sql.adaptive.enabled": "false"},
+    "not ansi": {"spark.sql.ansi.enabled": "false"},
+    "exchanged": EXCHANGED,
+    "exchanged, not adaptive": {**EXCHANGED, "spark.sql.adaptive.enabled": "false"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 23))
+@pytest.mark.parametrize("way", WAYS)
+def test_answers_are_sparks(spark: SparkSession, texts: dict[int, str], way: str, number: int) -> None:
+    for key, value in WAYS[way].items():
+        spark.conf.set(key, value)
+    frame = spark.sql(texts[number])
+    found = rewrite(frame)
+    assert found.changed
+    assert_same_rows(found.frame.toArrow(), frame.toArrow(), allow_empty=True, check_nullability=True)
+    if "exchanged" in way and number not in (1, 6):
+        assert "exchange by" in str(found.explanation)

@@ -65,7 +65,11 @@ class CpuPipeline:
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file."""
-        return footer(node, path, constants)
+        found = footer(node, path, constants)
+        if found.obstacles:
+            return found
+        obstacles = parquet.obstacles(node, path)
+        return dataclasses.replace(found, obstacles=tuple(obstacles)) if obstacles else found
 
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics

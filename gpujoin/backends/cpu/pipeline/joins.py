@@ -185,7 +185,9 @@ def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
     for series, field in zip(frame.get_columns(), schema, strict=True):
         viewed = field.type in (pa.string_view(), pa.binary_view())
         if field.type == pa.int64() or viewed:
-            whole = series.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+            # A sum may be carried in 128 bits although its digits fit 64.
+            narrow = series.cast(pl.Int64) if series.dtype == pl.Int128 else series
+            whole = narrow.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
             arrays.append(whole if whole.type == field.type else whole.cast(field.type))
         else:
             arrays.append(arrow_of(series, field.type))

@@ -26,6 +26,12 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.types import is_text, is_whole, logical
 
+_DECODED = (
+    pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32,
+    pl.Float64, pl.Decimal, pl.String, pl.Binary, pl.Date, pl.Datetime, pl.Categorical, pl.Enum, pl.Null,
+)  # fmt: skip
+"""Types of Polars from which columns are made."""
+
 PIECE_BYTES = 128 << 20
 """Decoded bytes of the columns read that a piece aims at."""
 
@@ -51,6 +57,27 @@ def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES
     for part in scan.slices or ():
         metrics.files += 1
         yield from _read_slice(scan, part, piece_bytes, metrics)
+
+
+def obstacles(scan: Scan, path: str) -> list[str]:
+    """Tell why Polars cannot read a file whose footer is sound.
+
+    It must know the types of all columns, those that are not read too.
+    """
+    try:
+        schema = pl.read_parquet_schema(path)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
+        return [f"{path}: {problem}"]
+    wanted = {field.name.lower() for field in scan.file_columns}
+    found = []
+    for name, dtype in schema.items():
+        if name.lower() not in wanted:
+            continue
+        if not isinstance(dtype, _DECODED):
+            found.append(f"{path}: column {name!r} is {dtype} to Polars")
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            found.append(f"{path}: the name of column {name!r} is a pattern to Polars")
+    return found
 
 
 def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
@@ -118,7 +145,11 @@ def _piece(
         name = fresh()
         added.append(constant.expr.alias(name))
         columns.append(_constant_column(name, constant))
-    frame = frame.with_columns(added) if added else frame
+    if held:
+        # Columns of the file are left behind: their names may be any, those of pieces too.
+        frame = frame.select(added)
+    elif added:
+        frame = frame.with_columns(added)
     metrics.scanned_rows += rows
     piece = Piece(frame, tuple(columns), rows, (part.path,), metrics)
     return reduce(Piece.filter, scan.filters, piece)

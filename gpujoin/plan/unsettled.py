@@ -1,0 +1,113 @@
+"""Columns whose values may be others when a task runs again over the same rows.
+
+Rows that an exchange brings come in any order. A sum of floating-point numbers depends on it in its last digits, the
+first value of a group altogether. Spark may run a task again and mix what both runs gave out, so nothing that decides
+where a row goes may depend on such a value: the row would be in two partitions, or in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow.types as pat
+
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import (
+    Expand,
+    Feed,
+    Filter,
+    Join,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    Union,
+)
+from gpujoin.model.types import is_float
+
+_BY_VALUE = frozenset({AggregateFunction.SUM, AggregateFunction.MIN, AggregateFunction.MAX})
+_EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
+
+
+def unsettled(relation: Relation, feeds: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """Find the columns of a relation that depend on the order in which rows come.
+
+    Parameters
+    ----------
+    relation : Relation
+        Any tree.
+    feeds : mapping of int to frozenset of int
+        The same of each feed in it, by its index.
+
+    Returns
+    -------
+    frozenset of int
+        Positions in the output.
+    """
+    match relation:
+        case Scan():
+            return frozenset()
+        case Feed():
+            return feeds[relation.index]
+        case Filter():
+            return unsettled(relation.child, feeds)
+        case Project():
+            return _outputs(relation.outputs, unsettled(relation.child, feeds))
+        case Expand():
+            below = unsettled(relation.child, feeds)
+            return frozenset().union(*(_outputs(way, below) for way in relation.projections))
+        case Union():
+            return frozenset().union(*(unsettled(one, feeds) for one in relation.inputs))
+        case PartialAggregate():
+            return _aggregated(relation, unsettled(relation.child, feeds))
+        case Join():
+            return _joined(relation, {side: unsettled(relation.side(side), feeds) for side in Side})
+        case _:
+            # Which rows a limit takes depends on their order.
+            return frozenset(range(len(relation.schema)))
+
+
+def _outputs(outputs: Iterable[Output], below: frozenset[int]) -> frozenset[int]:
+    return frozenset(n for n, one in enumerate(outputs) if _reads(one.expression, {Side.LEFT: below}))
+
+
+def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool:
+    return any(one.index in below.get(one.side, ()) for one in expression.columns())
+
+
+def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]:
+    keys = _outputs(node.keys, below)
+    found, place = set(keys), len(node.keys)
+    for call in node.aggregates:
+        # Groups that come out more than once do so wherever memory ran short.
+        depends = bool(keys) or not node.once or _by_order(call, below)
+        if depends:
+            found.update(range(place, place + len(call.buffer)))
+        place += len(call.buffer)
+    return frozenset(found)
+
+
+def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
+    if any(_reads(one, {Side.LEFT: below}) for one in call.expressions()):
+        return True
+    if call.function in _EDGES or call.function in CENTRAL_MOMENTS:
+        return True
+    if call.function is AggregateFunction.AVG:
+        return not pat.is_decimal(call.dtype)
+    # The least of 0.0 and -0.0 is the one that came first, as is one NaN of several.
+    return call.function in _BY_VALUE and is_float(call.dtype)
+
+
+def _joined(node: Join, below: Mapping[Side, frozenset[int]]) -> frozenset[int]:
+    spec = node.spec
+    found = {n for n, old in enumerate(spec.left_output) if old in below[Side.LEFT]}
+    right = enumerate(spec.right_output, len(spec.left_output))
+    found |= {n for n, old in right if old in below[Side.RIGHT]}
+    if spec.join_type is JoinType.EXISTENCE:
+        matched = any(pair.of(side) in below[side] for pair in spec.keys for side in Side)
+        if matched or (spec.condition is not None and _reads(spec.condition, below)):
+            found.add(len(node.schema) - 1)
+    return frozenset(found)

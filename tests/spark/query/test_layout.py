@@ -1,0 +1,160 @@
+"""What depends on how Spark lays rows out stays with Spark; and no run of a task sends a row elsewhere than another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin.config import Strategy
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.stages import NullKeys
+from gpujoin.spark.catalyst.repeatable import repeatable
+from gpujoin.spark.exchange import BlobFormat, Role, Splitter
+from gpujoin.spark.gateway import optimized_plan
+from gpujoin.spark.query import planner
+from gpujoin.spark.query.feeds import FeedFormat, Outlet
+from tests.spark.query.queries import check
+
+FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
+cpu = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
+
+BY_LAYOUT = {
+    "random numbers": "select a.id, b.item, rand(7) r from sales a join items b on a.k = b.k",
+    "random filter": "select k, sum(price) from sales where rand(7) > 0.5 group by k",
+    "sample": """select count(*), sum(id) from
+        (select a.id from sales a join items b on a.k = b.k) tablesample (50 percent) repeatable (7)""",
+    "file names": """select regexp_extract(input_file_name(), '[^/]*$', 0) f, count(*) from sales
+        group by regexp_extract(input_file_name(), '[^/]*$', 0)""",
+    "partition number": "select id, spark_partition_id() p from sales",
+    "common table read twice": """with c as (select a.k, uuid() u from sales a join items b on a.k = b.k)
+        select count(*), count(distinct x.u) from c x join c y on x.u = y.u""",
+    "groups read twice": """with c as (select k, rand(7) r, count(*) n from sales group by k)
+        select count(*), sum(x.n) from c x join c y on x.r = y.r and x.n <= y.n""",
+}
+
+
+@pytest.mark.spark
+@cpu
+@pytest.mark.parametrize("name", BY_LAYOUT)
+def test_rows_that_depend_on_their_layout(tables: SparkSession, name: str) -> None:
+    frame = tables.sql(BY_LAYOUT[name])
+    found = check(frame)
+    assert not found.islands
+    assert not any(join.accelerated for join in found.joins)
+
+
+@pytest.mark.spark
+@cpu
+def test_parts_beside_them_are_islands(tables: SparkSession) -> None:
+    found = check(
+        tables.sql("""select x.k, x.n, y.r from (select k, count(*) n from sales group by k) x
+        join (select k, rand(7) r from items) y on x.k = y.k""")
+    )
+    assert len(found.islands) == 1
+    assert "share a partition" in str(found.reasons[0])
+
+
+@pytest.mark.spark
+@cpu
+def test_smaller_islands_below_one_that_cannot_be_shared_out(
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("oneTaskBytes", "taskBytes", "repeatedBytes"):
+        tables.conf.set(f"spark.gpujoin.scan.{key}", "1")
+    monkeypatch.setattr(planner, "is_local", lambda conf: False)
+    found = check(
+        tables.sql("""select id, item from (select a.id, b.item from sales a join items b on a.k = b.k)
+        where id + item not in (select item from items)""")
+    )
+    assert any("cannot be shared out" in str(reason) for reason in found.reasons)
+    assert [len(island.joins) for island in found.islands] == [1]
+    assert [join.join_type for join in found.joins] == ["left_anti", "inner"]
+
+
+# -- where rows go -----------------------------------------------------------------------------------------------
+
+ROWS = pa.schema([pa.field("k", pa.int64()), pa.field("total", pa.float64()), pa.field("name", pa.string())])
+
+
+def summed(shift: float) -> pa.RecordBatch:
+    """Rows without keys whose sums differ in their last digits from run to run."""
+    totals = np.arange(500) * 0.1 + shift
+    names = [str(n) for n in range(500)]
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(500, pa.int64()), pa.array(totals), pa.array(names)], schema=ROWS
+    )
+
+
+def test_rows_without_keys_go_by_settled_columns() -> None:
+    form = FeedFormat(ROWS, place=0)
+
+    def homes(rows: pa.RecordBatch, unsettled: frozenset[int], salt: int = 3) -> dict[str, int]:
+        outlet = Outlet(
+            form, (0,), (pa.int64(),), (False,), NullKeys.SPREAD, unsettled, tuple(range(7)), 1 << 12
+        )
+        made = pa.Table.from_batches(outlet.split([rows], salt)).sort_by([("p", "ascending")]).to_batches()
+        blobs = {}
+        for batch in made:
+            for label, data in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
+                for name in form.decode(data.as_buffer(), label).column("name").to_pylist():
+                    blobs[name] = label
+        assert len(blobs) == rows.num_rows
+        return blobs
+
+    first, second = summed(0.0), summed(1e-13)
+    assert homes(first, frozenset()) != homes(second, frozenset())
+    assert homes(first, frozenset({1})) == homes(second, frozenset({1}))
+    assert len(set(homes(first, frozenset({1})).values())) == 7
+    assert set(homes(first, frozenset(range(3))).values()) == {3}
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_rows_of_a_mapper_that_may_have_others_go_together(repeatable: bool) -> None:
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), left_output=(0, 1, 2))
+    right = pa.schema([pa.field("r", pa.int64())])
+    form = BlobFormat(ROWS, Role.STREAM)
+    for salt in range(9):
+        splitter = Splitter(
+            form, spec, ROWS, right, Side.LEFT, tuple(range(4)), 1 << 12, salt, repeatable=repeatable
+        )
+        labels = {label for made in splitter.split([summed(0.0)]) for label in made.column(0).to_pylist()}
+        assert labels == (set(range(4)) if repeatable else {salt % 4})
+
+
+@pytest.mark.spark
+def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
+    made = tables.createDataFrame([(1, 2.0)], "k int, d double")
+    sales = tables.table("sales")
+
+    def known(frame: DataFrame) -> bool:
+        return repeatable(optimized_plan(frame))
+
+    assert known(sales.where("k > 1").select("id", sf.col("price") * 2))
+    assert known(sales.join(tables.table("items"), "k", "left"))
+    assert known(sales.groupBy("k").agg(sf.sum("price"), sf.max("s"), sf.count("weight")))
+    assert known(made)
+    assert known(tables.range(3).union(tables.range(5)))
+    assert not known(sales.groupBy("k").agg(sf.sum("weight")))
+    assert not known(sales.groupBy("k").agg(sf.first("s")))
+    assert not known(sales.groupBy("k").agg(sf.avg("id")))
+    assert not known(sales.limit(3))
+    assert not known(sales.dropDuplicates(["k"]))
+    assert not known(sales.selectExpr("row_number() over (partition by k order by s) r"))
+    assert not known(sales.select(sf.rand(7)))
+    assert not known(sales.sample(0.5, 7))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "spark", [{"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "shuffle"}], indirect=True
+)
+def test_a_join_fed_by_rows_knows_of_each_side(tables: SparkSession) -> None:
+    query = """select a.k, a.n, b.item from (select k, first(s) n from sales group by k) a
+        full join items b on a.k = b.k and a.n <> b.s"""
+    assert [join.strategy for join in check(tables.sql(query.replace("full", "left"))).joins] == [
+        Strategy.SHUFFLE
+    ]
