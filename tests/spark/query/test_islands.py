@@ -115,7 +115,7 @@ def test_overflow_without_ansi(tables: SparkSession, query: str) -> None:
 )
 def test_overflow_with_ansi_is_an_error(tables: SparkSession, query: str) -> None:
     for frame in (tables.sql(query), accelerate(tables.sql(query))):
-        with pytest.raises(Exception, match=r"(?i)overflow|out_of_range"):
+        with pytest.raises(Exception, match=r"(?i)overflow|out_of_range|does not fit"):
             frame.collect()
 
 
