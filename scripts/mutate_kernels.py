@@ -147,7 +147,7 @@ def main() -> int:
         "--patience",
         type=float,
         default=5,
-        help="times as long as right kernels a broken one may take (default 5)",
+        help="times the processor time of right kernels that a broken one may take (default 5)",
     )
     parser.add_argument("--report", type=Path, help="write a page here; rows of other sources stay")
     arguments = parser.parse_args()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gpujoin.launch.source import kernel_directory
 from tests.kernels.emulator import why_no_compiler
+from tests.kernels.emulator.device import STEPS_VARIABLE
 from tests.kernels.mutation.operators import OPERATORS, Mutant, mutants, sample
-from tests.kernels.mutation.runner import Coverage
+from tests.kernels.mutation.runner import Coverage, Runner
 from tests.kernels.mutation.survivors import explanations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +131,31 @@ def test_explanations_are_about_lines_that_are_there() -> None:
         edits = list(mutants(entry.file, text))
         assert any(entry.covers(mutant) for mutant in edits), entry
         assert len(entry.reason) > 20, entry
+
+
+def test_what_computes_too_long_is_late_and_what_ends_by_itself_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is of processor time: waiting for it, as on a busy machine, is not held against a test."""
+    for variable in ("GPUJOIN_TEST_SEED", STEPS_VARIABLE):
+        monkeypatch.setenv(variable, "0")
+    runner = Runner(tmp_path, 1)
+
+    def computing() -> dict[str, str]:
+        while True:
+            pass
+
+    def waiting() -> dict[str, str]:
+        time.sleep(1.5)
+        return {"verdict": "survived"}
+
+    for work, verdict, how in ((waiting, "survived", None), (computing, "caught", "time")):
+        cache = tmp_path / verdict / "cache"
+        cache.mkdir(parents=True)
+        child = runner._fork(work, tmp_path, cache, limit=1)
+        while (told := runner._poll(child)) is None:
+            time.sleep(0.02)
+        assert (told["verdict"], told.get("how")) == (verdict, how)
 
 
 @pytest.mark.slow

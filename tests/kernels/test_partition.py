@@ -140,7 +140,11 @@ def test_bad_arguments_are_refused_before_a_launch(device: RecordingDevice) -> N
 
 @pytest.mark.parametrize(("share", "ordered"), [(0.1, False), (0.6, True)])
 def test_probe_rows_are_ordered_only_where_enough_of_a_sample_match(
-    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, share: float, ordered: bool
+    device: RecordingDevice,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    ordered: bool,
 ) -> None:
     monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
     build, keys = rng.permutation(500), rng.integers(500, 10_000, 2000)

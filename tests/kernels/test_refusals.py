@@ -50,7 +50,9 @@ BAD: dict[str, Callable[[Device], KeyCodes]] = {
     "wrong shape": lambda device: KeyCodes(device.zeros((8, 3), np.uint64), None),
     "too many rows": lambda _: KeyCodes(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)), None),
     "validity of another type": lambda device: KeyCodes(device.zeros(8, np.int64), device.zeros(8, np.int8)),
-    "validity of another length": lambda device: KeyCodes(device.zeros(8, np.int64), device.zeros(7, np.bool_)),
+    "validity of another length": lambda device: KeyCodes(
+        device.zeros(8, np.int64), device.zeros(7, np.bool_)
+    ),
     "array of the host": lambda _: KeyCodes(np.zeros(8, np.int64), None),
 }
 

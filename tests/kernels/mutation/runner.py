@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -39,6 +41,9 @@ _PYTEST = (
     "not slow and not gpu",
 )
 _LEAST_SECONDS = 30.0
+_WAITING = 100
+"""Times as long as its processor time a test may take by the clock: for what waits and never computes. A machine that
+other processes keep busy makes nothing late."""
 _SEED = "20261121"
 _STEPS = "20000000"
 """More than the right kernels take in any test, and soon reached by an endless loop."""
@@ -65,7 +70,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Kernels that each test launches, and its seconds."""
+    """Kernels that each test launches, and its seconds of processor time."""
 
     kernels: dict[str, frozenset[tuple[str, str]]]
     seconds: dict[str, float]
@@ -96,12 +101,14 @@ class _Watch:
         self.seconds: dict[str, float] = {}
         self.failure: Outcome | None = None
         self._find = EmulatedDevice.kernel
+        self._before = 0.0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.current = nodeid
+        self._before = processor_seconds()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.seconds[nodeid] = processor_seconds() - self._before
 
     def pytest_exception_interact(self, node: Any, call: pytest.CallInfo[Any]) -> None:
         if self.failure is not None or call.excinfo is None:
@@ -127,6 +134,12 @@ class _Watch:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(EmulatedDevice, "kernel", kernel)
             yield
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it started and that ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _refused(problem: BaseException | None) -> bool:
@@ -173,8 +186,8 @@ class Runner:
     scratch : Path
         An empty folder.
     patience : float
-        How many times as long as over the right sources the tests of a mutant may take, beyond half a minute; a mutant
-        that takes longer counts as caught.
+        How many times as much processor time as over the right sources the tests of a mutant may take, beyond half a
+        minute; a mutant that takes more counts as caught.
     """
 
     def __init__(self, scratch: Path, patience: float) -> None:
@@ -240,9 +253,12 @@ class Runner:
         answer = home / "answer.json"
         pid = os.fork()
         if pid:
-            return _Child(pid, time.monotonic() + limit, answer)
+            return _Child(pid, time.monotonic() + _WAITING * limit, answer)
         try:
             os.setsid()
+            seconds = math.ceil(limit)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
             os.chdir(ROOT)
             os.environ[CACHE_VARIABLE] = str(cache)
             log = os.open(home / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -257,11 +273,12 @@ class Runner:
             os._exit(0)
 
     def _poll(self, child: _Child) -> dict[str, Any] | None:
-        ended, _ = os.waitpid(child.pid, os.WNOHANG)
+        ended, status = os.waitpid(child.pid, os.WNOHANG)
         if ended:
             if child.answer.is_file():
                 return json.loads(child.answer.read_text())
-            return asdict(Outcome("caught", "crash"))
+            late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+            return asdict(Outcome("caught", "time" if late else "crash"))
         if time.monotonic() < child.deadline:
             return None
         os.killpg(child.pid, signal.SIGKILL)
