@@ -19,6 +19,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.algorithm import chooser
+from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import KeyShape
@@ -174,11 +175,22 @@ def test_keys_the_device_does_not_take_come_as_codes(emulated: EmulatedDevice, s
     joined(emulated, JoinType.INNER, Side.RIGHT, (pa.struct([("a", pa.int32())]),), seed)
 
 
-@pytest.mark.parametrize("types", [(pa.int16(),), (pa.int16(), pa.int16())], ids=["one key", "two keys"])
-def test_null_aware_anti_joins(
-    emulated: EmulatedDevice, types: tuple[pa.DataType, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+def test_null_aware_anti_joins(emulated: EmulatedDevice, seed: int) -> None:
+    """By direct address, a bit a key."""
+    kind, types = JoinType.NULL_AWARE_ANTI, (pa.int16(),)
+    launched = joined(emulated, kind, Side.RIGHT, types, seed, wanted=AlgorithmChoice.DIRECT)
+    assert {"direct_enter_bits", "direct_test_bits"} <= launched
+    assert not {"direct_probe", "direct_ranges", "unique_probe", "csr_ranges"} & launched
+    joined(emulated, kind, Side.RIGHT, (pa.int64(),), seed)
+    for choice in (AlgorithmChoice.DIRECT, AlgorithmChoice.AUTO):
+        joined(emulated, kind, Side.RIGHT, types, seed, wanted=choice, condition=CONDITION)
+
+
+@pytest.mark.parametrize("condition", [None, CONDITION], ids=["plain", "condition"])
+def test_null_aware_anti_joins_over_two_keys(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, condition: Expression | None
 ) -> None:
-    """By direct address: all keys at once, and for rows with a null in some the keys that are left."""
+    """Rows with a null in one key are searched by the other one, by direct address too."""
     searched: list[str] = []
     build = HostBackend.build
 
@@ -188,17 +200,26 @@ def test_null_aware_anti_joins(
         return built
 
     monkeypatch.setattr(HostBackend, "build", watching)
-    wanted = AlgorithmChoice.DIRECT
-    launched = joined(emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, types, seed, wanted=wanted)
-    assert {"direct_enter_bits", "direct_test_bits"} <= launched
-    assert not {"direct_probe", "direct_ranges", "csr_ranges"} & launched
-    # Two keys of 16 bits have too wide a range together.
-    assert set(searched) - {"empty"} == ({"direct"} if len(types) == 1 else {"direct", "unique"})
-    for choice in (AlgorithmChoice.DIRECT, AlgorithmChoice.AUTO):
-        joined(
-            emulated, JoinType.NULL_AWARE_ANTI, Side.RIGHT, types, seed, wanted=choice, condition=CONDITION
-        )
-    assert all("cudf" not in algorithm for algorithm in searched)
+    keys = [(a, b) for a in (None, 0, 1, 2, 3) for b in (None, 10, 11, 12, 13)]
+    rows = [(a, b, n) for n, (a, b) in enumerate(keys)]
+    # Two right rows with a null: they drop what agrees with them in the other key.
+    given = rows[1:], [(1, 11, 5), (2, None, 30), (None, 13, 30), (3, 10, 5), (3, 10, 30)]
+    one, two = (
+        pa.table([pa.array(column, pa.int32()) for column in zip(*side, strict=True)], names=["a", "b", "n"])
+        for side in given
+    )
+    pairs = (KeyPair(0, 0), KeyPair(1, 1))
+    tested = None if condition is None else resolve(condition, one.schema, two.schema)
+    spec = JoinSpec(JoinType.NULL_AWARE_ANTI, pairs, tested, (0, 1, 2), ())
+    found = run(one, two, spec, HostBackend(ops=emulated_ops(emulated)), Side.RIGHT, Options(), BATCH)
+    assert_same_rows(found, oracle_join(one, two, spec))
+    assert len(searched) >= 3, "all keys, and each of the two"
+    assert set(searched) == {"direct"}
+    launched = set(emulated.launches)
+    if condition is None:
+        assert {"direct_enter_bits", "direct_test_bits"} <= launched
+    else:
+        assert {"direct_probe", "direct_ranges"} & launched
 
 
 def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDevice) -> None:
