@@ -1,10 +1,19 @@
-"""Run the benchmark of the kernels on one GPU, check the answers, and write JSON, a page and a plot."""
+"""Run the benchmark of the kernels on one GPU, check the answers, and write JSON, a page and a plot.
+
+A process of its own measures, and keeps what it has found on disk, one line after the other. Where it dies, hangs or
+loses the device, what it was at counts as failed, and another process goes on with the rest.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import logging
+import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -13,11 +22,22 @@ from typing import Any
 
 from benchmarks.kernels.engines import CudfEngine, Engine, engines
 from benchmarks.kernels.machine import Constants, constants
-from benchmarks.kernels.measure import Measured, Meter, Result, compare
+from benchmarks.kernels.measure import DeviceLostError, Measured, Meter, Result, compare
 from benchmarks.kernels.ordered import CudfOrderEngine, OrderedWorkload, ordered_engines, ordered_workloads
+from benchmarks.kernels.progress import Progress
 from benchmarks.kernels.report import page, plot
 from benchmarks.kernels.workloads import Workload, named, sweeps
+from gpujoin.errors import KernelCompileError
 from gpujoin.launch.device import Device
+
+MOST_PROCESSES = 12
+"""Processes that may be lost before the rest is given up."""
+
+_PATIENCE = 60.0
+"""Seconds without a result after which a process counts as hung: compiling takes less, and every run does."""
+
+_GRACE = 5.0
+_DEVICE_LOST = 3
 
 
 def measure(
@@ -30,6 +50,7 @@ def measure(
     seconds: float,
     others: Sequence[Callable[[Workload], Engine]] = (CudfEngine,),
     others_ordered: Sequence[Callable[[OrderedWorkload], Engine]] = (CudfOrderEngine,),
+    progress: Progress | None = None,
 ) -> tuple[Constants, list[Result], list[str]]:
     """Measure the machine, then every workload on every engine.
 
@@ -51,15 +72,27 @@ def measure(
         What to compare with: each makes an engine for a workload.
     others_ordered : sequence of callable
         The same for joins by order.
+    progress : Progress or None
+        Keeps what is found; what it has already is not measured again.
 
     Returns
     -------
     constants, results, skipped : Constants, list of Result, list of str
         The names of workloads for which time ran out are skipped.
+
+    Raises
+    ------
+    DeviceLostError
+        If an engine has left the device unusable for this process.
     """
     deadline = time.monotonic() + seconds
-    rates = constants(device, meter, log_words, repeats)
-    results: list[Result] = []
+    log = progress or Progress()
+    rates = log.constants
+    if rates is None:
+        rates = constants(device, meter, log_words, repeats)
+        log.constants = rates
+        log.tell(constants=asdict(rates))
+    copy_rate = rates.copy_bytes
     skipped: list[str] = []
     latest = [""]
 
@@ -68,7 +101,12 @@ def measure(
 
     def run(workload: Measured, own: Iterator[Engine], rest: Iterator[Engine]) -> None:
         taking_part = [*(engine for engine in rest if engine.can(workload)), *own]
-        results.extend(_measured(device, meter, workload, taking_part, rates, repeats, deadline, lambda: latest[0]))
+        for result in compare(
+            device.xp, workload, taking_part, meter, copy_rate=copy_rate, repeats=repeats, chosen=lambda: latest[0],
+            deadline=deadline, log=log,
+        ):  # fmt: skip
+            told = result.problem if result.seconds is None else f"{result.seconds * 1e3:9.2f} ms"
+            print(f"{result.workload:28} {result.engine:12} {told}", flush=True)
 
     every: list[Workload | OrderedWorkload] = [*named(), *ordered_workloads(), *sweeps()]
     for workload in every:
@@ -81,28 +119,9 @@ def measure(
         else:
             fewer = workload.smaller(smaller)
             run(fewer, engines(device, fewer, chosen), (other(fewer) for other in others))
-    return rates, results, skipped
-
-
-def _measured(
-    device: Device,
-    meter: Meter,
-    workload: Measured,
-    taking_part: Sequence[Engine],
-    rates: Constants,
-    repeats: int,
-    deadline: float,
-    chosen: Callable[[], str],
-) -> list[Result]:
-    found = []
-    for result in compare(
-        device.xp, workload, taking_part, meter, copy_rate=rates.copy_bytes, repeats=repeats, chosen=chosen,
-        deadline=deadline,
-    ):  # fmt: skip
-        told = "did not run" if result.seconds is None else f"{result.seconds * 1e3:9.2f} ms"
-        print(f"{result.workload:28} {result.engine:12} {told}", flush=True)
-        found.append(result)
-    return found
+    log.skipped = skipped
+    log.tell(skipped=skipped)
+    return rates, log.results, skipped
 
 
 def machine() -> dict[str, Any]:
@@ -124,8 +143,101 @@ def machine() -> dict[str, Any]:
     }
 
 
+def work(given: argparse.Namespace) -> int:
+    """Measure in this process; what an earlier one has found is not measured again."""
+    from benchmarks.kernels.measure import DeviceMeter
+    from gpujoin.launch.catalogue import specialisations
+    from gpujoin.launch.cuda import CudaDevice
+
+    logging.basicConfig(level=logging.WARNING)
+    meter = DeviceMeter()
+    device = CudaDevice(lambda: meter.free_bytes)
+    progress = Progress.read(given.progress)
+    progress.tell(machine=machine())
+    with contextlib.suppress(KernelCompileError):  # told by the engine that needs it
+        device.compile(specialisations(), os.cpu_count() or 1)
+    try:
+        measure(
+            device, meter, smaller=given.smaller, log_words=max(10, 28 - given.smaller), repeats=given.repeats,
+            seconds=given.until - time.monotonic(), progress=progress,
+        )  # fmt: skip
+    except DeviceLostError as problem:
+        print(f"the device is lost to this process: {problem}", flush=True)
+        return _DEVICE_LOST
+    return 0
+
+
+def supervise(command: Sequence[str], progress: Path, seconds: float, patience: float = _PATIENCE) -> bool:
+    """Run a process that measures, and another one after each that is lost.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The process; ``--until`` is added, the reading of the clock at which it is to start nothing more.
+    progress : Path
+        The file that it appends to.
+    seconds : float
+        For all processes together.
+    patience : float
+        Seconds without a new line after which a process is ended.
+
+    Returns
+    -------
+    bool
+        Whether the last process came to its end by itself.
+    """
+    end = time.monotonic() + seconds
+    for _ in range(MOST_PROCESSES):
+        if time.monotonic() > end:
+            return False
+        before = progress.stat().st_size if progress.exists() else 0
+        status = _one(command, progress, end, patience)
+        if status == 0:
+            return True
+        print(f"a process that measured ended with status {status}; another one goes on", flush=True)
+        if progress.exists() and progress.stat().st_size > before:
+            continue
+        return False
+    return False
+
+
+def _one(command: Sequence[str], progress: Path, end: float, patience: float) -> int | None:
+    """Exit status; ``None`` for a process that had to be ended."""
+    size, since = -1, time.monotonic()
+    with subprocess.Popen([*command, "--until", str(end)]) as child:
+        while child.poll() is None:
+            now = progress.stat().st_size if progress.exists() else 0
+            if now != size:
+                size, since = now, time.monotonic()
+            if time.monotonic() > min(end + _GRACE, since + patience):
+                child.kill()
+                child.wait()
+                return None
+            time.sleep(0.1)
+        return child.returncode
+
+
+def write(progress: Progress, out: Path) -> dict[str, Any]:
+    """Write JSON, a page and a plot of what there is."""
+    record = {
+        "machine": progress.machine,
+        "constants": None if progress.constants is None else asdict(progress.constants),
+        "results": [asdict(result) for result in progress.results],
+        "skipped": progress.skipped,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if progress.constants is not None:
+        goal = [workload.name for workload in named()]
+        told = page(progress.results, progress.constants, progress.machine, goal)
+        out.with_suffix(".md").write_text(told, encoding="utf-8")
+    if not plot(progress.results, out.with_suffix(".svg")):
+        print("no plot: matplotlib is missing; the extra `bench` has it")
+    return record
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run on the current GPU; the last line is JSON. Exit status 2: there is none."""
+    """Run on the current GPU; the last line is JSON. Exit status 1: something failed, 2: there is no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/kernels-gpu.json"))
     parser.add_argument(
@@ -133,7 +245,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=420, help="no engine is started after so many")
+    parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.progress is not None:
+        return work(given)
 
     from gpujoin.backends.cudf import unavailable
 
@@ -141,29 +257,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason is not None:
         print(f"benchmarks.kernels: nothing to measure here: {reason}", file=sys.stderr)
         return 2
-    from benchmarks.kernels.measure import DeviceMeter
-    from gpujoin.launch.cuda import CudaDevice
-
-    meter = DeviceMeter()
-    rates, results, skipped = measure(
-        CudaDevice(), meter, smaller=given.smaller, log_words=max(10, 28 - given.smaller), repeats=given.repeats,
-        seconds=given.seconds,
-    )  # fmt: skip
-    facts = machine()
-    record = {
-        "machine": facts,
-        "constants": asdict(rates),
-        "results": [asdict(result) for result in results],
-        "skipped": skipped,
-    }
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    goal = [workload.name for workload in named()]
-    given.out.with_suffix(".md").write_text(page(results, rates, facts, goal), encoding="utf-8")
-    if not plot(results, given.out.with_suffix(".svg")):
-        print("no plot: matplotlib is missing; the extra `bench` has it")
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = Path(scratch) / "progress.jsonl"
+        command = [
+            sys.executable, "-m", "benchmarks.kernels", "--smaller", str(given.smaller), "--repeats",
+            str(given.repeats), "--progress", str(lines),
+        ]  # fmt: skip
+        ended = supervise(command, lines, given.seconds)
+        progress = Progress.read(lines)
+    record = write(progress, given.out)
     print(json.dumps(record))
-    return 0
+    return 0 if ended and not any(result.failed for result in progress.results) else 1
 
 
 if __name__ == "__main__":

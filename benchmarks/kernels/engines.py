@@ -72,13 +72,17 @@ class OwnEngine:
             return workload.join is Join.INNER
         return self.kernel is None or not workload.log_rows_per_key
 
-    def prepare(self, inputs: Inputs) -> Inputs:
-        return inputs
+    def prepare(self, inputs: Inputs) -> tuple[Inputs, tuple[Any, Any]]:
+        """The inputs, and texts as a column has them: bytes and offsets."""
+        keys = (inputs.build_keys, inputs.probe_keys)
+        if self.workload.keys is not Keys.TEXT:
+            return inputs, keys
+        return inputs, (self._texts(keys[0]), self._texts(keys[1]))
 
     def _codes(self, keys: tuple[Any, Any]) -> tuple[KeyCodes, KeyCodes]:
         if self.workload.keys is not Keys.TEXT:
             return KeyCodes(keys[0], None), KeyCodes(keys[1], None)
-        sides = [(self._texts(words),) for words in keys]
+        sides = [(texts,) for texts in keys]
         layout = normalise.layout_of(self.device, sides[0])
         assert layout is not None
         build, probe = (normalise.packed(self.device, layout, side) for side in sides)
@@ -91,17 +95,18 @@ class OwnEngine:
             normalise.Kind.TEXT, words.reshape(-1).view(xp.uint8), None, offsets.astype(xp.int32)
         )
 
-    def run(self, prepared: Inputs) -> Batches:
-        build, probe = self._codes((prepared.build_keys, prepared.probe_keys))
+    def run(self, prepared: tuple[Inputs, tuple[Any, Any]]) -> Batches:
+        inputs, keys = prepared
+        build, probe = self._codes(keys)
         kernel = self.kernel or self._choose(build, probe.rows)
-        given = joins.Side(probe, _fields((prepared.probe_keys, *prepared.probe_payload)))
+        given = joins.Side(probe, _fields((inputs.probe_keys, *inputs.probe_payload)))
         if self.workload.join is not Join.INNER:
             output = joins.semi_join(
                 self.device, build, given, kernel, matched=self.workload.join is Join.SEMI
             )
             yield output.length, [c.values for c in output.probe]
             return
-        side = joins.Side(build, _fields(prepared.build_payload))
+        side = joins.Side(build, _fields(inputs.build_payload))
         for output in joins.inner_join(self.device, side, given, kernel):
             yield output.length, [c.values for c in (*output.probe, *output.build)]
 

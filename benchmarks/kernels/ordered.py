@@ -86,7 +86,8 @@ class OrderedWorkload:
             return OrderedInputs((points[0],), (points[1], points[1] + xp.int64(width)), payload, None)
         # Two intervals overlap with the probability of the sum of their lengths in the span; lengths vary.
         ends = [
-            start + self._spread(xp, seed) % xp.int64(width) for start, seed in zip(points, (5, 6), strict=True)
+            start + self._spread(xp, seed) % xp.int64(width)
+            for start, seed in zip(points, (5, 6), strict=True)
         ]
         return OrderedInputs((points[0], ends[0]), (points[1], ends[1]), payload, None)
 
@@ -139,7 +140,6 @@ def ordered_workloads() -> Iterator[OrderedWorkload]:
     yield OrderedWorkload("viii': overlap, few rows", Shape.OVERLAP, 17)
     yield OrderedWorkload("ix: as-of, 2^14 groups", Shape.AS_OF, 24, log_groups=14)
     yield OrderedWorkload("ix': as-of, one group", Shape.AS_OF, 24)
-
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.expand import OUTPUT_TILE
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of, total, value_of
 from gpujoin.launch.matches import Ranges
@@ -118,12 +118,14 @@ def keep(
     grid = grid_of(device, length, OUTPUT_TILE)
     kernel = device.kernel(SPECIALISATIONS[0], "tile_candidates")
     device.launch(kernel, grid, BLOCK_THREADS, [*candidates.arguments, *given, of_tile])
-    ends = device.xp.cumsum(of_tile, dtype=np.int64)
+    with memory_errors("the places of the matches"):
+        ends = device.xp.cumsum(of_tile, dtype=np.int64)
+        offsets = ends - of_tile
     found = int(ends[-1])
     check_room(device, _PAIR_BYTES * found, f"{found} pairs")
     probe_row, build_row = device.empty(found, np.int32), device.empty(found, np.int32)
     if found:
-        arguments = [*candidates.arguments, placed, *given, ends - of_tile, probe_row, build_row]
+        arguments = [*candidates.arguments, placed, *given, offsets, probe_row, build_row]
         kernel = device.kernel(SPECIALISATIONS[0], "keep_candidates")
         device.launch(kernel, grid, BLOCK_THREADS, arguments)
     return probe_row, build_row

@@ -7,11 +7,15 @@ the cache holds that whole text, the options, the architecture and the version o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
+import logging
 import os
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,8 @@ from gpujoin.errors import ConfigurationError, KernelCompileError
 from gpujoin.launch.device import ModuleSpec
 from gpujoin.launch.source import kernel_source
 
+_logger = logging.getLogger("gpujoin")
+
 CACHE_VARIABLE = "GPUJOIN_KERNEL_CACHE_DIR"
 
 OPTIONS = ("-std=c++17", "-ftz=false")
@@ -27,12 +33,51 @@ OPTIONS = ("-std=c++17", "-ftz=false")
 
 
 def cache_directory() -> Path:
-    """Where compiled kernels lie: ``$GPUJOIN_KERNEL_CACHE_DIR``, else ``gpujoin/kernels`` in the user's cache."""
+    """Where compiled kernels lie: ``$GPUJOIN_KERNEL_CACHE_DIR``, else ``gpujoin/kernels`` in the user's cache.
+
+    Raises
+    ------
+    RuntimeError
+        There is no such variable, and the user has no home.
+    """
     given = os.environ.get(CACHE_VARIABLE)
     if given:
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "gpujoin" / "kernels"
+
+
+def private_directory() -> Path:
+    """A new folder of this process alone, removed when it ends, for what cannot be kept."""
+    directory = tempfile.mkdtemp(prefix="gpujoin-kernels-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+def usable_directory(wanted: Callable[[], Path]) -> Path:
+    """A folder that files can be written to: the one wanted, made if need be, else one of this process alone.
+
+    Users without a home, and with one that they may not look into, are ordinary in containers.
+    """
+    try:
+        directory = wanted()
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory):
+            return directory
+    except (OSError, RuntimeError) as problem:
+        directory = private_directory()
+        _logger.warning(
+            "compiled kernels are kept in %s for this process only: %s. Set %s to a folder that can be written to.",
+            directory, problem, CACHE_VARIABLE,
+        )  # fmt: skip
+        return directory
+
+
+@functools.cache
+def _usable(given: str | None, base: str | None, home: str | None, pid: int) -> Path:
+    """:func:`usable_directory`, looked for once for what decides it; a forked process has a private one of its own."""
+    del given, base, home, pid
+    return usable_directory(cache_directory)
 
 
 def cache_key(source: str, options: tuple[str, ...], version: tuple[int, ...]) -> str:
@@ -118,16 +163,21 @@ def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     """
     source = module_text(spec)
     options = options_for(spec, architecture)
-    directory = cache_directory()
+    variables = (os.environ.get(name) for name in (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME"))
+    directory = _usable(*variables, os.getpid())
     path = directory / f"{cache_key(source, options, compiler_version())}.cubin"
     if path.is_file():
         return path
     compiled = compile_text(spec, source, options)
     try:
-        _write(path, compiled.binary)
+        try:
+            _write(path, compiled.binary)
+        except OSError:
+            path = private_directory() / path.name
+            _write(path, compiled.binary)
     except OSError as problem:
         raise KernelCompileError(
-            f"{spec}: the compiled kernel cannot be kept in {directory}: {problem}. "
+            f"{spec}: the compiled kernel cannot be kept in {directory}, nor in {tempfile.gettempdir()}: {problem}. "
             f"Set {CACHE_VARIABLE} to a folder that can be written to."
         ) from problem
     return path

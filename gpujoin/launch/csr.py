@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     MAX_ROWS,
     KeyCodes,
     check_column,
     check_rows,
+    check_width,
     checked_keys,
     grid_of,
     total,
@@ -32,13 +34,17 @@ SLOTS_PER_ROW = 1.5
 
 _FEWEST_SLOTS = 32
 _ROW_BYTES = 4
+_SORTED_ROW_BYTES = 4 + 8 + 4
+"""A sort copies the slot numbers, and gives 64-bit row numbers, of which 32 bits are then kept."""
+_MOST_ROWS = int(0.85 * MAX_ROWS)
+"""With more, so few slots would be left over that a search for an absent key hardly ends."""
 _ROWS_ORDERED_BY_INSERTION = 32
 """Slots of more rows are ordered by sorting: insertion is quadratic."""
 
 
-def slots_for(rows: int) -> int:
-    """Slots of a hash table for some rows: never fewer than rows, never more than 32-bit slot numbers."""
-    return min(max(_FEWEST_SLOTS, int(rows * SLOTS_PER_ROW)), MAX_ROWS)
+def slots_for(rows: int, most: int = MAX_ROWS) -> int:
+    """Slots of a hash table for some rows: never fewer than rows, never more than can be numbered."""
+    return min(max(_FEWEST_SLOTS, int(rows * SLOTS_PER_ROW)), most)
 
 
 def table_bytes(key_bytes: int, slots: int) -> int:
@@ -85,6 +91,7 @@ class CsrTable:
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
         """First place and number of the build rows of each probe row."""
         checked_keys(probe)
+        check_width(probe, self.key_bytes)
         start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
         matches = total(device)
         if probe.rows:
@@ -114,9 +121,11 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     KernelArgumentError
         For codes of a wrong type, or too many rows.
     DeviceMemoryError
-        If it does not fit.
+        If it does not fit, or there are more rows than slots can be numbered for.
     """
     checked_keys(keys)
+    if keys.rows > _MOST_ROWS:
+        raise DeviceMemoryError(f"{keys.rows} rows fill a table of {MAX_ROWS} slots; ask for less at a time")
     slots = slots_for(keys.rows)
     needed = table_bytes(keys.key_bytes, slots) + laid_out_bytes(keys.rows, slots)
     check_room(device, needed, f"a table of {keys.rows} rows side by side by key")
@@ -147,6 +156,8 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
     ------
     KernelArgumentError
         If an array is not as described.
+    DeviceMemoryError
+        If it does not fit.
     """
     check_column("slot numbers", slot_of, np.int32)
     rows = int(slot_of.shape[0])
@@ -158,18 +169,23 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
         device.launch(
             _kernel(device, "csr_count"), grid_of(device, rows), block, [slot_of, np.uint64(rows), counts]
         )
-    first = xp.zeros(slots + 1, dtype=np.int32)
-    first[1:] = xp.cumsum(counts, dtype=np.int32)
-    placed_rows = int(first[-1])
-    if placed_rows == 0:
-        return Places(first, device.empty(0, np.int32), 0)
-    most = int(counts.max())
-    del counts
+    what = f"the order of {rows} rows in {slots} slots"
+    with memory_errors(what):
+        first = xp.zeros(slots + 1, dtype=np.int32)
+        first[1:] = xp.cumsum(counts, dtype=np.int32)
+        placed_rows = int(first[-1])
+        if placed_rows == 0:
+            return Places(first, device.empty(0, np.int32), 0)
+        most = int(counts.max())
+        del counts
     if ordered and most > _ROWS_ORDERED_BY_INSERTION:
-        by_slot = xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
-        return Places(first, by_slot.astype(np.int32), most)
+        check_room(device, _SORTED_ROW_BYTES * rows, what)
+        with memory_errors(what):
+            by_slot = xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
+            return Places(first, by_slot.astype(np.int32), most)
     placed = device.empty(placed_rows, np.int32)
-    cursor = first[:-1].copy()
+    with memory_errors(what):
+        cursor = first[:-1].copy()
     arguments = [slot_of, np.uint64(rows), cursor, placed]
     device.launch(_kernel(device, "csr_place"), grid_of(device, rows), block, arguments)
     if ordered:

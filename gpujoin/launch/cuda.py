@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,19 @@ class CudaDevice:
             )
         return found
 
+    def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
+        """Compile modules at once, so that none is waited for when it is first asked for.
+
+        Raises
+        ------
+        KernelCompileError
+            If one does not compile; the others are kept.
+        """
+        with ThreadPoolExecutor(threads) as pool:
+            done = [pool.submit(compile_cubin, module, self._architecture) for module in modules]
+        for one in done:
+            one.result()
+
     def _function(self, module: ModuleSpec, name: str) -> Any:
         if module not in self._modules:
             path = compile_cubin(module, self._architecture)
@@ -135,7 +149,13 @@ class CudaDevice:
         """See :meth:`gpujoin.launch.device.Device.pointers`."""
         kept = tuple(arrays)
         for position, array in enumerate(kept):
-            if array is not None and not array.flags.c_contiguous:
+            if array is None:
+                continue
+            if not self._here(array):
+                raise KernelArgumentError(
+                    f"Array {position} of a pointer table does not lie on GPU {self._ordinal}; copy it there first."
+                )
+            if not array.flags.c_contiguous:
                 raise KernelArgumentError(
                     f"Array {position} of a pointer table is not contiguous; pass a contiguous one."
                 )
@@ -170,11 +190,14 @@ class CudaDevice:
             return argument.addresses
         if isinstance(argument, np.generic):
             return argument
-        if not isinstance(argument, cupy.ndarray) or argument.device.id != self._ordinal:
+        if not self._here(argument):
             raise KernelArgumentError(
                 f"kernel {kernel.name} of {kernel.module}: argument {position} does not lie on GPU {self._ordinal}."
             )
         return argument
+
+    def _here(self, array: Any) -> bool:
+        return isinstance(array, cupy.ndarray) and array.device.id == self._ordinal
 
 
 def _cupy_free_bytes() -> int:

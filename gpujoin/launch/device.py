@@ -10,7 +10,8 @@ Arguments of a kernel are device arrays, NumPy scalars of exactly the parameter'
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -40,7 +41,7 @@ class ModuleSpec:
     Attributes
     ----------
     source : str
-        Path below the kernel folder, such as ``"direct_address.cu"``.
+        Path below the kernel folder, such as ``"direct.cu"``.
     defines : tuple of (str, int or str)
         Macros defined before the source, which has ``#ifndef`` defaults for all of them.
     """
@@ -227,6 +228,25 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
         raise DeviceMemoryError(
             f"{what} takes {nbytes} bytes, and the device has {free} free; ask for less at a time"
         )
+
+
+@contextmanager
+def memory_errors(what: str) -> Iterator[None]:
+    """Make :class:`~gpujoin.errors.DeviceMemoryError` of what array operations raise where memory is short.
+
+    Parameters
+    ----------
+    what : str
+        What is made, for the error.
+    """
+    try:
+        yield
+    except DeviceMemoryError:
+        raise
+    except MemoryError as problem:
+        raise DeviceMemoryError(
+            f"{what} does not fit the device: {problem}; ask for less at a time"
+        ) from problem
 
 
 def blocks_for(items: int, per_block: int, limit: int = MAX_GRID_BLOCKS) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of
 from gpujoin.launch.matches import Ranges
 
@@ -16,8 +16,26 @@ OUTPUT_TILE = 1024
 
 
 def running_counts(device: Device, matches: Ranges) -> Array:
-    """int64 number of pairs up to and with each probe row."""
-    return device.xp.cumsum(matches.count, dtype=np.int64)
+    """int64 number of pairs up to and with each probe row.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If they do not fit.
+    """
+    with memory_errors("the running count of the matches"):
+        return device.xp.cumsum(matches.count, dtype=np.int64)
+
+
+def compile_pairs(device: Device) -> None:
+    """Compile what :func:`pairs` launches.
+
+    Raises
+    ------
+    KernelCompileError
+        If it does not compile.
+    """
+    device.kernel(SPECIALISATIONS[0], "expand_pairs")
 
 
 def pairs(

@@ -76,6 +76,21 @@ def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
     return keys
 
 
+def check_width(probe: KeyCodes, key_bytes: int) -> None:
+    """Refuse codes of another width than those of the build side.
+
+    Raises
+    ------
+    KernelArgumentError
+        If they are.
+    """
+    if probe.key_bytes != key_bytes:
+        raise KernelArgumentError(
+            f"probe keys have codes of {probe.key_bytes} bytes, the build side's have {key_bytes};"
+            " pack both by one layout"
+        )
+
+
 def check_rows(rows: int) -> None:
     """Refuse more rows than row numbers can tell apart.
 

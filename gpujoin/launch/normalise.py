@@ -186,10 +186,13 @@ class KeyLayout:
         One a column; none where the codes are the one column itself.
     words : int
         64-bit words of a code: 1 or 2.
+    types : tuple of (Kind, str), or None
+        What the columns are, and the array type of their values; ``None``: any.
     """
 
     fields: tuple[KeyField, ...]
     words: int
+    types: tuple[tuple[Kind, str], ...] | None = None
 
 
 def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
@@ -201,8 +204,9 @@ def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
         If a column is not as described.
     """
     checked_columns(columns)
+    types = _types(columns)
     if len(columns) == 1 and _is_code(columns[0]):
-        return KeyLayout((), 1)
+        return KeyLayout((), 1, types)
     fields: list[KeyField] = []
     used = 0
     for column in columns:
@@ -220,7 +224,11 @@ def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
         fields.append(field)
     if used > _MOST_WORDS * _WORD:
         return None
-    return KeyLayout(tuple(fields), 1 if used <= _WORD else _MOST_WORDS)
+    return KeyLayout(tuple(fields), 1 if used <= _WORD else _MOST_WORDS, types)
+
+
+def _types(columns: Sequence[KeyColumn]) -> tuple[tuple[Kind, str], ...]:
+    return tuple((column.kind, column.values.dtype.name) for column in columns)
 
 
 def _is_code(column: KeyColumn) -> bool:
@@ -272,11 +280,17 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
     Raises
     ------
     KernelArgumentError
-        If a column is not as described.
+        If a column is not as described, or of another type than the build side's.
     DeviceMemoryError
         If the codes do not fit.
     """
     rows = checked_columns(columns)
+    if layout.types is not None and _types(columns) != layout.types:
+        told = [
+            "; ".join(f"{kind.value} {dtype}" for kind, dtype in side)
+            for side in (_types(columns), layout.types)
+        ]
+        raise KernelArgumentError(f"keys are {told[0]} where the layout was made for {told[1]}")
     if not layout.fields:
         return KeyCodes(columns[0].values, columns[0].valid)
     words = layout.words

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.launch import facts, unique
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
-from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, checked_keys, grid_of
+from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room, memory_errors
+from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, check_width, checked_keys, grid_of
 from gpujoin.launch.matches import Found
 from gpujoin.launch.rows import FieldColumn, check_columns
 
@@ -97,7 +97,8 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
         counts = device.empty(_BUCKETS * blocks, np.int64)
         given = [keys.codes, keys.valid, np.uint64(rows)]
         device.launch(_kernel(device, keys, "partition_count"), blocks, BLOCK_THREADS, [*given, counts])
-        offsets = device.xp.cumsum(counts, dtype=np.int64) - counts
+        with memory_errors("the places of partitioned rows"):
+            offsets = device.xp.cumsum(counts, dtype=np.int64) - counts
         arguments = [
             *given, offsets, codes, row, device.pointers([c.bytes for c in flat]),
             device.pointers([c.bytes for c in moved]), device.upload(np.array([c.width for c in flat], np.uint32)),
@@ -151,6 +152,7 @@ class PartitionedTable:
             For codes of a wrong type, or too many rows.
         """
         checked_keys(probe)
+        check_width(probe, self.table.key_bytes)
         if probe.rows < FEWEST_ROWS or (least_match > 0 and self.match_ratio(device, probe) <= least_match):
             found = self.table.probe(device, probe)
             xp, hit = device.xp, found.row >= 0

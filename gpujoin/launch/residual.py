@@ -48,6 +48,11 @@ class ConditionColumn:
     values: Array | None
     valid: Array | None
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Row counts of its arrays, which should be one."""
+        return tuple(int(array.shape[0]) for array in (self.values, self.valid) if array is not None)
+
 
 def mask(
     device: Device,
@@ -93,6 +98,8 @@ def mask(
     for name, rows in (("left rows", left_row), ("right rows", right_row)):
         if rows is not None:
             check_column(name, rows, np.int32, pairs)
+    if left_row is None and right_row is None:
+        _check_lengths(columns, {pairs})
     out = device.empty(pairs, np.bool_)
     failed = device.zeros(1, np.uint32)
     if pairs:
@@ -103,7 +110,13 @@ def mask(
 
 
 def restricted(
-    device: Device, text: str, columns: Sequence[ConditionColumn], found: Found, *, probe_is_left: bool
+    device: Device,
+    text: str,
+    columns: Sequence[ConditionColumn],
+    found: Found,
+    build_rows: int,
+    *,
+    probe_is_left: bool,
 ) -> tuple[Found, bool]:
     """Those of at most one match a row for which a condition is true.
 
@@ -115,6 +128,8 @@ def restricted(
         As for :func:`mask`; the columns are those of the whole sides.
     found : Found
         The matches, which stay as they are.
+    build_rows : int
+        Rows of the build side.
     probe_is_left : bool
         Which side of the condition the probe side is.
 
@@ -137,6 +152,7 @@ def restricted(
     check_column("found rows", found.row, np.int32)
     rows = int(found.row.shape[0])
     check_rows(rows)
+    _check_lengths(columns, {rows, build_rows})
     check_room(device, _ROW_BYTES * rows, f"what is left of {rows} rows under a condition")
     kept = device.empty(rows, np.int32)
     matches, failed = total(device), device.zeros(1, np.uint32)
@@ -148,6 +164,13 @@ def restricted(
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
     return Found(kept, value_of(device, matches)), bool(value_of(device, failed))
+
+
+def _check_lengths(columns: Sequence[ConditionColumn], lengths: set[int]) -> None:
+    for number, column in enumerate(columns):
+        if len(set(column.rows)) > 1 or not lengths.issuperset(column.rows):
+            wanted = " or ".join(map(str, sorted(lengths)))
+            raise KernelArgumentError(f"column {number} has {column.rows} rows; pass {wanted}")
 
 
 def _pointers(device: Device, columns: Sequence[ConditionColumn]) -> tuple[PointerTable, PointerTable]:

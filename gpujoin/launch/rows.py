@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room
+from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room, memory_errors
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_contiguous, check_rows, grid_of
 from gpujoin.launch.matches import Found
 
@@ -346,7 +346,8 @@ def _tile_offsets(device: Device, found: Found, *, matched: bool) -> Array:
     counts = device.empty(tiles, np.int64)
     arguments = [found.row, np.uint64(rows), np.uint32(matched), counts]
     device.launch(_kernel(device, "count_tiles"), grid_of(device, rows), BLOCK_THREADS, arguments)
-    return device.xp.cumsum(counts, dtype=np.int64) - counts
+    with memory_errors("the places of the output"):
+        return device.xp.cumsum(counts, dtype=np.int64) - counts
 
 
 def _output_bytes(packed: PackedRows, *, nullable: bool) -> int:

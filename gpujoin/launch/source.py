@@ -56,7 +56,7 @@ def kernel_source(name: str) -> str:
     Parameters
     ----------
     name : str
-        Path below the kernel folder with forward slashes, such as ``"direct_address.cu"``.
+        Path below the kernel folder with forward slashes, such as ``"direct.cu"``.
 
     Returns
     -------

@@ -11,12 +11,16 @@ from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     KeyCodes,
+    check_width,
     checked_keys,
     grid_of,
     total,
     value_of,
 )
 from gpujoin.launch.matches import Found
+
+MAX_SLOTS = (1 << 32) - 1
+"""Slots are nowhere numbered in 32 signed bits here, so a table is never more than two thirds full."""
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("unique.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
@@ -55,6 +59,7 @@ class HashTable:
             For codes of a wrong type, or too many rows.
         """
         checked_keys(probe)
+        check_width(probe, self.key_bytes)
         found = device.empty(probe.rows, np.int32)
         matches = total(device)
         if probe.rows:
@@ -86,7 +91,7 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
         If the table does not fit.
     """
     checked_keys(keys)
-    slots = slots_for(keys.rows)
+    slots = slots_for(keys.rows, MAX_SLOTS)
     check_room(device, table_bytes(keys.key_bytes, slots), f"a hash table of {keys.rows} rows")
     table = empty_table(device, keys.key_bytes, slots)
     duplicate = device.zeros(1, np.uint32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.expand import OUTPUT_TILE
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of, total, value_of
 from gpujoin.launch.matches import Ranges
@@ -111,7 +111,8 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
     for level in range(depth):
         given = [ranks, np.uint64(length), np.uint64(words), np.uint32(depth - 1 - level), votes, number]
         device.launch(count, grid, BLOCK_THREADS, given)
-        running = device.xp.cumsum(number, dtype=np.int64)
+        with memory_errors("a search structure"):
+            running = device.xp.cumsum(number, dtype=np.int64)
         zeros[level] = running[-1]
         after = device.empty(length, np.int32), device.empty(length, np.int32)
         given = [ranks, placed, np.uint64(length), np.uint64(words), votes, running, matrix[level], *after]

@@ -154,7 +154,8 @@ def _automatic(facts: KeyFacts) -> Choice:
         if slots * _SLOT_BYTES <= DIRECT_L2_SHARE * facts.l2_bytes:
             return Choice(Algorithm.DIRECT, f"{_range(facts)}: the table stays in L2")
     if facts.rows_per_key >= DUPLICATE_ROWS_PER_KEY:
-        return Choice(Algorithm.CSR, f"about {facts.rows_per_key:.1f} rows a key in a sample")
+        told = f"about {facts.rows_per_key:.1f} rows a key in a sample, {facts.heaviest:.0%} of it the commonest key"
+        return Choice(Algorithm.CSR, told)
     table = facts.keys * HASH_BYTES_PER_KEY[facts.key_bytes]
     if table <= PARTITION_L2_SHARE * facts.l2_bytes:
         return Choice(Algorithm.UNIQUE, f"no duplicates in a sample; a table of {table} bytes stays in L2")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +14,12 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels import data, report
-from benchmarks.kernels.__main__ import main, measure
+from benchmarks.kernels.__main__ import main, measure, supervise, write
 from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer
 from benchmarks.kernels.machine import TABLE_MEGABYTES, Constants
-from benchmarks.kernels.measure import HostMeter, Result, compare
+from benchmarks.kernels.measure import DeviceLostError, HostMeter, Result, compare
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
+from benchmarks.kernels.progress import Progress
 from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, named, sweeps
 from gpujoin.launch import joins, partition
 from tests.kernels.emulator import EmulatedDevice
@@ -120,12 +124,30 @@ class Unsteady(ArrayEngine):
 _count: Iterator[int] = iter(range(100))
 
 
-@pytest.mark.parametrize("engine", [Wrong, Unsteady], ids=lambda e: e.__name__)
-def test_wrong_answers_are_found(engine: type[ArrayEngine]) -> None:
+class Broken(ArrayEngine):
+    """Meets an error."""
+
+    def run(self, prepared: Inputs) -> Batches:
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [
+        (Wrong, "gives 31 rows"),
+        (Unsteady, "another answer"),
+        (Broken, "RuntimeError: cudaErrorIllegalAddress"),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_what_fails_is_told_and_the_others_go_on(engine: type[ArrayEngine], problem: str) -> None:
     workload = Workload("w", 5, 5)
-    others = [ArrayEngine(np, workload), engine(np, workload, "other")]
-    with pytest.raises(AssertionError, match="gives"):
-        list(compare(np, workload, others, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
+    others = [ArrayEngine(np, workload), engine(np, workload, "other"), ArrayEngine(np, workload, "last")]
+    found = list(compare(np, workload, others, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
+    assert [(r.engine, r.seconds is None, r.failed) for r in found] == [
+        ("arrays", False, False), ("other", True, True), ("last", False, False),
+    ]  # fmt: skip
+    assert problem in found[1].problem
 
 
 class Greedy(ArrayEngine):
@@ -139,9 +161,66 @@ def test_an_engine_without_memory_is_reported_and_the_others_go_on() -> None:
     workload = Workload("w", 5, 5)
     taking_part = [Greedy(np, workload, "greedy"), ArrayEngine(np, workload)]
     found = list(compare(np, workload, taking_part, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
-    assert [(r.engine, r.seconds is None, r.problem) for r in found] == [
-        ("greedy", True, "too little"), ("arrays", False, ""),
+    assert [(r.engine, r.seconds is None, r.problem, r.failed) for r in found] == [
+        ("greedy", True, "too little", False), ("arrays", False, "", False),
     ]  # fmt: skip
+
+
+class Dead(HostMeter):
+    """The device is gone after an error."""
+
+    def healthy(self) -> bool:
+        return False
+
+
+def test_what_was_found_before_a_process_is_lost_is_kept(tmp_path: Path) -> None:
+    """One engine loses the device, another one's process dies at once; each costs its own result and no other."""
+    workload = Workload("w", 5, 5)
+    lines = tmp_path / "progress.jsonl"
+    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e12)
+
+    def attempt(*given: ArrayEngine) -> Progress:
+        log = Progress.read(lines)
+        log.tell(machine={"GPU": "none"})
+        log.tell(constants=dataclasses.asdict(rates))
+        with contextlib.suppress(DeviceLostError, KeyboardInterrupt):
+            list(compare(np, workload, given, Dead(), copy_rate=1.0, repeats=1, chosen=str, log=log))
+        return log
+
+    class Dying(ArrayEngine):
+        def run(self, prepared: Inputs) -> Batches:
+            raise KeyboardInterrupt
+
+    engines = (
+        ArrayEngine(np, workload, "good"), Broken(np, workload, "broken"), Dying(np, workload, "dying"),
+        Wrong(np, workload, "wrong"), ArrayEngine(np, workload, "last"),
+    )  # fmt: skip
+    for _ in range(4):
+        attempt(*engines)
+    found = Progress.read(lines)
+    assert found.constants == rates
+    assert {r.engine: (r.seconds is not None, r.failed) for r in found.results} == {
+        "good": (True, False), "broken": (False, True), "dying": (False, True), "wrong": (False, True),
+        "last": (True, False),
+    }  # fmt: skip
+    assert "died" in next(r.problem for r in found.results if r.engine == "dying")
+    record = write(found, tmp_path / "table.json")
+    assert len(record["results"]) == len(engines) == len({r.engine for r in found.results})
+    assert "| w | dying | its process died" in (tmp_path / "table.md").read_text()
+
+
+def test_a_process_that_dies_or_hangs_is_followed_by_another(tmp_path: Path) -> None:
+    """The first one dies, the second one hangs, the third one ends."""
+    lines = tmp_path / "progress.jsonl"
+    program = (
+        "import os, sys, time; p = sys.argv[1]; n = len(open(p).readlines()) if os.path.exists(p) else 0; "
+        "open(p, 'a').write('{}\\n'); os.abort() if n == 0 else time.sleep(60) if n == 1 else None"
+    )
+    command = [sys.executable, "-c", program, str(lines)]
+    assert supervise(command, lines, 60, patience=0.7)
+    assert len(lines.read_text().splitlines()) == 3
+    assert not supervise([sys.executable, "-c", "raise SystemExit(1)"], lines, 60)
+    assert not supervise(command, lines, -1)
 
 
 def test_speedups_and_memory() -> None:

@@ -227,7 +227,7 @@ def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDev
     device = make_device()
     small = make_device(properties=dataclasses.replace(device.properties, l2_bytes=1 << 14))
     table = pa.table({"k": np.arange(1000) * (1 << 50)})
-    found = {}
+    found, reasons = {}, ""
     for expected in (None, 16_000, 16_001):
         metrics = JoinMetrics()
         spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,))
@@ -324,6 +324,19 @@ def test_a_kernel_that_does_not_compile_is_named_and_cudf_joins(
     assert "unique.cu" in caplog.text
     probe = IndexProbe(found, HostKeys(pa.table({"k": pa.array([0, 1, 1 << 62])}), ops=found.ops))
     assert probe.matched().tolist() == [True, False, True]
+
+
+def test_pairs_that_do_not_compile_are_known_before_a_probe(
+    make_device: MakeDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = make_device({"expand.cu": "this is no program"})
+    with caplog.at_level("WARNING", "gpujoin"):
+        found = index(device, [5, 3, 5], AlgorithmChoice.AUTO)
+    assert found.algorithm == "cudf direct"
+    assert "expand.cu" in caplog.text
+    assert index(device, [5, 3, 4], AlgorithmChoice.AUTO).algorithm == "direct", (
+        "no pairs are made of unique keys"
+    )
 
 
 def test_the_planner_sees_the_facts(emulated: EmulatedDevice) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from gpujoin.errors import DeviceMemoryError, KernelArgumentError
-from gpujoin.launch import csr, direct, facts, joins, partition, unique
+from gpujoin.launch import csr, direct, facts, joins, partition, residual, unique
 from gpujoin.launch.device import Device
-from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.keys import MAX_ROWS, KeyCodes
+from gpujoin.launch.matches import Found
+from gpujoin.launch.normalise import KeyColumn, Kind, layout_of, packed
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
@@ -64,6 +66,49 @@ def test_bad_keys(emulated: EmulatedDevice, name: str, case: str) -> None:
     with pytest.raises(KernelArgumentError):
         (BUILDS | OTHERS)[name](emulated, keys)
     assert not emulated.launches
+
+
+@pytest.mark.parametrize(
+    "build", [unique.build, csr.build, partition.build], ids=["unique", "csr", "partitioned"]
+)
+def test_probe_keys_of_another_width(emulated: EmulatedDevice, build: Callable[..., Any]) -> None:
+    wide, narrow = (KeyCodes(emulated.upload(np.arange(8, dtype=t)), None) for t in (np.int64, np.int32))
+    for one, two in ((wide, narrow), (narrow, wide)):
+        table = build(emulated, one)
+        before = list(emulated.launches)
+        with pytest.raises(KernelArgumentError, match="pack both by one layout"):
+            table.probe(emulated, two)
+        assert emulated.launches == before
+
+
+def test_keys_of_another_type_than_the_layout(emulated: EmulatedDevice) -> None:
+    """A layout of bytes would cut integers down to bytes."""
+    given = [emulated.upload(np.array([1, 2], t)) for t in (np.int8, np.int32, np.int64)]
+    columns = [KeyColumn(Kind.INTEGER, values, null_safe=i == 0) for i, values in enumerate(given)]
+    for mine, theirs in ((0, 1), (2, 1)):
+        layout = layout_of(emulated, [columns[mine]])
+        assert layout is not None
+        with pytest.raises(KernelArgumentError, match="where the layout was made for integer"):
+            packed(emulated, layout, [columns[theirs]])
+
+
+def test_condition_columns_of_another_length(emulated: EmulatedDevice) -> None:
+    """One value for all rows is not one a row: the kernel would read what lies behind it."""
+    short = [residual.ConditionColumn(None, emulated.zeros(1, np.bool_))]
+    text = "from_left(pair).missing(0)"
+    with pytest.raises(KernelArgumentError, match="column 0 has"):
+        residual.mask(emulated, text, short, 8)
+    found = Found(emulated.zeros(8, np.int32), 8)
+    with pytest.raises(KernelArgumentError, match="column 0 has"):
+        residual.restricted(emulated, text, short, found, 4, probe_is_left=True)
+    assert not emulated.launches
+
+
+def test_more_rows_than_a_table_can_have_slots_for(emulated: EmulatedDevice) -> None:
+    """Simulated: no memory stands behind these keys."""
+    keys = KeyCodes(np.broadcast_to(np.zeros(1, np.int64), ((1 << 31) - 1,)), None)
+    assert csr.slots_for(keys.rows, unique.MAX_SLOTS) > 1.49 * keys.rows
+    assert csr.slots_for(keys.rows) == keys.rows == MAX_ROWS
 
 
 @pytest.mark.parametrize("name", BUILDS)

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from gpujoin.errors import KernelArgumentError, KernelCompileError
-from gpujoin.launch import source
+from gpujoin.launch import compiler, source
 from gpujoin.launch.catalogue import LAUNCHERS, specialisations
-from gpujoin.launch.compiler import CACHE_VARIABLE, cache_directory, cache_key, compile_cubin, options_for
+from gpujoin.launch.compiler import (
+    CACHE_VARIABLE,
+    cache_directory,
+    cache_key,
+    compile_cubin,
+    options_for,
+    usable_directory,
+)
 from gpujoin.launch.device import ModuleSpec, blocks_for, dimensions
 
 SPEC = ModuleSpec("case.cu", (("FACTOR", 3), ("NAME", "scaled")))
@@ -115,14 +122,52 @@ def test_a_compile_error_names_the_module_and_holds_the_log(kernels: Path) -> No
         compile_cubin(ModuleSpec("absent.cu"), "sm_90")
 
 
-def test_a_cache_that_cannot_be_written_is_told(
-    kernels: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_cache_that_cannot_be_written_is_told_and_another_one_taken(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     nvrtc()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "below"))
+    with caplog.at_level("WARNING", "gpujoin"):
+        found = compile_cubin(SPEC, "sm_90")
+    assert found.read_bytes().startswith(b"\x7fELF")
+    assert tmp_path not in found.parents
+    assert f"Set {CACHE_VARIABLE} to a folder" in caplog.text
+    assert compile_cubin(SPEC, "sm_90") == found, "this process keeps it"
+
+
+def test_a_disk_that_is_full_when_a_kernel_is_to_be_kept(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nvrtc()
+    write, refused = compiler._write, [True]
+
+    def full(path: Path, content: bytes) -> None:
+        if tmp_path in path.parents or all(refused):
+            refused.append(True)
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(compiler, "_write", full)
     with pytest.raises(KernelCompileError, match=f"Set {CACHE_VARIABLE} to a folder"):
         compile_cubin(SPEC, "sm_90")
+    refused[:] = [False]
+    assert compile_cubin(SPEC, "sm_90").is_file()
+
+
+@pytest.mark.parametrize(
+    "problem", [PermissionError(13, "Permission denied"), RuntimeError("no home directory")]
+)
+def test_users_without_a_home_that_they_may_look_into(problem: Exception) -> None:
+    """As in containers that run as any user."""
+
+    def wanted() -> Path:
+        raise problem
+
+    found = usable_directory(wanted)
+    assert found.is_dir()
+    assert found.stat().st_mode & 0o077 == 0, "another user could put kernels there"
+    assert usable_directory(lambda: found) == found
 
 
 @pytest.mark.parametrize(("items", "wanted"), [(0, 1), (1, 1), (256, 1), (257, 2), (10_000, 7)])

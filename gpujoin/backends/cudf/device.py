@@ -7,10 +7,12 @@ own default stream, and it is waited for on leaving: so what a method returns ma
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -20,10 +22,12 @@ from rmm.allocators.cupy import rmm_cupy_allocator
 from rmm.pylibrmm.stream import PER_THREAD_DEFAULT_STREAM, Stream
 
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+from gpujoin.launch.compiler import usable_directory
 
 STREAM: Stream = PER_THREAD_DEFAULT_STREAM
 """What to pass as ``stream=`` to pylibcudf. ``Table.from_arrow`` accepts no other kind of object than RMM's own."""
 
+_CUPY_CACHE_VARIABLE = "CUPY_CACHE_DIR"
 _SHARE_OF_FREE_MEMORY = 0.8
 _OUT_OF_MEMORY = ("out_of_memory", "out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
 _CUDA_OUT_OF_MEMORY = 2
@@ -57,6 +61,7 @@ class Device:
     def __init__(self, ordinal: int, memory_limit: int | None) -> None:
         self.ordinal = ordinal
         self._inside = threading.local()
+        _keep_cupys_kernels()
         try:
             count = int(cupy.cuda.runtime.getDeviceCount())
         except cupy.cuda.runtime.CUDARuntimeError as problem:
@@ -96,6 +101,13 @@ class Device:
                     STREAM.synchronize()
         finally:
             self._inside.depth = 0
+
+
+def _keep_cupys_kernels() -> None:
+    """Give CuPy a folder for the kernels it compiles, where the one it would take cannot be written to."""
+    if _CUPY_CACHE_VARIABLE not in os.environ:
+        wanted = Path("~/.cupy/kernel_cache")
+        os.environ[_CUPY_CACHE_VARIABLE] = str(usable_directory(wanted.expanduser))
 
 
 @contextmanager

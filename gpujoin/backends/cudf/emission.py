@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 
 from gpujoin.backends.cudf.packing import Fields, Packing, packed_once, row_bytes
-from gpujoin.errors import DeviceMemoryError, KernelCompileError
+from gpujoin.errors import KernelCompileError
 from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import Found
@@ -111,7 +111,7 @@ def emitted(
     except KernelCompileError as problem:
         _logger.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
         return None
-    except DeviceMemoryError as problem:
+    except MemoryError as problem:
         _logger.debug("output does not fit in one piece: %s", problem)
         return None
     nullable = build.fields.nullable if build is not None else ()

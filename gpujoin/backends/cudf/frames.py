@@ -183,7 +183,8 @@ def as_field(column: plc.Column) -> FieldColumn:
 
 def from_field(given: FieldColumn, dtype: plc.DataType) -> plc.Column:
     """What kernels made of fields as a column over the same memory, the mask of nulls apart."""
-    data = as_column(given.values.reshape(-1)).data()
+    # Not by a column of words: two for each decimal may be more than a column holds.
+    data = plc.gpumemoryview(given.values) if given.values.ndim > 1 else as_column(given.values).data()
     if given.valid is None:
         return plc.Column(dtype, given.rows, data, None, 0, 0, [])
     mask, nulls = plc.transform.bools_to_mask(as_column(given.valid), stream=STREAM)

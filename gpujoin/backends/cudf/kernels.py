@@ -268,7 +268,8 @@ def _matcher(
         table = unique.build(device, built, duplicates=wanted is Wanted.MARKS)
     if table is not None:
         return UniqueMatcher(device, table, algorithm.value)
-    return _distinguished(device, csr.build(device, built), Algorithm.CSR)
+    ordered_rows = wanted is Wanted.PAIRS
+    return _distinguished(device, csr.build(device, built, ordered=ordered_rows), Algorithm.CSR)
 
 
 def _by_address(device: Device, built: KeyCodes, keys: direct.Range, wanted: Wanted) -> KernelMatcher:
@@ -287,6 +288,8 @@ def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> Ke
     So whether a build side counts as unique does not depend on how it was searched.
     """
     if table.places.most > 1:
+        # Pairs are made when a probe asks for them: too late for another way.
+        expand.compile_pairs(device)
         return ManyMatcher(device, table, algorithm.value)
     return UniqueMatcher(device, _OfOne(table), algorithm.value)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpujoin.backends.cudf.rowmaps import may_miss
-from gpujoin.errors import DeviceMemoryError, KernelArgumentError, KernelCompileError
+from gpujoin.errors import KernelArgumentError, KernelCompileError
 from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Device
 from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
@@ -146,7 +146,7 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
         packed = packed_rows.pack(device, fields.columns())
     except KernelCompileError as problem:
         _logger.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
-    except DeviceMemoryError as problem:
+    except MemoryError as problem:
         _logger.debug("packed rows do not fit: %s", problem)
     else:
         # Waits for the device: another thread, on a stream of its own, may read the rows next.

@@ -34,8 +34,11 @@ _logger = logging.getLogger("gpujoin")
 FEWEST_PAIRS = 1 << 16
 """For fewer pairs the passes saved are not worth the half second that compiling a new condition may take."""
 
-MOST_TEXT = 1 << 13
-"""A condition longer than this, such as a list of thousands of constants, would take seconds to compile."""
+MOST_TEXT = 1 << 12
+"""A longer condition would take seconds to compile."""
+
+MOST_MEMBERS = 16
+"""So would one with longer lists: the compiler's time grows faster than they do."""
 
 _INSTEAD = "a condition does not compile, so it is evaluated by array operations: %s"
 _MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
@@ -133,7 +136,7 @@ def restricted_found(
     ]
     try:
         kept, failed = restricted(
-            ops.kernels, written.text, columns, found, probe_is_left=probe_side is Side.LEFT
+            ops.kernels, written.text, columns, found, build_rows, probe_is_left=probe_side is Side.LEFT
         )
     except KernelCompileError as problem:
         _logger.warning(_INSTEAD, problem)
@@ -302,6 +305,8 @@ def _null_test(run: _Writer, node: Call) -> str:
 def _in(run: _Writer, node: Call) -> str:
     if len(node.arguments) == 1:
         return "literal<bool>(false)"
+    if len(node.arguments) > 1 + MOST_MEMBERS:
+        raise _NotWrittenError(str(node.function))
     value, *others = map(run.node, node.arguments)
     first, *rest = (f"{value}.eq({other})" for other in others)
     return first + "".join(f".either({test})" for test in rest)

@@ -15,7 +15,7 @@ _OLDEST_CAPABILITY = (7, 0)
 _OLDEST_CUDA = (12, 2)
 _GIB = 1 << 30
 
-GPU_LIBRARIES = (("pylibcudf", "26.10", "26.11"), ("rmm", "26.10", "26.11"), ("cupy", "14.0.1", "15"))
+GPU_LIBRARIES = (("pylibcudf", "26.10", "26.11"), ("rmm", "26.10", "26.11"), ("cupy", "14.2", "15"))
 
 _SELF_TEST = """
 import pyarrow as pa, pylibcudf as plc

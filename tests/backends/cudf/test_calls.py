@@ -107,7 +107,8 @@ def test_arguments_fit(where: str, name: str, call: ast.Call) -> None:
 WITHOUT_SIGNATURE = {
     "cupy.asarray", "cupy.ascontiguousarray", "cupy.cuda.Device", "cupy.cuda.MemoryPointer",
     "cupy.cuda.UnownedMemory", "cupy.cuda.runtime.getDevice", "cupy.cuda.runtime.getDeviceCount", "cupy.int64",
-    "cupy.ndarray", "plc.Column", "plc.DataType", "plc.Table", "rmm.mr.CudaAsyncViewMemoryResource",
+    "cupy.ndarray", "plc.Column", "plc.DataType", "plc.Table", "plc.gpumemoryview",
+    "rmm.mr.CudaAsyncViewMemoryResource",
     "rmm.mr.CudaMemoryResource", "rmm.mr.LimitingResourceAdaptor", "rmm.mr.PoolMemoryResource",
     "rmm.mr.available_device_memory", "rmm.mr.set_per_device_resource", "driver.cuuint64_t", "cupy.where",
     "plc.expressions.ColumnNameReference", "plc.expressions.Literal", "plc.expressions.Operation",
