@@ -1,7 +1,8 @@
 """Key normalisation: columns of any joinable type become integer or binary *codes* that backends can compare.
 
-Two rows have equal keys by Spark's rules exactly if their codes are equal. A null code matches nothing. So backends
-need not know of types, of NaN and −0.0, or of null equality:
+Two rows have equal keys by Spark's rules exactly if their codes are equal. A null code matches nothing. So what takes
+codes (the exchange, the spill, the CPU backend) need not know of types, of NaN and −0.0, or of null equality; a backend
+that normalises keys itself is given them in the common type of both sides (:func:`key_frame`):
 
 - integers, booleans, dates, times and timestamps are their integers, in the common type of both sides;
 - floats are the bits of the value after −0.0 became 0.0 and every NaN the same NaN;

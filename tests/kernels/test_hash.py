@@ -83,7 +83,7 @@ def test_a_full_table_ends_every_search(
     monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice, rng: np.random.Generator
 ) -> None:
     monkeypatch.setattr(csr, "slots_for", lambda rows: rows)
-    monkeypatch.setattr(unique, "slots_for", lambda rows: rows)
+    monkeypatch.setattr(unique, "slots_for", lambda rows, _: rows)
     build = side(rng, "unique", 64, 8)
     probe = Side(np.arange(-20, 100, dtype=np.int64))
     check(make_device(), build, probe)

@@ -161,7 +161,8 @@ def _measure() -> dict[str, Any]:
     ignored = [f"--ignore={TESTS}/{name}" for name in _IGNORED]
     status, watch = _run_pytest([TESTS, *ignored])
     kernels = {test: sorted(found) for test, found in watch.kernels.items()}
-    return {"status": status, "kernels": kernels, "seconds": watch.seconds}
+    failure = None if watch.failure is None else asdict(watch.failure)
+    return {"status": status, "kernels": kernels, "seconds": watch.seconds, "failure": failure}
 
 
 def _judge(tests: Sequence[str]) -> dict[str, Any]:
@@ -213,7 +214,8 @@ class Runner:
         while (answer := self._poll(child)) is None:
             time.sleep(0.05)
         if answer.get("status") != 0:
-            raise RuntimeError(f"the tests of the kernels do not pass over the right sources: {answer}")
+            problem = answer.get("failure") or f"pytest ended with {answer.get('status', answer)}"
+            raise RuntimeError(f"the tests of the kernels do not pass over the right sources: {problem}")
         self._seconds = answer["seconds"]
         kernels = {test: frozenset(map(tuple, found)) for test, found in answer["kernels"].items()}
         return Coverage(kernels, self._seconds)
