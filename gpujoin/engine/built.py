@@ -95,7 +95,8 @@ class BuiltSide:
             self.evaluator = _evaluator(layout, backend)
             choose = self.choose_gather
             self.payload = Payload.of(rows, layout.build.output, backend, choose)
-            self.condition_payload = Payload.of(rows, layout.build.condition, self.evaluator, choose)
+            read = pa.Table.from_batches([rows.select(list(layout.build.condition))])
+            self.condition_payload = Payload.of_condition(read, self.evaluator, choose)
             if layout.build.output:
                 _ = self.payload.frame
             if layout.build.condition:

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from gpujoin.engine.layouts import in_known_layout, in_layout
+
 Sizes = npt.NDArray[np.int64]
 
 
@@ -23,34 +25,9 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(
             pc.take(array.indices, rows), array.dictionary, ordered=array.type.ordered
         )
-    way_round = _takeable(array.type)
-    if way_round == array.type:
-        return pc.take(array, rows)
-    if pat.is_run_end_encoded(array.type):
-        taken = take(pc.run_end_decode(array), rows)
-        return pc.run_end_encode(taken, run_end_type=array.type.run_end_type)
-    return pc.take(array.cast(way_round), rows).cast(array.type)
-
-
-def _takeable(dtype: pa.DataType) -> pa.DataType:
-    if pat.is_string_view(dtype):
-        return pa.large_string()
-    if pat.is_binary_view(dtype):
-        return pa.large_binary()
-    if pat.is_run_end_encoded(dtype):
-        return dtype.value_type
-    if pat.is_struct(dtype):
-        return pa.struct([f.with_type(_takeable(f.type)) for f in dtype])
-    if pat.is_map(dtype):
-        key, item = dtype.key_field, dtype.item_field
-        return pa.map_(key.with_type(_takeable(key.type)), item.with_type(_takeable(item.type)))
-    if pat.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_takeable(dtype.value_type)))
-    if pat.is_large_list(dtype):
-        return pa.large_list(dtype.value_field.with_type(_takeable(dtype.value_type)))
-    if pat.is_fixed_size_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_takeable(dtype.value_type)), dtype.list_size)
-    return dtype
+    known = in_known_layout(array)
+    taken = pc.take(known, rows)
+    return taken if known is array else in_layout(taken, array.type)
 
 
 def row_bytes(array: pa.Array) -> Sizes | None:
@@ -82,10 +59,8 @@ def row_bytes(array: pa.Array) -> Sizes | None:
             return None
         first = array.offset * dtype.list_size
         return items[first : first + len(array) * dtype.list_size].reshape(len(array), -1).sum(axis=1)
-    if pat.is_run_end_encoded(dtype):
-        return row_bytes(pc.run_end_decode(array))
-    if pat.is_string_view(dtype) or pat.is_binary_view(dtype):
-        return row_bytes(array.cast(_takeable(dtype)))
+    if pat.is_run_end_encoded(dtype) or pat.is_string_view(dtype) or pat.is_binary_view(dtype):
+        return row_bytes(in_known_layout(array))
     if _is_bytes_like(dtype):
         return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return None

@@ -325,7 +325,7 @@ class Morsel:
     def _satisfying_on_cpu(self, part: PairSlice, start: int, length: int) -> PairSlice:
         probe, build = slice_map(part.probe, start, length), slice_map(part.build, start, length)
         twin = self.run.on_cpu().built
-        payload = Payload(self._condition_payload.table, twin.backend)
+        payload = Payload.of_condition(self._condition_payload.table, twin.backend)
         mask = twin.backend.mask_to_host(self._evaluate(probe, build, payload, twin.condition_payload))
         target = self.backend
         kept = []
@@ -348,8 +348,8 @@ class Morsel:
 
     @cached_property
     def _condition_payload(self) -> Payload:
-        columns, choose = self.layout.probe.condition, self.built.choose_gather
-        return Payload.of(self.rows, columns, self.built.evaluator, choose)
+        read = pa.Table.from_batches([self.rows.select(list(self.layout.probe.condition))])
+        return Payload.of_condition(read, self.built.evaluator, self.built.choose_gather)
 
     # -- pairs ---------------------------------------------------------------------------------------------
 

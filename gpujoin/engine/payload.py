@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import Sizes, row_bytes, take
+from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
+from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
@@ -47,6 +49,38 @@ class Payload:
     ) -> Payload:
         """Take some columns of a batch, by position."""
         return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose)
+
+    @classmethod
+    def of_condition(
+        cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None
+    ) -> Payload:
+        """What a condition reads: all columns on the backend, in other layouts where it does not hold theirs.
+
+        Parameters
+        ----------
+        table : Table
+            The columns that the condition's references count within, each of one chunk.
+        backend : Backend
+            Which evaluates the condition.
+        choose : callable or None
+            The planner's choice of a way to gather.
+
+        Raises
+        ------
+        ConditionError
+            If the backend holds a column in no layout.
+        """
+        for i, field in enumerate(table.schema):
+            if backend.can_gather(field.type):
+                continue
+            known = in_known_layout(one_array(table.column(i)))
+            if not backend.can_gather(known.type):
+                raise ConditionError(
+                    f"the condition reads column {field.name!r} of type {field.type}, of which no pairs can be made;"
+                    " compute what it asks as a column before the join"
+                )
+            table = table.set_column(i, field.with_type(known.type), known)
+        return cls(table, backend, choose)
 
     @cached_property
     def rows(self) -> int:
@@ -88,7 +122,7 @@ class Payload:
     def gather(self, rows: RowMap, schema: pa.Schema) -> list[pa.Array]:
         """The columns' rows by a map, as Arrow arrays of a schema's types."""
         if isinstance(rows, AllNull):
-            return [pa.nulls(rows.length, f.type) for f in schema]
+            return [nulls(rows.length, f.type) for f in schema]
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.on_backend:
             wanted = pa.schema([schema.field(i) for i in self.on_backend])
@@ -115,16 +149,14 @@ class Payload:
     def _gather_on_host(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
         if isinstance(rows, Span):
             for i in self.on_host:
-                arrays[i] = one_array(self.table.column(i).slice(rows.start, rows.length)).cast(
-                    schema.field(i).type
-                )
+                some = one_array(self.table.column(i).slice(rows.start, rows.length))
+                arrays[i] = in_layout(some, schema.field(i).type)
             return
         indices = self.backend.indices_to_host(rows)
         nulls = indices < 0 if isinstance(rows, Indices) else None
         taken = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
         for i in self.on_host:
-            array = take(one_array(self.table.column(i)), taken)
-            arrays[i] = array if array.type == schema.field(i).type else array.cast(schema.field(i).type)
+            arrays[i] = in_layout(take(one_array(self.table.column(i)), taken), schema.field(i).type)
 
 
 def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -135,7 +167,7 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
     if len(batches) == 1:
         return batches[0]
     if not batches:
-        columns = [one_array(column) for column in schema.empty_table().columns]
+        columns = [nulls(0, field.type) for field in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     if len(schema) == 0:
         return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])

@@ -1,0 +1,172 @@
+"""Arrow layouts that few functions know, as those that all know, and back.
+
+Rebuilt by hand, child by child: `cast` lacks run-end encoding within other types, and reads list views wrongly (26.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+
+def in_known_layout(array: pa.Array) -> pa.Array:
+    """The values of an array without views of text or bytes and without run-end encoding, at any depth.
+
+    Parameters
+    ----------
+    array : Array
+        Of any type.
+
+    Returns
+    -------
+    Array
+        Views as large strings and large binaries, runs decoded; an extension type over any of these as its storage.
+        Where there are none of these, and within unions, the array itself.
+    """
+    dtype = array.type
+    if isinstance(array, pa.ExtensionArray):
+        storage = in_known_layout(array.storage)
+        return array if storage.type == array.storage.type else storage
+    if pat.is_run_end_encoded(dtype):
+        return pc.run_end_decode(_with_children(array, [array.run_ends, in_known_layout(array.values)]))
+    if pat.is_string_view(dtype):
+        return array.cast(pa.large_string())
+    if pat.is_binary_view(dtype):
+        return array.cast(pa.large_binary())
+    return _each_child(array, in_known_layout)
+
+
+def in_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """The values of an array in a type that differs in layouts only: what :func:`in_known_layout` undoes.
+
+    Parameters
+    ----------
+    array : Array
+        Any values.
+    dtype : DataType
+        The type wanted.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If the values are too many for the 32-bit offsets of the type.
+    """
+    if array.type == dtype:
+        return array
+    if isinstance(dtype, pa.BaseExtensionType):
+        storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+        return pa.ExtensionArray.from_storage(dtype, in_layout(storage, dtype.storage_type))
+    if pat.is_run_end_encoded(dtype):
+        runs = (
+            array
+            if pat.is_run_end_encoded(array.type)
+            else pc.run_end_encode(array, run_end_type=dtype.run_end_type)
+        )
+        return _with_children(runs, [runs.run_ends, in_layout(runs.values, dtype.value_type)], dtype)
+    if dtype.id != array.type.id:
+        return array.cast(dtype)
+    wanted = iter(_child_types(dtype))
+    return _each_child(array, lambda child: in_layout(child, next(wanted)), dtype)
+
+
+def nulls(length: int, dtype: pa.DataType) -> pa.Array:
+    """An array of nothing but nulls, of any type; of no rows too, which ``pa.array`` makes of few nested types."""
+    return in_layout(pa.nulls(length, _known(dtype)), dtype)
+
+
+def _known(dtype: pa.DataType) -> pa.DataType:
+    """The type of :func:`in_known_layout` of an array."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        storage = _known(dtype.storage_type)
+        return dtype if storage == dtype.storage_type else storage
+    if pat.is_run_end_encoded(dtype):
+        return _known(dtype.value_type)
+    if pat.is_string_view(dtype):
+        return pa.large_string()
+    if pat.is_binary_view(dtype):
+        return pa.large_binary()
+    if pat.is_union(dtype) or not (pat.is_nested(dtype) or pat.is_dictionary(dtype)):
+        return dtype
+    return _of_types(dtype, [_known(child) for child in _child_types(dtype)])
+
+
+def _child_types(dtype: pa.DataType) -> list[pa.DataType]:
+    if pat.is_dictionary(dtype):
+        return [dtype.value_type]
+    if pat.is_map(dtype):
+        return [dtype.key_type, dtype.item_type]
+    return [dtype.field(i).type for i in range(dtype.num_fields)]
+
+
+def _each_child(
+    array: Any, change: Callable[[pa.Array], pa.Array], wanted: pa.DataType | None = None
+) -> pa.Array:
+    """An array with its children changed; itself if none of them is."""
+    dtype = array.type
+    if pat.is_dictionary(dtype):
+        values = change(array.dictionary)
+        if values.type == dtype.value_type:
+            return array
+        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=dtype.ordered)
+    if pat.is_struct(dtype):
+        children = [array.field(i) for i in range(dtype.num_fields)]
+    elif pat.is_map(dtype):
+        children = [array.keys, array.items]
+    elif pat.is_nested(dtype) and not pat.is_union(dtype):
+        children = [array.values]
+    else:
+        return array if wanted is None else array.cast(wanted)
+    changed = [change(child) for child in children]
+    same = all(one.type == two.type for one, two in zip(changed, children, strict=True))
+    return array if same and wanted is None else _with_children(array, changed, wanted)
+
+
+def _with_children(array: Any, children: list[pa.Array], wanted: pa.DataType | None = None) -> pa.Array:
+    """An array of other children in the same places, of their types or of a type wanted."""
+    dtype = array.type
+    types = [child.type for child in children]
+    if pat.is_struct(dtype):
+        # Children of a struct come without the offset of its own buffers.
+        return pa.StructArray.from_arrays(
+            children, fields=list(wanted or _of_types(dtype, types)), mask=pc.is_null(array)
+        )
+    new = wanted or _of_types(dtype, types)
+    if pat.is_map(dtype):
+        fields = [new.key_field, new.item_field]
+        children = [pa.StructArray.from_arrays(children, fields=fields)]
+    own = array.buffers()[: _BUFFERS.get(dtype.id, 2)]
+    return pa.Array.from_buffers(new, len(array), own, array.null_count, array.offset, children)
+
+
+_BUFFERS = {
+    pa.lib.Type_RUN_END_ENCODED: 1,
+    pa.lib.Type_FIXED_SIZE_LIST: 1,
+    pa.lib.Type_LIST_VIEW: 3,
+    pa.lib.Type_LARGE_LIST_VIEW: 3,
+}
+"""Buffers of an array's own, its children's apart."""
+
+
+def _of_types(dtype: pa.DataType, types: list[pa.DataType]) -> pa.DataType:
+    """A nested or dictionary type with others within."""
+    if pat.is_dictionary(dtype):
+        return pa.dictionary(dtype.index_type, types[0], dtype.ordered)
+    if pat.is_struct(dtype):
+        return pa.struct([f.with_type(t) for f, t in zip(dtype, types, strict=True)])
+    if pat.is_run_end_encoded(dtype):
+        return pa.run_end_encoded(*types)
+    if pat.is_map(dtype):
+        key, item = dtype.key_field.with_type(types[0]), dtype.item_field.with_type(types[1])
+        return pa.map_(key, item, keys_sorted=dtype.keys_sorted)
+    item = dtype.value_field.with_type(types[0])
+    if pat.is_fixed_size_list(dtype):
+        return pa.list_(item, dtype.list_size)
+    if pat.is_list(dtype):
+        return pa.list_(item)
+    if pat.is_large_list(dtype):
+        return pa.large_list(item)
+    return pa.list_view(item) if pat.is_list_view(dtype) else pa.large_list_view(item)

@@ -1,0 +1,192 @@
+"""Layouts that few Arrow functions know: conditions read the values in them, whatever stands beside."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from gpujoin import join_tables
+from gpujoin.config import Options
+from gpujoin.engine.layouts import in_known_layout
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import Expression, Function, call, left, lit, right
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import FaultyBackend
+
+TEXTS = ["a", "a", None, "longer than twelve bytes", "", "é"]
+NUMBERS = [1, 1, 2, None, 3, 3]
+PLAIN: dict[str, pa.Array] = {
+    "text": pa.array(TEXTS),
+    "number": pa.array(NUMBERS, pa.int64()),
+    "struct": pa.array(
+        [None if n is None else {"a": n, "b": t} for n, t in zip(NUMBERS, TEXTS, strict=True)],
+        pa.struct([("a", pa.int64()), ("b", pa.string())]),
+    ),
+    "list": pa.array(
+        [["x", None], [], None, ["longer than twelve bytes"], ["y"], ["z"]], pa.list_(pa.string())
+    ),
+    "map": pa.array(
+        [[("x", "v")], [], None, [("y", None)], [], [("z", "w")]], pa.map_(pa.string(), pa.string())
+    ),
+}
+VIEW, BYTES, INT = pa.string_view(), pa.binary_view(), pa.int64()
+
+
+def runs(array: pa.Array) -> pa.Array:
+    return pc.run_end_encode(array)
+
+
+def within(array: pa.Array, name: str) -> pa.Array:
+    """The struct with its field in another layout."""
+    fields = [PLAIN["struct"].field(0), PLAIN["struct"].field(1)]
+    fields[0 if name == "a" else 1] = array
+    return pa.StructArray.from_arrays(fields, ["a", "b"], mask=pc.is_null(PLAIN["struct"]))
+
+
+def listed(values: pa.Array) -> pa.Array:
+    offsets = pa.array([0, 2, None, 2, 3, 4, 5], pa.int32())
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+ITEMS = pa.array(["x", None, "longer than twelve bytes", "y", "z"])
+LAID_OUT: dict[str, tuple[str, pa.Array]] = {
+    "runs of numbers": ("number", runs(PLAIN["number"])),
+    "runs of texts": ("text", runs(PLAIN["text"])),
+    "view": ("text", PLAIN["text"].cast(VIEW)),
+    "dictionary of views": (
+        "text",
+        pa.DictionaryArray.from_arrays(
+            PLAIN["text"].dictionary_encode().indices, PLAIN["text"].dictionary_encode().dictionary.cast(VIEW)
+        ),
+    ),
+    "struct with a view": ("struct", PLAIN["struct"].cast(pa.struct([("a", INT), ("b", VIEW)]))),
+    "struct with runs": ("struct", within(runs(PLAIN["struct"].field(0)), "a")),
+    "list of views": ("list", PLAIN["list"].cast(pa.list_(VIEW))),
+    "large list of views": ("list", PLAIN["list"].cast(pa.large_list(VIEW))),
+    "list view of views": ("list", pa.array(PLAIN["list"].to_pylist(), pa.list_view(VIEW))),
+    "list of runs": ("list", listed(runs(ITEMS))),
+    "map with views": ("map", pa.array(PLAIN["map"].to_pylist(), pa.map_(VIEW, VIEW))),
+}
+READING: dict[str, Expression] = {
+    "text": left("x") < lit("b"),
+    "number": left("x") < right("y"),
+    "struct": call(Function.GET_FIELD, left("x"), lit("a")) < right("y"),
+    "list": left("x").is_not_null(),
+    "map": left("x").is_not_null(),
+}
+
+
+def values_of(array: pa.Array) -> list[object]:
+    """As Python, runs within too, which PyArrow gives so only at the top."""
+    return in_known_layout(array).to_pylist()
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_values_stay_what_they_were(name: str) -> None:
+    kind, array = LAID_OUT[name]
+    for start, length in ((0, 6), (1, 4), (3, 0), (4, 2)):
+        part = array.slice(start, length)
+        known = in_known_layout(part)
+        known.validate(full=True)
+        assert known.to_pylist() == PLAIN[kind].slice(start, length).to_pylist()
+        assert not any(word in str(known.type) for word in ("string_view", "run_end"))
+        assert in_known_layout(known) is known
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_known_layouts_are_left_alone(kind: str) -> None:
+    assert in_known_layout(PLAIN[kind]) is PLAIN[kind]
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_conditions_read_the_columns_they_name(backend: AnyBackend, name: str) -> None:
+    """The column in its layout stands before two plain ones: read for it, they give other rows."""
+    kind, array = LAID_OUT[name]
+    beside = {"k": np.zeros(6, np.int64), "z": [10, 20, 30, 40, 50, 60], "b": TEXTS}
+    laid_out, plain = (pa.table({"x": column, **beside}) for column in (array, PLAIN[kind]))
+    other = pa.table({"y": [2, 3], "k": [0, 0], "w": [15, 35]})
+    orders = itertools.permutations((READING[kind], left("z") > right("w")))
+    condition: Expression
+    for (first, second), how in itertools.product(orders, ("inner", "left_anti", "full")):
+        condition = first & second
+        tried = (backend, FaultyBackend(backend, every=3, operations=("evaluate",)))
+        for chosen in tried:
+            metrics = JoinMetrics()
+            found, expected = (
+                join_tables(
+                    table.select(["x", "z", "k", "b"]), other, on="k", how=how, condition=condition,
+                    backend=chosen, options=Options(range_index=False, candidate_pairs=5), metrics=metrics,
+                ).drop_columns(["x"])
+                for table in (laid_out, plain)
+            )  # fmt: skip
+            assert 0 < expected.num_rows < 12
+            assert_same_rows(found, expected)
+            assert metrics.candidate_pairs > 0
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_conditions_read_built_columns_in_any_layout(backend: AnyBackend, name: str) -> None:
+    kind, array = LAID_OUT[name]
+    built = pa.table({"x": array, "z": range(6), "k": np.zeros(6, np.int64)})
+    probe = pa.table({"k": [0] * 9, "w": range(9)})
+    condition = right("x").is_not_null() & (right("z") < left("w"))
+    found = join_tables(
+        probe, built, on="k", condition=condition, backend=backend, options=Options(range_index=False)
+    )
+    pairs = sorted(zip(found["z"].to_pylist(), found["w"].to_pylist(), strict=True))
+    there = [value is not None for value in PLAIN[kind].to_pylist()]
+    assert pairs == [(z, w) for z in range(6) for w in range(9) if there[z] and z < w]
+
+
+def test_a_condition_on_structs_of_polars(backend: AnyBackend) -> None:
+    """What `gpujoin.join_tables` gets of a Polars frame: views within structs."""
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"k": [0] * 4, "s": [{"a": i, "b": "q"} for i in range(4)], "t": [["x"]] * 4})
+    other = pa.table({"k": [0, 0], "y": [2, 3]})
+    condition = (call(Function.GET_FIELD, left("s"), lit("a")) < right("y")) & left("t").is_not_null()
+    found = join_tables(frame, other, on="k", condition=condition, backend=backend)
+    pairs = [(s["a"], y) for s, y in zip(found["s"].to_pylist(), found["y"].to_pylist(), strict=True)]
+    assert sorted(pairs) == [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+
+
+PAYLOAD: dict[str, pa.Array] = {
+    **{name: array for name, (_, array) in LAID_OUT.items()},
+    "dense union": pa.UnionArray.from_dense(
+        pa.array([0, 1, 0, 1, 0, 1], pa.int8()), pa.array([0, 0, 1, 1, 2, 2], pa.int32()),
+        [pa.array([1, None, 3]), pa.array(["x", "y", None])],
+    ),
+    "sparse union": pa.UnionArray.from_sparse(
+        pa.array([0, 1, 0, 1, 0, 1], pa.int8()), [pa.array(range(6)), pa.array(TEXTS)]
+    ),
+    "struct with an extension": pa.StructArray.from_arrays(
+        [pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([i]) * 16 for i in range(6)], pa.binary(16)))],
+        ["u"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAYLOAD)
+def test_payload_rides_in_any_layout(backend: AnyBackend, name: str) -> None:
+    """Sliced, with rows that have no partner on either side, and against a side without any batch."""
+    array = PAYLOAD[name].slice(1, 4)
+    table = pa.table({"x": array, "k": pa.array([1, 2, 2, 3], pa.int32())})
+    other = pa.table({"k": pa.array([2, 4], pa.int32()), "y": array.slice(0, 2)})
+    values = values_of(array)
+    assert len(values) == 4
+    for how in ("inner", "left", "right", "full"):
+        found = join_tables(table, other, on="k", how=how, backend=backend)
+        assert [found.schema.field(n).type for n in ("x", "y")] == [array.type] * 2
+        rows: list[tuple[object, ...]] = [(1, values[0], None)] if how in ("left", "full") else []
+        rows += [(2, values[1], values[0]), (2, values[2], values[0])]
+        rows += [(3, values[3], None)] if how in ("left", "full") else []
+        rows += [(4, None, values[1])] if how in ("right", "full") else []
+        columns = [found["k"].to_pylist()]
+        columns += [[v for chunk in found[n].chunks for v in values_of(chunk)] for n in ("x", "y")]
+        assert sorted(map(repr, zip(*columns, strict=True))) == sorted(map(repr, rows))
+        empty = join_tables(table, other.slice(0, 0), on="k", how=how, backend=backend)
+        assert empty.num_rows == (4 if how in ("left", "full") else 0)
