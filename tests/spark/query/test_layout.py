@@ -12,8 +12,9 @@ from gpujoin.config import Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import NullKeys
+from gpujoin.spark.blobrows import BlobFormat, Role
 from gpujoin.spark.catalyst.repeatable import repeatable
-from gpujoin.spark.exchange import BlobFormat, Role, Splitter
+from gpujoin.spark.exchange import Splitter
 from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.feeds import FeedFormat, Outlet

@@ -84,7 +84,8 @@ def test_collated_columns(spark: SparkSession) -> None:
 
 def test_files_beside_the_data(spark: SparkSession, tmp_path: Path) -> None:
     """Summary files repeat the row groups of all others; Spark reads neither them nor hidden and empty files."""
-    table, found = pa.table({"k": [1, 2, 3], "v": [1, 2, 3]}), []
+    table = pa.table({"k": [1, 2, 3], "v": [1, 2, 3]})
+    found: list[object] = []
     pq.write_to_dataset(table, tmp_path, metadata_collector=found)
     pq.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=found)
     (tmp_path / ".hidden.parquet").write_text("no Parquet")
