@@ -49,6 +49,8 @@ class PipelineMetrics:
         Expressions computed outside the backend's query, once for each piece.
     query_joins, gather_joins : int
         Pieces joined within the query, and by the gather-map engine.
+    collapsed_joins : int
+        Joins whose build side was aggregated before they were aggregated themselves.
     groups : int
         Groups that partial aggregations gave out.
     early_groups : int
@@ -78,6 +80,7 @@ class PipelineMetrics:
     evaluated: int = 0
     query_joins: int = 0
     gather_joins: int = 0
+    collapsed_joins: int = 0
     groups: int = 0
     early_groups: int = 0
     device_steps: int = 0
@@ -195,6 +198,14 @@ class PipelineBackend(Protocol[Piece]):
 
     def lookup(self, node: Join, build: Piece) -> Lookup[Piece] | None:
         """Prepare to join within the query; ``None`` where that would not be exact, or not wise."""
+        ...
+
+    def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
+        """Of a sample of a collected piece's rows, how many have one key at most."""
+        ...
+
+    def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
+        """Tell whether expressions over the columns of pieces side by side cannot fail, whatever rows meet."""
         ...
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:

@@ -281,6 +281,14 @@ class MixedPipeline:
         inner = self.host.lookup(node, self.to_host(build))
         return None if inner is None else _HostLookup(self, node, inner)
 
+    def heaviest(self, piece: MixedPiece, keys: Sequence[int]) -> int:  # noqa: ARG002
+        """Not looked for: pairs are made on the device."""
+        return 0
+
+    def proves(self, expressions: Sequence[Expression], pieces: Sequence[MixedPiece]) -> bool:  # noqa: ARG002
+        """Nothing is known of values on the device."""
+        return False
+
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
         """The layout in which one side's rows go to the gather-map engine."""
         return self.host.join_schema(node, side)

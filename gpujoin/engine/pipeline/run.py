@@ -19,6 +19,7 @@ from gpujoin.engine.pipeline.mixed import MixedPipeline
 from gpujoin.engine.spill import SpillDirectory
 from gpujoin.errors import CorruptBlobError, DeviceMemoryError, RelationError
 from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics
 from gpujoin.model.relations import (
@@ -36,6 +37,7 @@ from gpujoin.model.relations import (
     Union,
     bind_slices,
 )
+from gpujoin.plan.collapse import Collapse, collapse
 
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 """Rows of a feed: batches, or the path of an Arrow IPC file, which is mapped into memory."""
@@ -45,6 +47,9 @@ PIECE_BYTES = 64 << 20
 
 DEVICE_PIECE_BYTES = 512 << 20
 """The same for a device: enough rows that launching its kernels is small beside running them."""
+
+HEAVY = 8
+"""An aggregation over a join aggregates the build side first where so many of a sample of its rows have one key."""
 
 _Piece: TypeAlias = Any
 
@@ -250,27 +255,41 @@ class _Runner:
 
     def _join(self, node: Join) -> Iterator[_Piece]:
         side = node.build_side
+        held, rest = self._held(node.side(side))
+        streamed = self._pieces(node.side(side.other))
+        if rest is not None:
+            yield from self._gather_join(node, itertools.chain(held, rest), None, streamed)
+            return
+        build = self._backend.concat(held, node.side(side).schema, self._metrics)
+        held.clear()
+        yield from self._joined(node, build, streamed)
+
+    def _held(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
+        """The pieces of a build side; where they exceed the budget, the first ones and the rest."""
         held: list[_Piece] = []
         size = 0
-        source = map(self._backend.collect, self._pieces(node.side(side)))
+        source = map(self._backend.collect, self._pieces(node))
         for piece in source:
             held.append(piece)
             size += self._backend.size(piece)[1]
             if size > self._backend.budget(self._options.memory_budget):
-                yield from self._gather_join(node, itertools.chain(held, source), None)
-                return
-        build = self._backend.concat(held, node.side(side).schema, self._metrics)
-        held.clear()
+                return held, source
+        return held, None
+
+    def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:
+        """Join pieces of the stream side with a build side that is held."""
         lookup = self._backend.lookup(node, build)
         if lookup is None:
-            yield from self._gather_join(node, iter([build]), build)
+            yield from self._gather_join(node, iter([build]), build, streamed)
             return
-        for piece in self._pieces(node.side(side.other)):
+        for piece in streamed:
             self._metrics.query_joins += 1
             yield from lookup.join(piece)
         yield from lookup.finish()
 
-    def _gather_join(self, node: Join, built: Iterator[_Piece], known: _Piece | None) -> Iterator[_Piece]:
+    def _gather_join(
+        self, node: Join, built: Iterator[_Piece], known: _Piece | None, pieces: Iterator[_Piece]
+    ) -> Iterator[_Piece]:
         backend, side = self._backend, node.build_side
         with ExitStack() as stack:
             join = stack.enter_context(
@@ -281,7 +300,7 @@ class _Runner:
                 )
             )  # fmt: skip
             join.build(backend.to_join(piece, node, side) for piece in built)
-            for piece in self._pieces(node.side(side.other)):
+            for piece in pieces:
                 streamed = backend.collect(piece)
                 self._metrics.gather_joins += 1
                 found = join.probe([backend.to_join(streamed, node, side.other)])
@@ -291,6 +310,56 @@ class _Runner:
     # -- aggregation and limits ----------------------------------------------------------------------------
 
     def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
+        found = collapse(node)
+        if found is None:
+            return self._aggregated(node, self._pieces(node.child))
+        return self._collapsed(node, found)
+
+    def _collapsed(self, node: PartialAggregate, found: Collapse) -> Iterator[_Piece]:
+        """Aggregate over a join, whose build side is aggregated first where it has keys of many rows."""
+        backend, join = self._backend, found.join
+        side = join.build_side
+        held, rest = self._held(join.side(side))
+        streamed = self._pieces(join.side(side.other))
+        if rest is not None:
+            pairs = self._gather_join(join, itertools.chain(held, rest), None, streamed)
+            yield from self._aggregated(node, pairs)
+            return
+        build = backend.concat(held, join.side(side).schema, self._metrics)
+        rows = backend.size(build)[0]
+        held.clear()
+        keys = [key.of(side) for key in join.spec.keys]
+        many = Literal(value=rows, type=pa.int64())
+        sums = [
+            Call(function=Function.MULTIPLY, arguments=(one, many), mode=EvalMode.ANSI, type=pa.int64())
+            for one in found.sums
+        ]
+        if backend.heaviest(build, keys) < HEAVY or not backend.proves([*found.of_build, *sums], [build]):
+            yield from self._aggregated(node, self._joined(join, build, streamed))
+            return
+        self._metrics.collapsed_joins += 1
+        groups = list(self._aggregated(found.built, iter([build])))
+        built = backend.concat(groups, found.built.schema, self._metrics)
+        rows_of = self._pairs_or_sums(found, build, built, streamed)
+        for piece in self._aggregated(found.final, rows_of):
+            yield backend.project(piece, found.outputs)
+
+    def _pairs_or_sums(
+        self, found: Collapse, build: _Piece, built: _Piece, streamed: Iterator[_Piece]
+    ) -> Iterator[_Piece]:
+        """What the final aggregation reads: sums over a key's pairs where nothing can fail, else of each pair."""
+        backend = self._backend
+        for piece in map(backend.collect, streamed):
+            exact = backend.proves(found.of_pairs, [piece, build]) and backend.proves(
+                found.of_joined, [piece, built]
+            )
+            node, side, values = (
+                (found.joined, built, found.collapsed) if exact else (found.join, build, found.plain)
+            )
+            for joined in self._joined(node, side, iter([piece])):
+                yield backend.project(joined, values)
+
+    def _aggregated(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         with ExitStack() as stack:
 
             def spill_directory() -> Path:
@@ -299,7 +368,7 @@ class _Runner:
             aggregation = self._backend.aggregation(
                 node, self._options.memory_budget, self._metrics, spill_directory
             )
-            for piece in self._pieces(node.child):
+            for piece in pieces:
                 yield from aggregation.add(piece)
             yield from aggregation.finish()
 

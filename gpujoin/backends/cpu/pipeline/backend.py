@@ -14,6 +14,7 @@ from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
 from gpujoin.backends.cpu.pipeline.columns import can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
+from gpujoin.backends.cpu.pipeline.lowering import NotLowered, lower
 from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -22,6 +23,9 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
 from gpujoin.model.types import is_float, logical
+
+_SAMPLE = 1 << 16
+"""Rows that are looked at to see whether some key has many."""
 
 
 class CpuPipeline:
@@ -136,6 +140,23 @@ class CpuPipeline:
     def lookup(self, node: Join, build: Piece) -> QueryJoin | None:
         """Prepare to join within the query."""
         return QueryJoin.of(node, build)
+
+    def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
+        """Of a sample of rows, how many have one key at most."""
+        names = list(dict.fromkeys(piece.columns[i].name for i in keys))
+        step = max(1, piece.rows // _SAMPLE)
+        sample = piece.frame.gather_every(step).select(names).drop_nulls()
+        return int(piece.run(sample.group_by(names).len().select(pl.col("len").max())).item() or 0)
+
+    def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
+        """Tell whether the known bounds prove that expressions cannot fail."""
+        columns = [column for piece in pieces for column in piece.columns]
+        try:
+            for expression in expressions:
+                lower(expression, columns)
+        except NotLowered:
+            return False
+        return True
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
         """The layout in which one side's rows go to the gather-map engine."""

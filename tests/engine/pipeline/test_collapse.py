@@ -1,0 +1,146 @@
+"""Aggregations over joins with keys of many rows: the build side is aggregated first, where nothing else changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.engine.pipeline import run, supports
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.aggregates import AggregateFunction
+from gpujoin.model.expressions import EvalMode, left, lit
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Join, PartialAggregate
+from gpujoin.model.spec import NullEquality
+from gpujoin.plan.collapse import collapse
+from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
+from gpujoin.testing.oracle import oracle_join
+from gpujoin.testing.trees import Aggregate, Tree, count, total
+
+LEAST, MOST = AggregateFunction.MIN, AggregateFunction.MAX
+
+
+def sides(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    """Few keys, null among them, and one that has most rows of both sides; values with nulls, NaN and −0.0."""
+
+    def column(values: Any, dtype: pa.DataType, nulls: float = 0.2) -> pa.Array:
+        return pa.array(values, dtype, mask=rng.random(len(values)) < nulls)
+
+    def side(rows: int, names: tuple[str, str, str, str, str]) -> pa.Table:
+        keys = np.where(rng.random(rows) < 0.6, 7, rng.integers(0, 9, rows))
+        k, i, n, f, s = names
+        return pa.table({
+            k: column(keys, pa.int32(), 0.1), i: column(rng.integers(-9, 9, rows), pa.int32()),
+            n: column(rng.integers(-99, 99, rows), pa.int64()),
+            f: column(rng.choice([0.0, -0.0, 1.5, np.nan, -np.inf], rows), pa.float64()),
+            s: column(rng.choice(["", "é", "z"], rows), pa.string()),
+        })  # fmt: skip
+
+    return side(40, ("k", "i", "n", "f", "s")), side(30, ("q", "j", "m", "g", "t"))
+
+
+def tree(
+    one: pa.Table, two: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
+    nulls: NullEquality = NullEquality.UNEQUAL,
+) -> Tree:  # fmt: skip
+    mine, theirs = Tree.feed(one.schema, 0, mode=mode), Tree.feed(two.schema, 1, mode=mode)
+    return mine.join(theirs, {"k": "q"}, build=build, nulls=nulls)
+
+
+def check(made: Tree, one: pa.Table, two: pa.Table, *, collapsed: int, context: str = "") -> None:
+    node = made.relation
+    assert isinstance(node, PartialAggregate)
+    assert isinstance(node.child, Join)
+    assert supports(node) == ()
+    pairs = oracle_join(one, two, node.child.spec)
+    for rows in (1000, 13):
+        metrics = PipelineMetrics()
+        inputs = {0: one.to_batches(max_chunksize=rows), 1: two.to_batches(max_chunksize=rows)}
+        out = run(node, inputs, metrics=metrics, piece_bytes=1)
+        partial = pa.Table.from_batches(out, node.schema)
+        assert_same_groups(merged(node, partial), aggregated(node, pairs), f"{context}, {rows} rows a batch")
+        assert metrics.collapsed_joins == collapsed
+        if not node.keys:
+            assert partial.num_rows == 1
+
+
+def every(build: Side) -> dict[str, Aggregate]:
+    """All that can be computed of a key's rows as one, with the sides exchanged for the other build side."""
+    i, n, j, m = map(left, ("i", "n", "j", "m") if build is Side.RIGHT else ("j", "m", "i", "n"))
+    return {
+        "pairs": count(), "mine": count(i), "theirs": count(j, m), "s": total(i), "t": total(m),
+        "sum": total(i + lit(2) * j), "difference": total(j - i), "other": total(n - m), "product": total(m * n),
+        "least": Aggregate(LEAST, (left("f"),)), "most": Aggregate(MOST, (left("g"),)),
+        "text": Aggregate(MOST, (left("s"),)), "texts": Aggregate(LEAST, (left("t"),)),
+        "computed": Aggregate(MOST, (m * lit(3),)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("build", Side, ids=lambda side: f"build {side.value}")
+@pytest.mark.parametrize("keys", [(), ("i",), ("k", "s")], ids=str)
+def test_against_the_row_loop(
+    keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int
+) -> None:
+    one, two = sides(rng)
+    names = keys if build is Side.RIGHT else tuple({"i": "j", "k": "q", "s": "t"}[key] for key in keys)
+    ways = ((EvalMode.ANSI, NullEquality.UNEQUAL), (EvalMode.LEGACY, NullEquality.EQUAL))
+    for mode, nulls in ways:
+        made = tree(one, two, build, mode, nulls).group(*names, **every(build))
+        assert isinstance(made.relation, PartialAggregate)
+        once = dataclasses.replace(made.relation, once=nulls is NullEquality.EQUAL)
+        context = f"seed {seed}, {mode.value}, {nulls.value}"
+        check(dataclasses.replace(made, relation=once), one, two, collapsed=1, context=context)
+
+
+def test_empty_sides(rng: np.random.Generator) -> None:
+    one, two = sides(rng)
+    for mine, theirs in ((one.slice(0, 0), two), (one, two.slice(0, 0)), (one.slice(0, 0), two.slice(0, 0))):
+        made = tree(one, two, Side.RIGHT).group(**every(Side.RIGHT))
+        check(made, mine, theirs, collapsed=int(theirs.num_rows > 0))
+
+
+def test_what_may_overflow_is_computed_pair_by_pair() -> None:
+    """Sums that stay within 64 bits although products on the way would not, and the error of one pair."""
+    big = 1 << 61
+    keys = pa.array([1] * 20, pa.int32())
+    near = pa.table({"k": keys, "i": pa.array([5] * 20, pa.int32()), "n": pa.array([big, -big] * 10)})
+    two = pa.table({"q": keys, "j": pa.array([1] * 20, pa.int32()), "m": pa.array([1] * 20)})
+    made = tree(near, two, Side.RIGHT).group(a=total(left("n") + left("m")), b=count(), c=total(left("n")))
+    check(made, near, two, collapsed=1)
+    # The sum over the build side's own rows might overflow: then it is not aggregated at all.
+    other = near.rename_columns(["q", "j", "m"])
+    mine = two.rename_columns(["k", "i", "n"])
+    check(tree(mine, other, Side.RIGHT).group(a=total(left("m"))), mine, other, collapsed=0)
+    far = near.set_column(2, "n", pa.array([(1 << 63) - 1] * 20))
+    failing = tree(far, two, Side.RIGHT).group(a=total(left("n") + left("m")), b=count())
+    with pytest.raises(ExpressionEvaluationError, match="overflow"):
+        list(run(failing.relation, {0: far.to_batches(), 1: two.to_batches()}))
+
+
+def test_unique_and_light_keys_are_joined_first(rng: np.random.Generator) -> None:
+    one, _ = sides(rng)
+    two = pa.table({"q": pa.array(range(9), pa.int32()), "j": pa.array(range(9), pa.int32())})
+    check(tree(one, two, Side.RIGHT).group("i", a=count(), b=total(left("j"))), one, two, collapsed=0)
+
+
+def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
+    one, two = sides(rng)
+    mine, theirs = Tree.feed(one.schema, 0), Tree.feed(two.schema, 1)
+    joined = tree(one, two, Side.RIGHT)
+    for name, made in {
+        "groups of the build side": joined.group("j", a=count()),
+        "both sides' columns are counted": joined.group(a=count(left("i"), left("j"))),
+        "floats are summed in any order, not multiplied": joined.group(a=total(left("f"))),
+        "the larger of both sides": joined.group(a=Aggregate(MOST, (left("n") + left("m"),))),
+        "no linear sum": joined.group(a=total(left("i") * left("j") + left("n"))),
+        "a filter": joined.group(a=Aggregate(AggregateFunction.COUNT, (), left("i") > lit(3))),
+        "a condition": mine.join(theirs, {"k": "q"}, condition=left("i") < lit(3)).group(a=count()),
+        "an outer join": mine.join(theirs, {"k": "q"}, "left").group(a=count()),
+    }.items():
+        assert isinstance(made.relation, PartialAggregate)
+        assert collapse(made.relation) is None, name
