@@ -78,6 +78,7 @@ class AlgorithmChoice(Enum):
     CUDF = "cudf"
 
 
+_SCHEMES = ("file", "s3", "s3a", "s3n")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"^\s*(-?[0-9]+)\s*([bkmgt]?)(?:i?b)?\s*$", re.IGNORECASE)
 
@@ -177,9 +178,13 @@ def _text(value: Any) -> str | None:
     raise ValueError(f"{value!r} must be text")
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _schemes(value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
-    return tuple(sorted({str(p).strip().lower() for p in parts} - {""}))
+    found = tuple(sorted({str(p).strip().lower() for p in parts} - {""}))
+    unknown = [one for one in found if one not in _SCHEMES]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not covered; must be some of {', '.join(_SCHEMES)}")
+    return found
 
 
 def _setting(key: str, default: Any, parse: Callable[[Any], Any], doc: str) -> Any:
@@ -268,8 +273,9 @@ class Options:
     scan_schemes: tuple[str, ...] = _setting(
         "scan.schemes",
         ("file",),
-        _names,
-        "File systems a worker may read by itself. Only `file` is covered; without it there are no islands.",
+        _schemes,
+        "Where workers may read files by themselves, separated by commas: `file`, and `s3a`, `s3`, `s3n` for stores "
+        "that speak S3. Workers find a store's endpoint, region and credentials as AWS's own tools do.",
     )
     scan_smallest_bytes: int = _setting(
         "scan.smallestBytes", 1 << 20, _positive_bytes,

@@ -6,17 +6,16 @@ problem is a :class:`ScanError` that names it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from gpujoin.backends.parquet.places import facts, is_local, source
 from gpujoin.backends.parquet.pruning import Statistics, may_match
 from gpujoin.errors import ScanError
 from gpujoin.model.pipeline import PipelineMetrics
@@ -61,7 +60,7 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     ScanError
         If the file cannot be opened or is no Parquet file.
     """
-    found = _stat(path)
+    found = facts(path)
     with open_file(path) as file:
         metadata = file.metadata
         problems = [legacy_calendar(path, metadata, scan.file_columns)]
@@ -75,7 +74,7 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
         leaves = {source.leaf for source in sources if source.name is not None}
         groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
         return FileFooter(
-            path, found.st_size, found.st_mtime_ns // 1_000_000,
+            path, found.size, found.modified_ms,
             tuple(group.num_rows for group in groups),
             tuple(sum(group.column(leaf).total_compressed_size for leaf in leaves) for group in groups),
             constants, tuple(problem for problem in problems if problem is not None),
@@ -112,15 +111,6 @@ def opened(
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def _stat(path: str) -> os.stat_result:
-    try:
-        return Path(path).stat()
-    except OSError as problem:
-        raise ScanError(
-            f"{path}: {problem.strerror}; was it removed since the query was planned?"
-        ) from problem
-
-
 def check_unchanged(part: FileSlice) -> None:
     """Compare a file with what it was when it was planned.
 
@@ -129,11 +119,10 @@ def check_unchanged(part: FileSlice) -> None:
     ScanError
         If its size or modification time differs, or it is gone.
     """
-    found = _stat(part.path)
-    modified = found.st_mtime_ns // 1_000_000
-    if found.st_size != part.size or part.modified_ms not in (None, modified):
+    found = facts(part.path)
+    if found.size != part.size or part.modified_ms not in (None, found.modified_ms):
         raise ScanError(
-            f"{part.path}: has changed since the query was planned: {found.st_size} bytes of {modified} ms, "
+            f"{part.path}: has changed since the query was planned: {found.size} bytes of {found.modified_ms} ms, "
             f"planned {part.size} bytes of {part.modified_ms} ms. Run the query again, after refreshing its tables"
         )
 
@@ -147,7 +136,10 @@ def open_file(path: str) -> pq.ParquetFile:
         If it is missing or no Parquet file.
     """
     try:
-        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", memory_map=True)
+        local = is_local(path)
+        return pq.ParquetFile(
+            source(path), coerce_int96_timestamp_unit="us", memory_map=local, pre_buffer=not local
+        )
     except FileNotFoundError as problem:
         raise ScanError(f"{path}: there is no such file; was it removed?") from problem
     except (OSError, pa.ArrowException, ValueError) as problem:

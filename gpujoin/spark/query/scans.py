@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from gpujoin.backends.parquet.places import STORES, in_store
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.columns import arrow_type
@@ -195,22 +196,20 @@ def _files(text: str, options: Options, folders: Folders | None) -> tuple[FileSl
             raise NotTranslatableError(f"{path} is in no folder of a partition")
         found.append(
             FileSlice(
-                _local_path(path, options), int(status["length"]), int(status["time"]),
+                _path(path, options), int(status["length"]), int(status["time"]),
                 constants=() if folders is None else folders[folder_of(path)],
             )
         )  # fmt: skip
     return tuple(found)
 
 
-def _local_path(path: str, options: Options) -> str:
-    scheme, colon, rest = path.partition(":")
+def _path(uri: str, options: Options) -> str:
+    """Name a file as a worker opens it."""
+    scheme, colon, rest = uri.partition(":")
     if not colon or "/" in scheme:
-        scheme, rest = "file", path
+        scheme, rest = "file", uri
     if scheme not in options.scan_schemes:
         raise NotTranslatableError(
-            f"its files are on {scheme!r}; workers read only the local file system (spark.gpujoin.scan.schemes is "
-            f"{','.join(options.scan_schemes)})"
+            f"its files are on {scheme!r}; workers read {', '.join(options.scan_schemes)} (spark.gpujoin.scan.schemes)"
         )
-    if scheme != "file":
-        raise NotTranslatableError(f"its files are on {scheme!r}; workers read only the local file system")
-    return "/" + rest.lstrip("/")
+    return in_store(rest) if scheme in STORES else "/" + rest.lstrip("/")

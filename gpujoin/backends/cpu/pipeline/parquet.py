@@ -1,4 +1,4 @@
-"""Reading Parquet: footers checked by PyArrow, pages decoded by Polars, INT96 timestamps by PyArrow.
+"""Reading Parquet: footers checked by PyArrow, pages decoded by Polars; INT96 timestamps and stores by PyArrow.
 
 A file is read as it was planned or not at all: its size and modification time are compared before and after, and every
 problem is a :class:`ScanError` that names it.
@@ -20,6 +20,7 @@ from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, po
 from gpujoin.backends.cpu.pipeline.lowering import Lowered, lower
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of
+from gpujoin.backends.parquet.places import is_local
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
 from gpujoin.model.pipeline import PipelineMetrics
@@ -166,7 +167,7 @@ def _decoded(
     names = list(dict.fromkeys(s.name for s in sources if s.name is not None))
     if not names:
         return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}
-    if any(s.int96 for s in sources):
+    if any(s.int96 for s in sources) or not is_local(path):
         try:
             table = file.read_row_groups(list(run), columns=names, use_threads=False)
         except (OSError, pa.ArrowException) as problem:

@@ -14,6 +14,7 @@ from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.values import Value, constant
 from gpujoin.backends.parquet.footers import Source, opened, runs
+from gpujoin.backends.parquet.places import is_local
 from gpujoin.errors import DeviceMemoryError, ScanError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.maps import AllNull, Indices
@@ -47,7 +48,7 @@ def read(
     ------
     Frame or FileSlice
         Rows; or a part of a file that is to be read on the host: its timestamps are INT96, which libcudf reads in
-        nanoseconds, or it does not fit the device.
+        nanoseconds, or it is in a store, or it does not fit the device.
 
     Raises
     ------
@@ -57,7 +58,7 @@ def read(
     for part in scan.slices or ():
         metrics.files += 1
         with opened(scan, part, metrics) as (file, sources, groups):
-            if any(source.int96 for source in sources):
+            if any(source.int96 for source in sources) or not is_local(part.path):
                 if groups:
                     yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
                 continue

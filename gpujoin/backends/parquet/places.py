@@ -1,0 +1,101 @@
+"""Where Parquet files are: in the local file system, or in an object store that speaks S3.
+
+A file in a store is named by a URI, ``s3://bucket/key``; any other path is local. PyArrow reads the stores, and finds
+their endpoint, region and credentials as AWS's own tools do: in the environment, a profile, or the machine's role.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from gpujoin.errors import ScanError
+
+STORES = frozenset({"s3", "s3a", "s3n"})
+"""Schemes of one kind of store, by Hadoop's names and by its own."""
+_STORE = "s3://"
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What tells one content of a file from another.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    modified_ms : int
+        Modification time, in milliseconds since 1970; of a store, in whole seconds.
+    """
+
+    size: int
+    modified_ms: int
+
+
+def is_local(path: str) -> bool:
+    """Whether a path is one of the local file system."""
+    return not path.startswith(_STORE)
+
+
+def in_store(rest: str) -> str:
+    """Make the path of a file in a store of what follows its scheme and colon in a URI."""
+    return _STORE + rest.lstrip("/")
+
+
+def facts(path: str) -> FileFacts:
+    """Look a file up.
+
+    Raises
+    ------
+    ScanError
+        If it is not there, or may not be looked at.
+    """
+    gone = "was it removed since the query was planned?"
+    try:
+        if is_local(path):
+            found = Path(path).stat()
+            return FileFacts(found.st_size, found.st_mtime_ns // 1_000_000)
+        store, name = _stored(path)
+        stored = store.get_file_info(name)
+    except (OSError, pa.ArrowException) as problem:
+        raise ScanError(f"{path}: {getattr(problem, 'strerror', None) or problem}; {gone}") from problem
+    if stored.type is not pafs.FileType.File:
+        raise ScanError(f"{path}: there is no such object; {gone}")
+    return FileFacts(int(stored.size), stored.mtime_ns // 1_000_000_000 * 1000)
+
+
+def source(path: str) -> Any:
+    """What PyArrow opens a file by: a local path, or an open file of the store.
+
+    Raises
+    ------
+    OSError
+        If the store does not give it.
+    """
+    if is_local(path):
+        return path
+    store, name = _stored(path)
+    return store.open_input_file(name)
+
+
+@functools.cache
+def _store(bucket: str) -> pafs.FileSystem:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, _, host = endpoint.rpartition("://")
+        return pafs.S3FileSystem(endpoint_override=host.rstrip("/"), scheme=scheme or "https")
+    if os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        return pafs.S3FileSystem()
+    return pafs.S3FileSystem(region=pafs.resolve_s3_region(bucket))
+
+
+def _stored(path: str) -> tuple[pafs.FileSystem, str]:
+    """The store of a file, and its name there."""
+    name = path.removeprefix(_STORE)
+    return _store(name.partition("/")[0]), name
