@@ -104,8 +104,10 @@ def named() -> Iterator[Workload]:
 
 
 def sweeps() -> Iterator[Workload]:
-    """One axis at a time, on fewer rows."""
+    """One axis at a time, on fewer rows; sizes of a small dimension against all of them."""
     rows = 25
+    for log_build in (10, 20):
+        yield Workload(f"iii': dimension of 2^{log_build}", log_build, 28, keys=Keys.DENSE)
     for match in (0.1, 0.5, 1.0):
         yield Workload(f"match {match:g}", rows, rows, match=match)
     for zipf in (0.0, 0.5, 1.0, 1.5):

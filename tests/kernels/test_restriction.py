@@ -11,19 +11,24 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cudf import residual
+from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline import run
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.launch.matches import Found
 from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Feed, Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
 from gpujoin.testing.oracle import oracle_join
-from tests.backends.cudf.host import HostBackend, emulated_ops
+from tests.backends.cudf.host import HostBackend, HostSource, emulated_ops, on_host
+from tests.backends.cudf.pipeline import host_pipeline
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 
@@ -195,6 +200,39 @@ def test_a_condition_that_does_not_compile_is_named_and_tested_on_pairs(
         )
     assert metrics.compiled_probes == 0
     assert "residual.cu" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "kind", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.EXISTENCE], ids=lambda k: k.value
+)
+def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind: JoinType, seed: int) -> None:
+    one, two = (table.drop_columns(["s", "e"]) for table in tables(seed))
+    key, columns = one.num_columns - 1, tuple(range(one.num_columns))
+    condition = resolve(CONDITIONS["integers"], one.schema, two.schema)
+    spec = JoinSpec(kind, (KeyPair(key, key),), condition, columns, () if kind.left_rows_only else columns)
+    tree = Join(Feed(0, one.schema), Feed(1, two.schema), spec)
+    metrics, inputs = JoinMetrics(), {0: one.to_batches(), 1: two.to_batches()}
+
+    class Restricting(HostBackend):
+        """Arrays of the host, but for what a condition is tested on: frames of a pipeline's twin mix them."""
+
+        def restrict(
+            self, probe: IndexProbe, condition: Expression, own: Any, other: Any, probe_side: Side
+        ) -> IndexProbe | None:
+            found = probe.single()
+            assert found is not None
+            source = HostSource({probe_side: own, probe_side.other: other})
+            there = Found(emulated.upload(found.row), found.pairs)
+            kept = residual.restricted_found(
+                emulated_ops(emulated), source, condition, there, probe.build_rows, probe_side
+            )
+            return None if kept is None else probe.restricted_to(Found(on_host(kept.row), kept.pairs))
+
+    device = host_pipeline(Restricting())
+    found = pa.Table.from_batches(run(tree, inputs, device=device, join_metrics=metrics), tree.schema)
+    assert_same_rows(found, oracle_join(one, two, spec))
+    assert metrics.compiled_probes == 1
+    assert "residual_found" in emulated.launches
 
 
 @pytest.mark.parametrize("kind", [JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)

@@ -225,7 +225,11 @@ class Index:
     def group_of_place(self) -> Array:
         """Group of each place, kept for further marking."""
         assert self.matcher.places is not None
-        return _group_of_place(self.ops, self.matcher.places)
+        found = _group_of_place(self.ops, self.matcher.places)
+        if self.ops.kernels is not None and int(found.shape[0]):
+            # Waits for the device: another thread, on a stream of its own, may read the groups next.
+            self.ops.kernels.download(found[-1:])
+        return found
 
     def match(self, keys: Keys) -> tuple[int, Found | Ranges]:
         """Row count of a probe's keys, and their matches, verified where codes are not exact."""

@@ -170,7 +170,10 @@ class KernelRangeIndex:
             if self._wavelet is None:
                 assert self.second is not None
                 limit = self.second.distinct.places
-                self._wavelet = wavelet.build(self.device, self.second.ranks, self.order, limit)
+                made = wavelet.build(self.device, self.second.ranks, self.order, limit)
+                # Waits for the device: another thread, on a stream of its own, may read it next.
+                self.device.download(made.zeros)
+                self._wavelet = made
             return self._wavelet
 
     def find(self, bounds: Sequence[Range], groups: Points | None) -> Stretches:
