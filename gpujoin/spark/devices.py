@@ -114,7 +114,7 @@ def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.enviro
 
 
 @contextmanager
-def chosen_backend(options: Options, addresses: Sequence[str]) -> Iterator[Chosen]:
+def chosen_backend(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[Chosen]:
     """Choose a task's backend, and hold its GPU slot until the end of the ``with`` block.
 
     Parameters
@@ -123,6 +123,8 @@ def chosen_backend(options: Options, addresses: Sequence[str]) -> Iterator[Chose
         ``backend``, ``gpu_*``, ``cpu_threads``, ``fallback``.
     addresses : sequence of str
         GPUs that Spark assigned to the task.
+    task : str or None
+        The task, by whose name workers of its other stages share a slot with this one.
 
     Raises
     ------
@@ -134,7 +136,7 @@ def chosen_backend(options: Options, addresses: Sequence[str]) -> Iterator[Chose
         return
     with ExitStack() as held:
         try:
-            chosen = _on_gpu(options, addresses, held)
+            chosen = _on_gpu(options, addresses, task, held)
         except (BackendUnavailableError, DeviceMemoryError) as problem:
             if options.backend is BackendChoice.GPU:
                 raise
@@ -143,19 +145,21 @@ def chosen_backend(options: Options, addresses: Sequence[str]) -> Iterator[Chose
 
 
 @contextmanager
-def chosen_device(options: Options, addresses: Sequence[str]) -> Iterator[ChosenDevice]:
+def chosen_device(
+    options: Options, addresses: Sequence[str], task: str | None = None
+) -> Iterator[ChosenDevice]:
     """Choose where a task's pipelines run, and hold its GPU slot until the end of the ``with`` block.
 
     Parameters and errors are those of :func:`chosen_backend`.
     """
-    with chosen_backend(options, addresses) as chosen:
+    with chosen_backend(options, addresses, task) as chosen:
         if chosen.backend.name is BackendName.GPU:
             yield ChosenDevice(chosen, device_pipeline(chosen.backend), options)
         else:
             yield ChosenDevice(chosen, None, options.replace(backend=BackendChoice.CPU))
 
 
-def _on_gpu(options: Options, addresses: Sequence[str], held: ExitStack) -> Chosen:
+def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: ExitStack) -> Chosen:
     reason = registry.unavailable(BackendName.GPU)
     if reason is not None:
         raise BackendUnavailableError(str(reason))
@@ -166,7 +170,7 @@ def _on_gpu(options: Options, addresses: Sequence[str], held: ExitStack) -> Chos
             "the executors GPUs, or set spark.gpujoin.backend to cpu."
         )
     slots = GpuSlots(options.gpu_concurrent_tasks)
-    slot = slots.acquire([device.name for device in usable], options.gpu_slot_timeout)
+    slot = slots.acquire([device.name for device in usable], options.gpu_slot_timeout, task)
     if slot is None:
         names = ", ".join(device.name for device in usable)
         note = (
@@ -180,7 +184,13 @@ def _on_gpu(options: Options, addresses: Sequence[str], held: ExitStack) -> Chos
     ordinal = next(device.ordinal for device in usable if device.name == slot.gpu)
     # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
     held.callback(release_cached_memory, ordinal)
-    return Chosen(_gpu(ordinal, options), slot, slot.waited)
+    try:
+        return Chosen(_gpu(ordinal, options), slot, slot.waited)
+    except BackendUnavailableError as problem:
+        if not slot.shared or options.fallback is FallbackMode.RAISE:
+            raise
+        note = f"GPU {slot.gpu} admits no second process of this task: {problem}"
+        return Chosen(_cpu(options), notes=(f"on the CPU: {note}",))
 
 
 _lock = threading.Lock()

@@ -3,6 +3,9 @@
 A slot is a lock file, held by ``flock``. The kernel drops the lock when its process ends, however it ends, so no slot
 is ever lost and none needs to be cleaned up. All processes of one user on one host share the files, whatever
 application or executor they belong to; containers share them only if they share the directory.
+
+The workers of one task's stages share a slot: the upper one waits for the rows of the lower one, which holds its slot
+until those are taken. The first worker's mark, a file of the task's name, says which slot that is.
 """
 
 from __future__ import annotations
@@ -40,6 +43,18 @@ def slot_directory() -> Path:
     return Path(parent) / f"gpujoin-slots-{os.getuid()}"
 
 
+def task_name(attempt: int) -> str:
+    """A name of a Spark task attempt that is the same in all its Python workers, and no other's on this host.
+
+    Attempts are numbered within an application, whose executor starts the workers of all stages from one process.
+    """
+    try:
+        namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        namespace = "host"
+    return f"{namespace}-{os.getppid()}-{attempt}"
+
+
 @dataclass(slots=True)
 class Slot:
     """A held slot; give it back with :meth:`release` or by leaving a ``with`` block.
@@ -52,15 +67,22 @@ class Slot:
         Which of its slots.
     waited : float
         Seconds spent waiting for it.
+    shared : bool
+        Whether it was joined: another worker of the task held it already.
     """
 
     gpu: str
     number: int
     waited: float
     _file: IO[bytes] = field(repr=False)
+    shared: bool = False
+    _mark: IO[bytes] | None = field(default=None, repr=False)
 
     def release(self) -> None:
-        """Give the slot back; a second call does nothing."""
+        """Give the slot back, unless another worker of the task has it still; a second call does nothing."""
+        if self._mark is not None and not self._mark.closed:
+            # Before the slot: who finds the mark held knows that the slot is the task's.
+            _let_go(self._mark)
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -91,7 +113,7 @@ class GpuSlots:
         self.directory = directory or slot_directory()
         _make_private(self.directory)
 
-    def acquire(self, gpus: Sequence[str], timeout: float) -> Slot | None:
+    def acquire(self, gpus: Sequence[str], timeout: float, task: str | None = None) -> Slot | None:
         """Take a free slot of any of some GPUs, waiting for one if need be.
 
         Slots with low numbers are taken first on every GPU, so that processes spread over the GPUs.
@@ -102,6 +124,9 @@ class GpuSlots:
             Names that mean the same GPU to all processes: an index of the driver, or a UUID.
         timeout : float
             Seconds to wait at most; zero tries once.
+        task : str or None
+            The caller's task, unique on this host. If another worker of it holds a slot of one of the GPUs, that one is
+            joined, without waiting.
 
         Returns
         -------
@@ -113,19 +138,25 @@ class GpuSlots:
         marked: set[str] = set()
         with contextlib.ExitStack() as waiting:
             while True:
+                # In each turn: two workers of a task may ask at once, and one of them gets a slot of its own.
+                joined = None if task is None else self._joined(gpus, self._mark_of(task), start)
+                if joined is not None:
+                    return joined
                 for number in range(self.per_gpu):
                     for gpu in gpus:
                         file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
-                        if file is not None:
-                            return Slot(gpu, number, time.monotonic() - start, file)
+                        if file is None or (task is not None and not _opened_to_others(file)):
+                            continue
+                        mark = None if task is None else self._marked(self._mark_of(task), gpu, number)
+                        return Slot(gpu, number, time.monotonic() - start, file, _mark=mark)
                 left = timeout - (time.monotonic() - start)
                 if left <= 0:
                     return None
                 for gpu in gpus:
                     if gpu not in marked:
-                        mark = self._try_lock(self._path(gpu, "waiting"), fcntl.LOCK_SH)
-                        if mark is not None:
-                            waiting.enter_context(mark)
+                        sign = self._try_lock(self._path(gpu, "waiting"), fcntl.LOCK_SH)
+                        if sign is not None:
+                            waiting.enter_context(sign)
                             marked.add(gpu)
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -149,8 +180,52 @@ class GpuSlots:
                 file.close()
         return taken
 
+    def _joined(self, gpus: Sequence[str], path: Path, start: float) -> Slot | None:
+        """A share of the slot that another worker of the task holds."""
+        if not self._is_held(path):
+            return None
+        try:
+            gpu, number = path.read_text().split("\n")
+        except (FileNotFoundError, ValueError):
+            return None
+        if gpu not in gpus:
+            return None
+        file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_SH)
+        if file is None:
+            return None
+        # Still marked after it was locked: nobody else had it in between.
+        if not self._is_held(path):
+            file.close()
+            return None
+        mark = path.open("ab")
+        fcntl.flock(mark, fcntl.LOCK_SH)
+        return Slot(gpu, int(number), time.monotonic() - start, file, shared=True, _mark=mark)
+
+    def _marked(self, path: Path, gpu: str, number: int) -> IO[bytes] | None:
+        """The task's mark, held; ``None`` if another worker's stands."""
+        mark = self._try_lock(path, fcntl.LOCK_EX)
+        if mark is None:
+            return None
+        mark.truncate(0)
+        mark.write(f"{gpu}\n{number}".encode())
+        mark.flush()
+        fcntl.flock(mark, fcntl.LOCK_SH)
+        return mark
+
+    def _is_held(self, path: Path) -> bool:
+        if not path.exists():
+            return False
+        file = self._try_lock(path, fcntl.LOCK_EX)
+        if file is None:
+            return True
+        file.close()
+        return False
+
+    def _mark_of(self, task: str) -> Path:
+        return self.directory / f"task-{_plain(task)}"
+
     def _path(self, gpu: str, name: str) -> Path:
-        return self.directory / f"gpu-{re.sub(r'[^A-Za-z0-9._-]', '_', gpu)}.{name}"
+        return self.directory / f"gpu-{_plain(gpu)}.{name}"
 
     @staticmethod
     def _try_lock(path: Path, kind: int) -> IO[bytes] | None:
@@ -170,6 +245,28 @@ class GpuSlots:
             file.close()
             raise
         return file
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
+
+
+def _opened_to_others(file: IO[bytes]) -> bool:
+    """Hold a slot so that other workers of the task may hold it too, and nobody can take it as free."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    return True
+
+
+def _let_go(mark: IO[bytes]) -> None:
+    """Close a mark, and remove it with its last holder."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        Path(mark.name).unlink(missing_ok=True)
+    mark.close()
 
 
 def _make_private(directory: Path) -> None:

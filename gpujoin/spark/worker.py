@@ -33,7 +33,7 @@ from gpujoin.spark.exchange import Splitter, pack_all
 from gpujoin.spark.metrics import ExchangeMetrics, Part, TaskRecord
 from gpujoin.spark.portions import Heavy, PortionJoin, padded, portion_joins
 from gpujoin.spark.scattering import conform
-from gpujoin.spark.slots import GpuSlots
+from gpujoin.spark.slots import GpuSlots, task_name
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -55,6 +55,8 @@ class Task:
         Where the task stands; ``attempt`` is unique in the application.
     gpus : tuple of str
         GPU addresses that Spark assigned.
+    name : str or None
+        Of the task attempt, unique on this host, the same in the workers of all its stages.
     report : callable
         Takes a record for the driver.
     payload : pyspark.Broadcast, bytes or None
@@ -65,6 +67,7 @@ class Task:
     partition: int = 0
     attempt: int = 0
     gpus: tuple[str, ...] = ()
+    name: str | None = None
     report: Callable[[TaskRecord], None] = unheard
     payload: Any = None
 
@@ -101,6 +104,7 @@ def enter(
         task = Task(
             context.stageId(), context.partitionId(), int(context.taskAttemptId()),
             tuple(gpu.addresses) if gpu is not None else (),
+            task_name(int(context.taskAttemptId())),
             unheard if accumulator is None else (lambda record: accumulator.add((record,))),
             payload,
         )  # fmt: skip
@@ -365,7 +369,7 @@ def _yield_device(options: Options, chosen: Chosen) -> None:
 @contextmanager
 def _backend(terms: JoinTerms, task: Task, metrics: JoinMetrics) -> Iterator[Chosen]:
     """The task's backend, counted."""
-    with chosen_backend(terms.options, task.gpus) as chosen:
+    with chosen_backend(terms.options, task.gpus, task.name) as chosen:
         name = chosen.backend.name.value
         metrics.backends[name] = metrics.backends.get(name, 0) + 1
         metrics.wait_seconds += chosen.waited

@@ -6,20 +6,33 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import Options
 from gpujoin.errors import ConfigurationError
-from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots, slot_directory
+from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.spark import devices as devices_module
+from gpujoin.spark.broadcast import make_payload
+from gpujoin.spark.devices import Device
+from gpujoin.spark.metrics import TaskRecord
+from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots, Slot, slot_directory
+from gpujoin.spark.worker import JoinBroadcast, JoinTerms, Pack, Task
 
 _HOLD = """
 import sys, time
 from pathlib import Path
 from gpujoin.spark.slots import GpuSlots
-slot = GpuSlots(int(sys.argv[2]), Path(sys.argv[1])).acquire(sys.argv[3].split(","), float(sys.argv[4]))
+slot = GpuSlots(int(sys.argv[2]), Path(sys.argv[1])).acquire(sys.argv[3].split(","), float(sys.argv[4]), *sys.argv[5:])
 print("none" if slot is None else f"{slot.gpu} {slot.number} {slot.waited:.3f}", flush=True)
 time.sleep(600)
 """
@@ -28,9 +41,11 @@ time.sleep(600)
 class Holder:
     """A process that takes a slot and keeps it."""
 
-    def __init__(self, directory: Path, per_gpu: int, gpus: str = "0", timeout: float = 0.0) -> None:
+    def __init__(
+        self, directory: Path, per_gpu: int, gpus: str = "0", timeout: float = 0.0, *task: str
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _HOLD, str(directory), str(per_gpu), gpus, str(timeout)],
+            [sys.executable, "-c", _HOLD, str(directory), str(per_gpu), gpus, str(timeout), *task],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -143,3 +158,84 @@ def test_a_link_or_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="GPUJOIN_SLOT_DIR"):
         GpuSlots(1, tmp_path / "file" / "below")
+
+
+def test_workers_of_one_task_share_a_slot(tmp_path: Path, holders: list[Holder]) -> None:
+    """A second worker joins at once, another task does not, and the last one to go frees the slot."""
+    holders.append(Holder(tmp_path, 1, "0", 0.0, "one"))
+    assert holders[0].said()[:2] == ["0", "0"]
+    slots = GpuSlots(1, tmp_path)
+    assert slots.acquire(["0"], 0.0, "two") is None
+    assert slots.acquire(["0"], 0.0) is None
+    assert slots.acquire(["1"], 0.0, "one") is not None, "the task's slot is on another GPU"
+    joined = slots.acquire(["0"], 0.0, "one")
+    assert joined is not None
+    assert joined.shared
+    holders[0].kill()
+    assert slots.held("0") == 1
+    assert slots.acquire(["0"], 0.0, "two") is None
+    third = slots.acquire(["0"], 0.0, "one")
+    assert third is not None
+    assert third.shared
+    joined.release()
+    joined.release()
+    assert slots.acquire(["0"], 0.0, "two") is None
+    third.release()
+    with slots.acquire(["0"], 0.0, "two") or pytest.fail("the slot stayed taken") as taken:
+        assert not taken.shared
+        assert slots.acquire(["0"], 0.0, "one") is None
+    assert not list(tmp_path.glob("task-*"))
+
+
+def test_a_mark_that_nobody_holds_says_nothing(tmp_path: Path, holders: list[Holder]) -> None:
+    holders.append(Holder(tmp_path, 1, "0", 0.0, "one"))
+    holders[0].said()
+    holders[0].kill()
+    assert [path.name for path in tmp_path.glob("task-*")] == ["task-one"]
+    slots = GpuSlots(1, tmp_path)
+    with slots.acquire(["0"], 0.0, "two") or pytest.fail("the slot stayed taken"):
+        assert slots.acquire(["0"], 0.0, "one") is None
+
+
+def test_workers_of_a_task_that_ask_at_once_share_a_slot(tmp_path: Path) -> None:
+    slots = GpuSlots(1, tmp_path)
+    start = threading.Barrier(4)
+
+    def ask(worker: int) -> Slot | None:
+        start.wait()
+        return slots.acquire(["0"], 60.0, "one")
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(ask, range(4)))
+    assert sorted(slot is not None and slot.shared for slot in taken) == [False, True, True, True]
+    for slot in taken:
+        assert slot is not None
+        assert slots.held("0") == 1
+        slot.release()
+    assert slots.held("0") == 0
+
+
+def test_a_join_above_a_join_does_not_wait_for_its_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers' generators, the upper one fed by the lower one, as in one task; a CPU stands for the one GPU."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    cpu = create(BackendName.CPU, BackendRequest())
+    monkeypatch.setattr(devices_module, "devices", lambda addresses: (Device("0", 0),))
+    monkeypatch.setattr(devices_module.registry, "unavailable", lambda name: None)
+    monkeypatch.setattr(devices_module, "release_cached_memory", lambda ordinal: None)
+    monkeypatch.setattr(devices_module, "_gpu", lambda ordinal, options: cpu)
+    one, two = (pa.schema([(name, pa.int64())]) for name in ("l0", "r0"))
+    rows = pa.RecordBatch.from_arrays([pa.array(range(10))], schema=two)
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,))
+    options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=0.0)
+    terms = JoinTerms("j", spec, one, two, Side.RIGHT, options, 1 << 20)
+    payload = make_payload(v.as_buffer() for b in Pack(terms).run([rows], Task()) for v in b["data"])
+    records: list[TaskRecord] = []
+    source = [rows.rename_columns(["l0"])] * 5
+    task = Task(name="one", payload=payload.data, report=records.append)
+    lower = JoinBroadcast(terms, "lower").run(source, task)
+    upper = JoinBroadcast(terms, "upper").run(lower, task)
+    assert sum(batch.num_rows for batch in upper) == 50
+    assert [record.notes for record in records] == [(), ()], "a worker without a slot says so"
+    assert GpuSlots(1).held("0") == 0

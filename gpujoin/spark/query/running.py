@@ -87,7 +87,7 @@ class RunStage:
     ) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
 
-        with chosen_device(self.options, task.gpus) as place:
+        with chosen_device(self.options, task.gpus, task.name) as place:
             notes += place.chosen.notes
             measured.joins.backends[place.chosen.backend.name.value] = 1
             measured.joins.wait_seconds += place.chosen.waited
