@@ -14,6 +14,7 @@ PROGRAMS = {
     "engine": ["--rows", "2000000", "--repeats", "3", "--memory", "gpujoin"],
     "pipeline": [],
     "quadratic": [],
+    "script": [],
     "spark": [],
 }
 

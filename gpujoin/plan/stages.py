@@ -41,7 +41,7 @@ from gpujoin.plan.key_types import key_type
 from gpujoin.plan.moving import moved_aggregate, moved_spec, output_positions, positions_of, with_key_columns
 from gpujoin.plan.unsettled import unsettled
 
-_EXCHANGED = 0.6
+_EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
 (`benchmarks/pipeline/README.md`, "exchange")."""
 _STAGE_BYTES = 16 << 20

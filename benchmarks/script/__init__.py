@@ -1,0 +1,1 @@
+"""An ordinary PySpark program, plain and by ``python -m gpujoin``."""
