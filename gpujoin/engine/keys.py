@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import take
+from gpujoin.engine.layouts import in_known_layout
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import Side
@@ -190,7 +191,7 @@ def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pat.is_dictionary(array.type):
         array = take(array.dictionary, array.indices)
     if pat.is_run_end_encoded(array.type):
-        array = pc.run_end_decode(array)
+        array = in_known_layout(array)
     if array.type == wanted:
         return array
     if pat.is_null(array.type):

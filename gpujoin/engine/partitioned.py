@@ -24,6 +24,7 @@ from gpujoin.engine.morsels import morsels
 from gpujoin.engine.payload import Payload, one_batch
 from gpujoin.engine.spill import SpillDirectory, SpillFile
 from gpujoin.engine.streaming import probe_all
+from gpujoin.errors import JoinSpecError
 from gpujoin.model.backend import BackendName
 
 _STUCK = 0.8
@@ -46,9 +47,11 @@ class PartitionedRun:
         self.metrics = metrics
         self._directory = SpillDirectory(spilled.options, metrics)
         self._taken: list[tuple[SpillFile, ...]] = []
+        self._finished = False
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take probe rows in; what they give comes from :meth:`finish`."""
+        self._check_unfinished()
         spilled = self.spilled
         self._taken.append(
             divide(
@@ -62,8 +65,23 @@ class PartitionedRun:
         )
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """All output."""
+        """All output, once: probe rows are removed as they are joined.
+
+        Raises
+        ------
+        JoinSpecError
+            If it was called before.
+        """
+        self._check_unfinished()
+        self._finished = True
         return self._by_hash() if self.spilled.division is Division.HASH else self._by_slices()
+
+    def _check_unfinished(self) -> None:
+        if self._finished:
+            raise JoinSpecError(
+                "finish() was called before, and the build side is on disk: nothing is left of that pass; begin another"
+                " one with HashJoin.start()"
+            )
 
     def close(self) -> None:
         """Remove the spilled probe rows."""

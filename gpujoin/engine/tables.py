@@ -16,6 +16,7 @@ from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.hashjoin import HashJoin, check_product
 from gpujoin.engine.keys import in_common_type
+from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import (
     BackendUnavailableError,
@@ -58,7 +59,8 @@ def join_tables(
         The inputs; column names must be unique within each.
     on : str or sequence of str, optional
         Key columns of the same name on both sides. They appear once, first, in the result; after a full join as
-        the value of whichever side has a row.
+        the value of whichever side has a row: in the type of both, or in the one they are compared in where the types
+        differ or are dictionaries.
     how : str or JoinType
         ``inner``, ``cross``, ``left``, ``right``, ``full``, ``left_semi``, ``left_anti``, ``existence``,
         ``null_aware_anti``, or any of Spark's spellings.
@@ -97,6 +99,7 @@ def join_tables(
         Without keys and ranges there are more pairs than ``options.max_product_rows``.
     """
     options = _options(options)
+    _check_metrics(metrics)
     join_type, chosen = JoinType.parse(how), _backend(backend, options)
     if left is right and isinstance(left, pa.RecordBatchReader):
         raise JoinSpecError(
@@ -187,6 +190,7 @@ def asof_join_tables(
     Null and NaN order keys match nothing on either side; their left rows are returned with nulls.
     """
     options = _options(options)
+    _check_metrics(metrics)
     chosen = _backend(backend, options)
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
     _check_suffixes(suffixes)
@@ -337,24 +341,18 @@ class _Plan:
 
     def finish(self, table: pa.Table) -> pa.Table:
         for target, source in self.merged:
-            common = key_type(table.schema.field(target).type, table.schema.field(source).type)
-            held = _coalescable(common)
+            types = [table.schema.field(i).type for i in (target, source)]
+            common = key_type(*types)
             first, second = (
-                pa.chunked_array(
-                    [in_common_type(chunk, common).cast(held) for chunk in table.column(i).chunks], held
-                )
+                pa.chunked_array([in_common_type(chunk, common) for chunk in table.column(i).chunks], common)
                 for i in (target, source)
             )
-            merged = pc.coalesce(first, second).cast(common)
+            merged = pc.coalesce(first, second)
+            if types[0] == types[1] and not pat.is_dictionary(types[0]):
+                common = types[0]
+                merged = pa.chunked_array([in_layout(chunk, common) for chunk in merged.chunks], common)
             table = table.set_column(target, table.schema.field(target).with_type(common), merged)
         return table.select(list(self.order)).rename_columns(list(self.names))
-
-
-def _coalescable(dtype: pa.DataType) -> pa.DataType:
-    """A type that holds the same values and that Arrow can coalesce, which it cannot with views."""
-    if pat.is_string_view(dtype):
-        return pa.large_string()
-    return pa.large_binary() if pat.is_binary_view(dtype) else dtype
 
 
 def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, str]) -> _Plan:
@@ -484,6 +482,11 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
 def _check_suffixes(given: Any) -> None:
     if not isinstance(given, (tuple, list)) or [type(suffix) for suffix in given] != [str, str]:
         raise JoinSpecError(f"suffixes must be two texts, left and right, got {given!r}")
+
+
+def _check_metrics(given: Any) -> None:
+    if given is not None and not isinstance(given, JoinMetrics):
+        raise ConfigurationError(f"metrics must be gpujoin.JoinMetrics(), got {given!r}")
 
 
 def _per_key(nulls_equal: Any, keys: int) -> tuple[bool, ...]:

@@ -144,6 +144,9 @@ class JoinSpec:
         kind = self.join_type
         if not isinstance(kind, JoinType):
             raise JoinSpecError(f"join_type must be a JoinType such as JoinType.LEFT, got {kind!r}")
+        for key in self.keys:
+            if not isinstance(key, KeyPair):
+                raise JoinSpecError(f"keys must be KeyPair(left, right), got {key!r}")
         _check_positions("left_output", self.left_output)
         _check_positions("right_output", self.right_output)
         if self.as_of is not None and (kind is not JoinType.LEFT or self.condition is not None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -175,6 +175,8 @@ def plan_as_of(
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     if given is None:
         return ()
+    if not isinstance(given, Iterable):
+        raise JoinSpecError(f"by columns are given by name or as a sequence of names, got {given!r}")
     names = (given,) if isinstance(given, str) else tuple(given)
     if not all(isinstance(name, str) for name in names):
         raise JoinSpecError(f"by columns are given by name, got {given!r}")

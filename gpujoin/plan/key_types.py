@@ -28,7 +28,7 @@ def key_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     Returns
     -------
     pyarrow.DataType
-        Never a dictionary or run-end encoded type, at no depth.
+        Never a dictionary, a run-end encoded type or a view, at no depth.
 
     Raises
     ------
@@ -116,13 +116,13 @@ def _timestamp(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def _text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if not (is_text(left) and is_text(right)):
         return None
-    return left if left == right else pa.large_string()
+    return left if left == right and not pat.is_string_view(left) else pa.large_string()
 
 
 def _bytes(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if not (is_bytes(left) and is_bytes(right)):
         return None
-    return left if left == right else pa.large_binary()
+    return left if left == right and not pat.is_binary_view(left) else pa.large_binary()
 
 
 def _struct(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

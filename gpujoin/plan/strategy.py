@@ -18,6 +18,9 @@ SPARK_BROADCAST_THRESHOLD = 10 << 20
 BROADCAST_LIMIT = 8 << 30
 """No side larger than this is broadcast unasked: Spark's own limit."""
 
+NOT_IN_BROADCAST = 512 << 20
+"""Largest right side of ``NOT IN`` that is broadcast unasked: within the default of ``spark.driver.maxResultSize``."""
+
 UNKNOWN_SIZE = 1 << 62
 """Estimates from here on mean that nothing is known: Spark then says the largest long."""
 
@@ -200,9 +203,9 @@ def _with_equality(facts: JoinFacts, options: Options) -> Choice:
     legal = broadcast_sides(facts.join_type)
     if facts.shape is Shape.NOT_IN and options.strategy is Strategy.AUTO:
         size = _size(facts.right)
-        if size is None or size <= BROADCAST_LIMIT:
+        if facts.right.hint is Hint.BROADCAST or (size is not None and size <= NOT_IN_BROADCAST):
             return Choice(Strategy.BROADCAST, Side.RIGHT, notes=("the right side of NOT IN is broadcast",))
-        return _shuffle(facts, "the right side of NOT IN is too large to broadcast")
+        return _shuffle(facts, "the right side of NOT IN is too large to broadcast, or of unknown size")
     match options.strategy:
         case Strategy.BROADCAST | Strategy.NESTED_LOOP:
             if not legal:

@@ -7,11 +7,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, StructType
 
 from gpujoin.config import Strategy
-from gpujoin.errors import JoinSpecError
+from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.jointype import Side
-from gpujoin.model.spec import Direction
+from gpujoin.model.spec import Direction, JoinSpec
 from gpujoin.plan.asof import plan_as_of
 from gpujoin.spark.catalyst.repeatable import repeatable
 from gpujoin.spark.compat import arrow_schema, is_connect
@@ -21,6 +22,7 @@ from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 
+_BY_BYTES = "UTF8_BINARY"
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
@@ -67,7 +69,7 @@ def gpu_asof_join(
     JoinSpecError
         Missing or contradicting arguments, no DataFrames, a strategy that cannot run the join.
     KeyTypeError
-        Keys without a common order or distance.
+        Keys without a common order or distance; texts with a collation other than ``UTF8_BINARY``.
 
     Examples
     --------
@@ -86,6 +88,7 @@ def gpu_asof_join(
         schemas[Side.LEFT], schemas[Side.RIGHT], on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by,
         right_by=right_by, direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
     )  # fmt: skip
+    _check_collations(frames, plan.spec)
     keyed = bool(plan.spec.keys)
     chosen = options.strategy
     if chosen is Strategy.AUTO:
@@ -112,3 +115,33 @@ def gpu_asof_join(
     return joined.select(
         *(sf.col(old).alias(new) for old, new in zip(joined.columns, plan.names, strict=True))
     )
+
+
+def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:
+    """Refuse keys whose texts Spark does not compare by bytes.
+
+    Raises
+    ------
+    KeyTypeError
+        If there is one.
+    """
+    terms = spec.as_of
+    assert terms is not None
+    read = {Side.LEFT: [terms.left], Side.RIGHT: [terms.right]}
+    for side in Side:
+        for position in [*read[side], *(key.of(side) for key in spec.keys)]:
+            field = frames[side].schema.fields[position]
+            collation = _collation(field.dataType)
+            if collation is not None:
+                raise KeyTypeError(
+                    f"{side.value} {field.name!r} has texts of collation {collation}, and texts are compared by bytes"
+                    " here; give a column of plain strings that are equal where these are, such as its lower()"
+                )
+
+
+def _collation(dtype: DataType) -> str | None:
+    """The collation of a type's texts, those of a struct's fields included, if there is one that is not by bytes."""
+    if isinstance(dtype, StructType):
+        return next((found for f in dtype.fields if (found := _collation(f.dataType)) is not None), None)
+    found = getattr(dtype, "collation", _BY_BYTES)
+    return None if found == _BY_BYTES else str(found)

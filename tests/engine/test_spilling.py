@@ -134,6 +134,20 @@ def test_probing_several_times(backend: AnyBackend, tmp_path: Path, seed: int) -
         assert_same_rows(pa.Table.from_batches(found), oracle_join(one, two, spec), context=f"seed {seed}")
 
 
+def test_a_pass_over_a_spilled_build_is_finished_once(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+    one, two = sides(seed, [pa.int64()], (60, 300))
+    spec = keyed(JoinType.FULL, one, two)
+    with HashJoin(spec, one.schema, two.schema, backend=backend, options=tight(tmp_path)) as join:
+        join.build(batches(two, 50))
+        assert join.spilled
+        assert list(join.probe(batches(one, 50))) == []
+        assert_same_rows(pa.Table.from_batches(join.finish()), oracle_join(one, two, spec))
+        with pytest.raises(JoinSpecError, match=r"finish\(\) was called before"):
+            list(join.finish())
+        with pytest.raises(JoinSpecError, match="begin another"):
+            list(join.probe(batches(one, 50)))
+
+
 def test_independent_passes_over_one_build(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     one, two = sides(seed, [pa.int64()], (100, 100))
     spec = keyed(JoinType.FULL, one, two)

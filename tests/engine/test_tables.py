@@ -9,10 +9,23 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import gpujoin
-from gpujoin import HashJoin, JoinSpec, JoinType, KeyPair, Options, gather_maps, join_tables, left, lit, right
+from gpujoin import (
+    HashJoin,
+    JoinSpec,
+    JoinType,
+    KeyPair,
+    Options,
+    asof_join_tables,
+    gather_maps,
+    join_tables,
+    left,
+    lit,
+    right,
+)
 from gpujoin.backends.registry import unavailable
 from gpujoin.errors import (
     BackendUnavailableError,
@@ -189,6 +202,7 @@ def test_a_time_beyond_the_finer_unit_is_refused_as_a_key(backend: AnyBackend) -
         ({"on": "k", "suffixes": (None, "x")}, JoinSpecError, "suffixes must be two texts"),
         ({"on": "k", "suffixes": None}, JoinSpecError, "suffixes must be two texts"),
         ({"on": "k", "options": {"batch_bytes": 1}}, ConfigurationError, "options must be gpujoin.Options"),
+        ({"on": "k", "metrics": {}}, ConfigurationError, "metrics must be gpujoin.JoinMetrics"),
     ],
 )
 def test_arguments_of_wrong_types(arguments: dict[str, Any], error: type[GpuJoinError], message: str) -> None:
@@ -342,6 +356,44 @@ def test_more_refusals() -> None:
         gather_maps(A["k"], B["k"], "cross")
     with pytest.raises(ConditionError, match="no truth value"):
         bool(left("a") == right("b"))
+    with pytest.raises(JoinSpecError, match="sequence of names, got 3"):
+        asof_join_tables(A, B, "k", by=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="metrics must be"):
+        asof_join_tables(A, B, "k", metrics={})  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"keys must be KeyPair.*got \(0, 0\)"):
+        JoinSpec(JoinType.INNER, ((0, 0),))  # type: ignore[arg-type]
+
+
+UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16, b"b" * 16, None], pa.binary(16)))
+STRUCTS = pa.array(
+    [{"a": 1, "b": "x"}, None, {"a": 2, "b": None}], pa.struct([("a", pa.int64()), ("b", pa.string_view())])
+)
+VIEWS = pa.array(["x", "longer than twelve bytes", None], pa.string_view())
+
+
+@pytest.mark.parametrize(
+    ("keys", "merged"),
+    [
+        (UUIDS, None),
+        (STRUCTS, None),
+        (VIEWS, None),
+        (VIEWS.cast(pa.binary_view()), None),
+        (pc.run_end_encode(VIEWS.cast(pa.string())), None),
+        (VIEWS.cast(pa.string()).dictionary_encode(), pa.string()),
+    ],
+    ids=["uuid", "struct with a view", "text view", "bytes view", "run-end encoded", "dictionary"],
+)
+def test_keys_of_any_layout(backend: AnyBackend, keys: pa.Array, merged: pa.DataType | None) -> None:
+    """Null structs and null views included; after a full join keys of one type are of that type, dictionaries apart."""
+    one = pa.table({"k": keys, "a": [1, 2, 3]})
+    two = pa.table({"k": pa.concat_arrays([keys.slice(0, 2), keys.slice(1, 1)]), "b": [4, 5, 6]})
+    for how, expected in (("inner", 3 - (keys is STRUCTS) * 2), ("full", 4 + (keys is STRUCTS))):
+        found = join_tables(one, two, on="k", how=how, backend=backend)
+        assert found.num_rows == expected
+        assert found.schema.field("k").type == (keys.type if merged is None or how == "inner" else merged)
+        matched = sorted(zip(found["a"].to_pylist(), found["b"].to_pylist(), strict=True), key=str)
+        assert (1, 4) in matched
+        assert ((2, 5) in matched) == (keys is not STRUCTS)
 
 
 @pytest.mark.parametrize(

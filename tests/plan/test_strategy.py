@@ -10,7 +10,9 @@ from gpujoin.config import Options, Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.plan.cost import estimate
+from gpujoin.plan.ranges import Shape
 from gpujoin.plan.strategy import (
+    NOT_IN_BROADCAST,
     UNKNOWN_SIZE,
     GpuOutlook,
     Hint,
@@ -149,3 +151,18 @@ def test_estimates_grow_with_rows() -> None:
 def test_switches() -> None:
     assert choose(facts(), CPU.replace(enabled=False)).reasons[0].setting == "spark.gpujoin.enabled"
     assert choose(facts(), CPU.replace(strategy="spark")).reasons[0].kind is ReasonKind.CONFIGURED
+
+
+def test_not_in_is_shuffled_unless_its_right_side_can_surely_be_collected() -> None:
+    def of(right: SideFacts) -> Strategy:
+        kind = JoinType.NULL_AWARE_ANTI
+        given = JoinFacts(
+            kind, equality=True, condition=False, left=LARGE, right=right, gpu=GpuOutlook.ABSENT,
+            shape=Shape.NOT_IN,
+        )  # fmt: skip
+        return choose(given, CPU).strategy
+
+    assert of(SideFacts(NOT_IN_BROADCAST, 10)) is Strategy.BROADCAST
+    assert of(SideFacts(NOT_IN_BROADCAST + 1, 10)) is Strategy.SHUFFLE
+    assert of(SideFacts()) is Strategy.SHUFFLE
+    assert of(hinted(SideFacts(), Hint.BROADCAST)) is Strategy.BROADCAST

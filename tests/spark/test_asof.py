@@ -37,6 +37,13 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
 
 def test_bad_input(spark: SparkSession) -> None:
     frame = spark.range(3).selectExpr("id as t", "array(id) as l")
+    texts = frame.selectExpr(
+        "t", "named_struct('s', 'x' collate utf8_lcase) as c", "'y' collate unicode as s"
+    )
+    for keys in ({"on": "t", "by": "c"}, {"on": "s", "by": "t"}):
+        with pytest.raises(KeyTypeError, match="are compared by bytes"):
+            gpu_asof_join(texts, texts, **keys)
+    assert gpu_asof_join(texts, texts, "t").columns == ["t", "c", "s", "c_right", "s_right"]
     with pytest.raises(JoinSpecError, match="negative"):
         gpu_asof_join(frame, frame, "t", tolerance=-1)
     with pytest.raises(KeyTypeError, match="no common order"):

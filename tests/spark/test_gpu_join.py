@@ -185,3 +185,14 @@ def test_a_filter_guards_a_key_that_may_fail(spark: SparkSession) -> None:
     right = spark.range(3)
     on = left.number & (left.s.cast("int") == right.id)
     check(spark, lambda join: join(left, right, on), strategy="shuffle")
+
+
+def test_a_decimal_that_overflows_without_a_partner_is_no_error(spark: SparkSession) -> None:
+    """Sums of one side are computed before the join only if they cannot fail; those of decimals can, in ANSI mode."""
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    left = spark.createDataFrame([(1, "1"), (7, "9" * 38)], "k int, x string").selectExpr(
+        "k", "cast(x as decimal(38, 0)) as x"
+    )
+    right = spark.range(3).selectExpr("cast(id as int) as k", "id as y")
+    on = (left.k == right.k) & (left.x + left.x > right.y)
+    check(spark, lambda join: join(left, right, on), strategy="shuffle")

@@ -222,7 +222,7 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     cpu = create(BackendName.CPU, BackendRequest())
     monkeypatch.setattr(devices_module, "devices", lambda addresses: (Device("0", 0),))
-    monkeypatch.setattr(devices_module.registry, "unavailable", lambda name: None)
+    monkeypatch.setattr("gpujoin.backends.registry.unavailable", lambda name: None)
     monkeypatch.setattr(devices_module, "release_cached_memory", lambda ordinal: None)
     monkeypatch.setattr(devices_module, "_gpu", lambda ordinal, options: cpu)
     one, two = (pa.schema([(name, pa.int64())]) for name in ("l0", "r0"))

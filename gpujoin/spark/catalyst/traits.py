@@ -55,7 +55,7 @@ def _safe_itself(node: Expanded) -> bool:
     if node.name in _SAFE:
         return True
     if node.name in ("Add", "Subtract", "Multiply"):
-        return eval_mode(node) is not EvalMode.ANSI or isinstance(node.data_type, t.FractionalType)
+        return eval_mode(node) is not EvalMode.ANSI or isinstance(node.data_type, (t.FloatType, t.DoubleType))
     if node.name in (
         "Divide",
         "IntegralDivide",
