@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kernels.engines import Answer
 from benchmarks.kernels.machine import Constants
-from benchmarks.kernels.measure import Answer, Result, failure
+from benchmarks.kernels.measure import Result, failure
 
 _LOST = "its process died, or hung and was ended"
 

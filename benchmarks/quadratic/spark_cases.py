@@ -84,9 +84,9 @@ def nested_loops(spark: SparkSession, rows: int, share: int) -> Iterator[dict[st
         spark.table(name).count()
         if share > 1 and name[0] in "ln":
             key = "x" if name == "l" else "a, b"
-            part = spark.table(name).where(f"coalesce(pmod(hash({key}), {share}), 0) = 0").cache()
-            part.createOrReplaceTempView(f"{name}_part")
-            part.count()
+            sample = spark.table(name).where(f"coalesce(pmod(hash({key}), {share}), 0) = 0").cache()
+            sample.createOrReplaceTempView(f"{name}_part")
+            sample.count()
     warm = QUERIES["NOT IN, 2 columns"][0].replace("n2", "(select * from n2 limit 10)")
     accelerate(spark.sql(warm)).collect()
     for case, (text, goal) in QUERIES.items():
