@@ -54,10 +54,17 @@ def private_directory() -> Path:
     return Path(directory)
 
 
-def usable_directory(wanted: Callable[[], Path]) -> Path:
+def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
     """A folder that files can be written to: the one wanted, made if need be, else one of this process alone.
 
     Users without a home, and with one that they may not look into, are ordinary in containers.
+
+    Parameters
+    ----------
+    wanted : callable
+        Gives the folder, or raises ``OSError`` or ``RuntimeError``.
+    variable : str
+        The environment variable that says another one, for the warning.
     """
     try:
         directory = wanted()
@@ -68,7 +75,7 @@ def usable_directory(wanted: Callable[[], Path]) -> Path:
         directory = private_directory()
         _logger.warning(
             "compiled kernels are kept in %s for this process only: %s. Set %s to a folder that can be written to.",
-            directory, problem, CACHE_VARIABLE,
+            directory, problem, variable,
         )  # fmt: skip
         return directory
 

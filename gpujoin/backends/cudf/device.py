@@ -107,7 +107,7 @@ def _keep_cupys_kernels() -> None:
     """Give CuPy a folder for the kernels it compiles, where the one it would take cannot be written to."""
     if _CUPY_CACHE_VARIABLE not in os.environ:
         wanted = Path("~/.cupy/kernel_cache")
-        os.environ[_CUPY_CACHE_VARIABLE] = str(usable_directory(wanted.expanduser))
+        os.environ[_CUPY_CACHE_VARIABLE] = str(usable_directory(wanted.expanduser, _CUPY_CACHE_VARIABLE))
 
 
 @contextmanager
