@@ -114,4 +114,5 @@ def prunes(condition: Node, names: Mapping[int, str]) -> bool:
 def pruned(location: Any, conditions: Sequence[Node], gateway: Any) -> str:
     """Have Spark list the files of the partitions that conditions leave, as text."""
     chosen = to_seq(gateway, [condition.jvm for condition in conditions])
-    return str(location.listFiles(chosen, to_seq(gateway, [])).mkString(_SEPARATOR))
+    of_rows = to_seq(gateway, []) if conditions else chosen
+    return str(location.listFiles(chosen, of_rows).mkString(_SEPARATOR))

@@ -12,7 +12,7 @@ from gpujoin.spark.query.accelerate import rewrite
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
 
-MOST_CALLS = {1: 200, 10: 340}
+MOST_CALLS = {1: 210, 10: 370}
 
 
 @pytest.mark.parametrize("joins", MOST_CALLS)
