@@ -17,6 +17,7 @@ from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
+from gpujoin.model.types import wide_offsets
 
 _SMALL_OFFSETS = (1 << 31) - 1
 
@@ -162,7 +163,8 @@ class Payload:
 def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """Batches as one, copied only if there are several.
 
-    Text and bytes of more than 2 GiB in all become large ones; the schema of the result then differs in that.
+    Text, bytes and lists of more than 2 GiB in all, within other types too, get 64-bit offsets; maps have
+    none. The schema of the result then differs in that.
     """
     if len(batches) == 1:
         return batches[0]
@@ -171,19 +173,15 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     if len(schema) == 0:
         return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])
-    large = [_large(f.type) for f in schema]
-    if any(large) and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
-        schema = pa.schema(
-            [f.with_type(wide or f.type) for f, wide in zip(schema, large, strict=True)], schema.metadata
-        )
-        batches = [b.cast(schema) for b in batches]
+    wide = pa.schema([f.with_type(wide_offsets(f.type)) for f in schema], schema.metadata)
+    if wide != schema and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [in_layout(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide
+            )
+            for b in batches
+        ]
     return pa.concat_batches(batches)
-
-
-def _large(dtype: pa.DataType) -> pa.DataType | None:
-    if pat.is_string(dtype):
-        return pa.large_string()
-    return pa.large_binary() if pat.is_binary(dtype) else None
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -84,6 +84,7 @@ def join_tables(
     -------
     Table
         Rows in no promised order, in batches near ``options.batch_bytes``. An existence join adds a column ``exists``.
+        A dictionary column whose chunks have more values together than its indices can count gets 32-bit indices.
 
     Raises
     ------
@@ -416,7 +417,22 @@ def _table(data: Any, side: Side) -> pa.Table:
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise JoinSpecError(f"the {side.value} input has the columns {twice} twice; rename them")
+    for i, column in enumerate(table.columns):
+        if pat.is_dictionary(column.type) and column.num_chunks > 1:
+            unified = _of_one_dictionary(column)
+            table = table.set_column(i, table.schema.field(i).with_type(unified.type), unified)
     return table
+
+
+def _of_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with one dictionary for all of its chunks; with 32-bit indices where theirs cannot count them."""
+    try:
+        return column.unify_dictionaries()
+    except pa.ArrowNotImplementedError:
+        return column
+    except pa.ArrowInvalid:
+        dtype = column.type
+        return column.cast(pa.dictionary(pa.int32(), dtype.value_type, dtype.ordered)).unify_dictionaries()
 
 
 def _lazy(data: Any) -> str:
@@ -426,7 +442,7 @@ def _lazy(data: Any) -> str:
 def _keys(data: Any, side: Side) -> pa.Table:
     column = _key_column(data)
     if column is not None:
-        return pa.table({"k0": column})
+        return _table(pa.table({"k0": column}), side)
     table = _table(data, side)
     return table.rename_columns([f"k{i}" for i in range(table.num_columns)])
 

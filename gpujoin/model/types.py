@@ -73,3 +73,24 @@ def is_numeric(dtype: pa.DataType) -> bool:
 def decimal_of(precision: int, scale: int) -> pa.DataType:
     """Make the decimal type of a precision: 128 bits wide up to 38 digits, else 256."""
     return pa.decimal128(precision, scale) if precision <= MAX_PRECISION else pa.decimal256(precision, scale)
+
+
+def wide_offsets(dtype: pa.DataType) -> pa.DataType:
+    """The same type with 64-bit offsets throughout, where Arrow has such a type; maps keep theirs."""
+    if pat.is_string(dtype):
+        return pa.large_string()
+    if pat.is_binary(dtype):
+        return pa.large_binary()
+    if pat.is_list(dtype):
+        return pa.large_list(_wide_field(dtype.value_field))
+    if pat.is_large_list(dtype):
+        return pa.large_list(_wide_field(dtype.value_field))
+    if pat.is_fixed_size_list(dtype):
+        return pa.list_(_wide_field(dtype.value_field), dtype.list_size)
+    if pat.is_struct(dtype):
+        return pa.struct([_wide_field(field) for field in dtype])
+    return dtype
+
+
+def _wide_field(field: pa.Field) -> pa.Field:
+    return field.with_type(wide_offsets(field.type))

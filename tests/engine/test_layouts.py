@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from gpujoin import join_tables
+from gpujoin import gather_maps, join_tables
 from gpujoin.config import Options
+from gpujoin.engine import payload
 from gpujoin.engine.layouts import in_known_layout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
@@ -190,3 +191,42 @@ def test_payload_rides_in_any_layout(backend: AnyBackend, name: str) -> None:
         assert sorted(map(repr, zip(*columns, strict=True))) == sorted(map(repr, rows))
         empty = join_tables(table, other.slice(0, 0), on="k", how=how, backend=backend)
         assert empty.num_rows == (4 if how in ("left", "full") else 0)
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_dictionaries_that_outgrow_their_indices_together(backend: AnyBackend, how: str) -> None:
+    """Three chunks of 100 values each: more than a signed byte counts, as payload and as key, on either side."""
+    dtype = pa.dictionary(pa.int8(), pa.string())
+    column = pa.chunked_array(
+        [pa.array([f"{c}-{i}" for i in range(100)]).dictionary_encode().cast(dtype) for c in range(3)]
+    )
+    one = pa.table({"k": range(300), "d": column})
+    two = pa.table({"k": range(299, -1, -1), "e": column})
+    found = join_tables(one, two, on="k", how=how, backend=backend).sort_by("k")
+    texts = column.cast(pa.string()).to_pylist()
+    assert found["d"].cast(pa.string()).to_pylist() == texts
+    assert found["e"].cast(pa.string()).to_pylist() == texts[::-1]
+    by_text = join_tables(one, two, left_on="d", right_on="e", how=how, suffixes=("", "_r"), backend=backend)
+    assert by_text.schema.field("d").type == pa.dictionary(pa.int32(), pa.string())
+    assert sorted(by_text["k"].to_pylist()) == list(range(300))
+    maps = gather_maps(column, column, how, backend=backend)
+    assert maps.left is not None
+    assert maps.left.length == 300
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_values_past_32_bit_offsets_are_put_together(
+    backend: AnyBackend, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """At a smaller scale: what is then wide inside comes out in its own type."""
+    monkeypatch.setattr(payload, "_SMALL_OFFSETS", 64)
+    array = PLAIN[kind]
+    parts = [pa.record_batch({"k": pa.array([i] * 6, pa.int32()), "x": array}) for i in range(3)]
+    whole = payload.one_batch(parts, parts[0].schema)
+    assert ("large" in str(whole.schema)) == (kind in ("text", "struct", "list"))
+    table = pa.Table.from_batches(parts)
+    found = join_tables(
+        table, pa.table({"k": pa.array([0, 2, 9], pa.int32())}), on="k", how="left", backend=backend
+    )
+    assert found.schema.field("x").type == array.type
+    assert found["x"].to_pylist() == array.to_pylist() * 3

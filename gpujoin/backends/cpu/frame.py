@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.rowstore import RowStoreCache
+from gpujoin.model.types import wide_offsets
 
 _SMALL_OFFSETS = (1 << 31) - 1
 _ALIGNMENT = 8
@@ -79,27 +80,6 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def _variable(dtype: pa.DataType) -> bool:
     return bool(pat.is_string(dtype) or pat.is_binary(dtype) or pat.is_nested(dtype))
-
-
-def wide_offsets(dtype: pa.DataType) -> pa.DataType:
-    """The same type with 64-bit offsets throughout, where Arrow has such a type; maps keep theirs."""
-    if pat.is_string(dtype):
-        return pa.large_string()
-    if pat.is_binary(dtype):
-        return pa.large_binary()
-    if pat.is_list(dtype):
-        return pa.large_list(_wide_field(dtype.value_field))
-    if pat.is_large_list(dtype):
-        return pa.large_list(_wide_field(dtype.value_field))
-    if pat.is_fixed_size_list(dtype):
-        return pa.list_(_wide_field(dtype.value_field), dtype.list_size)
-    if pat.is_struct(dtype):
-        return pa.struct([_wide_field(field) for field in dtype])
-    return dtype
-
-
-def _wide_field(field: pa.Field) -> pa.Field:
-    return field.with_type(wide_offsets(field.type))
 
 
 def _aligned(array: pa.Array) -> pa.Array:
