@@ -38,9 +38,15 @@ BY_LAYOUT = {
 }
 
 
+LONG = frozenset({"random filter", "file names", "partition number", "groups read twice"})
+"""What differs little from another one here: in the long sweeps."""
+
+
 @pytest.mark.spark
 @cpu
-@pytest.mark.parametrize("name", BY_LAYOUT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in BY_LAYOUT]
+)
 def test_rows_that_depend_on_their_layout(tables: SparkSession, name: str) -> None:
     frame = tables.sql(BY_LAYOUT[name])
     found = check(frame)
@@ -149,6 +155,7 @@ def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
     assert not known(sales.sample(0.5, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "spark", [{"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "shuffle"}], indirect=True

@@ -113,11 +113,13 @@ def test_files_that_only_spark_reads(spark: SparkSession, tmp_path: Path, name: 
     assert name in str(found)
 
 
+@pytest.mark.slow
 def test_variants_beside_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql("select id % 2 k, parse_json('{}') v from range(5)").write.parquet(str(tmp_path / "v"))
     assert not check(spark.read.parquet(str(tmp_path / "v")).groupBy("k").count()).islands
 
 
+@pytest.mark.slow
 def test_wide_tables(spark: SparkSession, tmp_path: Path) -> None:
     wide = spark.range(5).selectExpr("id", *(f"id + {n} c{n}" for n in range(1010)))
     wide.coalesce(1).write.parquet(str(tmp_path / "wide"))

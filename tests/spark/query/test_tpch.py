@@ -63,5 +63,5 @@ def test_answers_are_sparks(spark: SparkSession, texts: dict[int, str], way: str
     found = rewrite(frame)
     assert found.changed
     assert_same_rows(found.frame.toArrow(), frame.toArrow(), allow_empty=True, check_nullability=True)
-    if "exchanged" in way and number not in (1, 6):
+    if "exchanged" in way and number not in (1, 6, 16):  # nothing to join, or NOT IN
         assert "exchange by" in str(found.explanation)
