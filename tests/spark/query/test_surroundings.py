@@ -53,8 +53,7 @@ def test_operations_above(tables: SparkSession, name: str) -> None:
 def test_functions_of_the_user(tables: SparkSession) -> None:
     twice = sf.udf(lambda v: None if v is None else v * 2, "int")
     joined = tables.sql("select a.id, a.k, b.item from sales a join items b on a.k = b.k")
-    for frame in (joined.select("id", twice("item").alias("t")),):
-        assert check(frame).islands
+    assert check(joined.select("id", twice("item").alias("t"))).islands
 
 
 def test_cached_results_and_views(tables: SparkSession) -> None:
