@@ -14,6 +14,10 @@ from gpujoin.engine.layouts import in_known_layout, in_layout
 
 Sizes = npt.NDArray[np.int64]
 
+_VIEW_BYTES = 16
+_INLINE_BYTES = 12
+"""Values of at most so many bytes are within their view."""
+
 
 def take(array: pa.Array, rows: pa.Array) -> pa.Array:
     """Rows of an array of any type; null where the row number is.
@@ -28,6 +32,37 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
     known = in_known_layout(array)
     taken = pc.take(known, rows)
     return taken if known is array else in_layout(taken, array.type)
+
+
+def own_bytes(data: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of a batch's or table's rows: of columns of views what they point to, not all that their buffers hold."""
+    chunks = (chunk for c in data.columns for chunk in (c.chunks if isinstance(c, pa.ChunkedArray) else (c,)))
+    return sum(_own_bytes(chunk) for chunk in chunks)
+
+
+def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose columns of views hold little else than its rows; copied where they hold more."""
+    loose = {i for i, c in enumerate(batch.columns) if _is_view(c.type) and 2 * _own_bytes(c) < c.nbytes}
+    if not loose:
+        return batch
+    columns = [
+        in_layout(in_known_layout(c), c.type) if i in loose else c for i, c in enumerate(batch.columns)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _own_bytes(array: pa.Array) -> int:
+    views = array.buffers()[1] if _is_view(array.type) else None
+    if views is None:
+        return int(array.nbytes)
+    lengths = np.frombuffer(views, np.int32)[array.offset * 4 :][: len(array) * 4 : 4]
+    if array.null_count:
+        lengths = lengths[pc.is_valid(array).to_numpy(zero_copy_only=False)]
+    return len(array) * _VIEW_BYTES + int(lengths[lengths > _INLINE_BYTES].sum(dtype=np.int64))
+
+
+def _is_view(dtype: pa.DataType) -> bool:
+    return bool(pat.is_string_view(dtype) or pat.is_binary_view(dtype))
 
 
 def row_bytes(array: pa.Array) -> Sizes | None:
@@ -59,7 +94,7 @@ def row_bytes(array: pa.Array) -> Sizes | None:
             return None
         first = array.offset * dtype.list_size
         return items[first : first + len(array) * dtype.list_size].reshape(len(array), -1).sum(axis=1)
-    if pat.is_run_end_encoded(dtype) or pat.is_string_view(dtype) or pat.is_binary_view(dtype):
+    if pat.is_run_end_encoded(dtype) or _is_view(dtype):
         return row_bytes(in_known_layout(array))
     if _is_bytes_like(dtype):
         return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -14,7 +14,7 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.built import BuiltSide
 from gpujoin.engine.hashing import partition_ids
-from gpujoin.engine.hostgather import take
+from gpujoin.engine.hostgather import compact, own_bytes, take
 from gpujoin.engine.keys import rows_matching_nothing
 from gpujoin.engine.layout import JoinLayout, SideLayout
 from gpujoin.engine.metrics import JoinMetrics
@@ -116,7 +116,7 @@ def take_in(
         if batch.num_rows == 0:
             continue
         rows.append(batch)
-        size += batch.nbytes
+        size += own_bytes(batch)
         if size > options.memory_budget and not whole:
             break
     else:
@@ -223,12 +223,11 @@ def _slices(
 
 
 def _pieces(batch: pa.RecordBatch, most: int | None) -> Iterator[pa.RecordBatch]:
-    if most is None or batch.nbytes <= most or batch.num_rows <= 1:
-        yield batch
-        return
-    step = max(1, int(batch.num_rows * most / batch.nbytes))
+    size = own_bytes(batch)
+    step = batch.num_rows if most is None or size <= most else int(batch.num_rows * most / size)
+    step = max(1, step)
     for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+        yield compact(batch.slice(start, step))
 
 
 def _in_memory(

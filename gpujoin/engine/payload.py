@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.hostgather import Sizes, row_bytes, take
+from gpujoin.engine.hostgather import Sizes, own_bytes, row_bytes, take
 from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
@@ -107,7 +107,7 @@ class Payload:
     @cached_property
     def row_bytes(self) -> float:
         """Mean bytes a row."""
-        return float(self.table.nbytes) / max(1, self.rows)
+        return own_bytes(self.table) / max(1, self.rows)
 
     @cached_property
     def longest_value(self) -> int:

@@ -6,7 +6,9 @@ exist by then. The alternative, to attach the blobs to one row of each partition
 would be lazy, but passes the whole build side through the JVM and a socket once per task.
 
 On an executor Spark itself keeps a broadcast value of Python's in a file of its local directory, and removes it with
-the broadcast or the executor. Workers map that very file: nothing is copied, and nothing of ours can be left behind.
+the broadcast or the executor. Workers map that very file: nothing is copied, and nothing of ours can be left behind. On
+the driver PySpark keeps one more file of each value in the application's temporary directory until that ends: plans
+may outlive every Python object that knows of it, and nothing says when the last of them is gone.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 from gpujoin import gather_maps, join_tables
 from gpujoin.config import Options
 from gpujoin.engine import payload
+from gpujoin.engine.hostgather import compact, own_bytes
 from gpujoin.engine.layouts import in_known_layout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
@@ -230,3 +231,41 @@ def test_values_past_32_bit_offsets_are_put_together(
     )
     assert found.schema.field("x").type == array.type
     assert found["x"].to_pylist() == array.to_pylist() * 3
+
+
+@pytest.mark.parametrize("null_at", [None, 5])
+def test_slices_of_views_count_their_own_rows(null_at: int | None) -> None:
+    texts = [None if i == null_at else f"{i:050d}" if i % 2 else "short" for i in range(1000)]
+    views = pa.array(texts, pa.string_view())
+    some = pa.RecordBatch.from_arrays([views], ["v"]).slice(1, 10)
+    assert some.nbytes > 20_000
+    assert own_bytes(some) == 10 * 16 + (5 if null_at is None else 4) * 50
+    assert own_bytes(pa.Table.from_batches([some, some])) == 2 * own_bytes(some)
+    packed = compact(some)
+    assert packed.nbytes < 1000
+    assert packed.equals(some)
+    assert compact(packed) is packed
+    assert own_bytes(some.slice(0, 0)) == 0
+
+
+def test_views_spill_and_leave_as_texts_do(backend: AnyBackend) -> None:
+    """Slices of a long column share its buffers: each was written with all of them, and counted with them."""
+    texts = pa.array([f"y{i:099d}" for i in range(20_000)])
+    few = pa.table({"k": range(10)})
+    spilled, batches = [], []
+    for column in (texts, texts.cast(pa.string_view())):
+        many = pa.table({"k": np.arange(20_000) % 1000, "s": column})
+        metrics = JoinMetrics()
+        options = Options(memory_budget=300_000, batch_bytes=1 << 16)
+        found = join_tables(
+            few, many, on="k", how="null_aware_anti", backend=backend, options=options, metrics=metrics
+        )
+        assert found.num_rows == 0
+        spilled.append(metrics.spill_bytes)
+        metrics = JoinMetrics()
+        options = Options(batch_bytes=1 << 16, cpu_threads=1)
+        found = join_tables(many, few, on="k", backend=backend, options=options, metrics=metrics)
+        assert found.num_rows == 200
+        batches.append(metrics.output_batches)
+    assert 0 < spilled[1] < 1.5 * spilled[0]
+    assert batches[1] <= batches[0] + 1
