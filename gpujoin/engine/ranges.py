@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from gpujoin.backends.registry import host_evaluator, host_grouper
 from gpujoin.engine.keys import KeyCodec, in_common_type
@@ -19,9 +21,11 @@ from gpujoin.errors import ExpressionEvaluationError, GpuJoinError, KeyTypeError
 from gpujoin.model.backend import Grouper
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.plan.ranges import Axis, Comparison
+from gpujoin.plan.ranges import Axis, Bound, Comparison
 
 Mask = npt.NDArray[np.bool_]
+_ROUNDING, _SMALLEST = 2.0**-22, 2.0**-148
+"""Of a difference in single precision, as a share of it, and at least."""
 Extent: TypeAlias = tuple[int, int]
 
 
@@ -127,8 +131,10 @@ class RangeCodec:
                 values = _values(bound.probe, axis.type, rows, self.build_side.other)
                 if axis.widest is not None and extent is not None:
                     _check_distances(extent, _extent(values), axis.widest)
+                if isinstance(bound.offset, float):
+                    values = _reached(values, bound.offset, bound.comparison)
                 codes, there = codec.codes(values)
-                codes = _shifted(codes, bound.offset)
+                codes = _shifted(codes, _units(bound, axis.type))
                 valid = _both(valid, there)
                 valid = _both(valid, _narrow(low, high, bound.comparison, codes))
             columns += [_column(low, valid), _column(high, None)]
@@ -137,6 +143,8 @@ class RangeCodec:
 
 def _extent(values: pa.Array) -> Extent | None:
     """Least and greatest value; ``None`` of no values."""
+    if pat.is_date32(values.type):
+        values = values.cast(pa.int32())
     found = pc.min_max(values).as_py()
     return None if found["min"] is None else (found["min"], found["max"])
 
@@ -144,6 +152,25 @@ def _extent(values: pa.Array) -> Extent | None:
 def _check_distances(one: Extent, two: Extent | None, widest: int) -> None:
     if two is not None and max(one[1] - two[0], two[1] - one[0]) > widest:
         raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
+
+
+def _units(bound: Bound, dtype: pa.DataType) -> int:
+    """What is added to codes."""
+    if isinstance(bound.offset, Decimal):
+        return int(bound.offset.scaleb(dtype.scale))
+    return 0 if isinstance(bound.offset, float) else bound.offset
+
+
+def _reached(values: pa.Array, offset: float, comparison: Comparison) -> pa.Array:
+    """Float64 values plus an offset, outwards by more than differences of single or double precision are rounded by."""
+    outward = np.inf if comparison in (Comparison.LESS, Comparison.AT_MOST) else -np.inf
+    room = abs(offset) * _ROUNDING + _SMALLEST
+    numbers = values.fill_null(0.0).to_numpy()
+    with np.errstate(all="ignore"):
+        moved = numbers + np.nextafter(offset + np.copysign(room, outward), outward)
+        moved = np.nextafter(np.nextafter(moved, outward), outward)
+    mask = None if values.null_count == 0 else pc.is_null(values).to_numpy(zero_copy_only=False)
+    return pa.array(moved, pa.float64(), mask=mask)
 
 
 def _shifted(codes: Codes, offset: int) -> Codes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from enum import Enum
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.plan.key_types import key_type
 
+_NARROW_DIGITS = 18
 MOST_AXES = 2
 """So many build-side expressions are searched at once; comparisons with others are tested pair by pair."""
 
@@ -79,13 +82,13 @@ class Bound:
         How the axis relates to the expression.
     probe : Expression
         Reads the probe side alone.
-    offset : int
-        Added to the expression's value; only of integers.
+    offset : int, Decimal or float
+        Added to the expression's value: days to dates; to floats with room for what a difference is rounded by.
     """
 
     comparison: Comparison
     probe: Expression
-    offset: int = 0
+    offset: int | Decimal | float = 0
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,13 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
     parts = conjuncts(condition)
     found: dict[object, list[_Term]] = {}
     for number, part in enumerate(parts):
-        for build, bound, widest in _read(part, build_side):
-            found.setdefault(build.signature(), []).append(_Term(number, build, bound, widest))
+        for read in _read(part, build_side):
+            found.setdefault(read.build.signature(), []).append(_Term(number, read))
     axes: list[tuple[Axis, set[int]]] = []
     for terms in found.values():
         axis = _axis(terms)
         if axis is not None:
-            axes.append((axis, {term.number for term in terms}))
+            axes.append((axis, {term.number for term in terms if not term.read.tested}))
     if not axes:
         return None
     axes.sort(key=lambda item: not item[0].closed)
@@ -188,13 +191,21 @@ class _Term:
     """A bound with the number of its conjunct."""
 
     number: int
+    read: _Read
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A bound of an axis; the widest difference that its type holds; whether the comparison is to be tested as well."""
+
     build: Expression
     bound: Bound
-    widest: int | None
+    widest: int | None = None
+    tested: bool = False
 
 
-def _read(part: Expression, build_side: Side) -> list[tuple[Expression, Bound, int | None]]:
-    """A conjunct as axis, bound, and widest distance: one bound of a comparison, two of a distance, else none."""
+def _read(part: Expression, build_side: Side) -> list[_Read]:
+    """A conjunct as bounds: one of a comparison, one or two of a difference, else none."""
     if not isinstance(part, Call) or part.function not in _COMPARISONS:
         return []
     one, two = part.arguments
@@ -202,8 +213,8 @@ def _read(part: Expression, build_side: Side) -> list[tuple[Expression, Bound, i
     across = _across(one, two, build_side)
     if across is not None:
         build, probe, turned = across
-        return [(build, Bound(comparison.flipped if turned else comparison, probe), None)]
-    if _whole_number(one) is not None:
+        return [_Read(build, Bound(comparison.flipped if turned else comparison, probe))]
+    if _constant(one) is not None:
         one, two, comparison = two, one, comparison.flipped
     return _within(one, two, comparison, build_side)
 
@@ -218,55 +229,161 @@ def _across(one: Expression, two: Expression, build_side: Side) -> tuple[Express
     return None
 
 
-def _within(
-    distance: Expression, most: Expression, comparison: Comparison, build_side: Side
-) -> list[tuple[Expression, Bound, int | None]]:
-    """``abs(a - b) <= constant`` of integers: ``b`` is between ``a - constant`` and ``a + constant``."""
-    if not isinstance(distance, Call) or distance.function is not Function.ABS:
-        return []
-    (difference,) = distance.arguments
-    if not isinstance(difference, Call) or difference.function is not Function.SUBTRACT:
-        return []
-    dtype = difference.type
-    constant = _whole_number(most)
-    if dtype is None or not pat.is_signed_integer(dtype) or constant is None:
-        return []
-    if comparison not in (Comparison.LESS, Comparison.AT_MOST):
+def _within(distance: Expression, most: Expression, comparison: Comparison, build_side: Side) -> list[_Read]:
+    """``abs(a - b) <= constant``, or without ``abs``: ``b`` is between ``a - constant`` and ``a + constant``.
+
+    Of integers, short decimals and dates that is exact. Differences of floats are rounded, so their range is made a
+    little wider, and the comparison is tested as well.
+    """
+    distance = _unwidened(distance)
+    absolute = isinstance(distance, Call) and distance.function is Function.ABS
+    difference = _unwidened(distance.children[0]) if absolute else distance
+    if not isinstance(difference, Call) or difference.function not in (Function.SUBTRACT, Function.DATE_DIFF):
         return []
     one, two = difference.arguments
     across = _across(one, two, build_side)
-    if across is None or not all(
-        argument.type is not None and pat.is_integer(argument.type) for argument in difference.arguments
-    ):
+    constant = _constant(most)
+    if across is None or constant is None or difference.type is None:
         return []
-    build, probe, _ = across
-    reach = constant - (comparison is Comparison.LESS)
-    widest = (1 << (dtype.bit_width - 1)) - 1
-    return [
-        (build, Bound(Comparison.AT_LEAST, probe, -reach), widest),
-        (build, Bound(Comparison.AT_MOST, probe, reach), widest),
-    ]
+    build, probe, turned = across
+    kinds = _BOUNDED[comparison]
+    if absolute:
+        kinds = () if comparison not in (Comparison.LESS, Comparison.AT_MOST) else kinds
+    found: list[_Read] = []
+    for upper, strict in kinds:
+        reach = _reach(difference, constant, upper=upper, strict=strict)
+        if reach is None:
+            return []
+        limits = [(upper, reach)] if not absolute else [(True, reach), (False, -reach)]
+        for at_most, value in limits:
+            # The difference is build - probe, or probe - build where it is turned.
+            if turned == at_most:
+                bound = Bound(Comparison.AT_LEAST, probe, -value if turned else value)
+            else:
+                bound = Bound(Comparison.AT_MOST, probe, -value if turned else value)
+            found.append(_Read(build, bound, _widest(difference), isinstance(value, float)))
+    return found
 
 
-def _whole_number(node: Expression) -> int | None:
-    """The value of an integer constant, or of one that is cast to an integer type that holds it."""
-    if isinstance(node, Cast) and node.type is not None and pat.is_signed_integer(node.type):
-        value = _whole_number(node.child)
-        return value if value is not None and abs(value) >> (node.type.bit_width - 1) == 0 else None
-    if isinstance(node, Literal) and type(node.value) is int:
-        return node.value
-    return None
+_BOUNDED = {
+    Comparison.LESS: ((True, True),),
+    Comparison.AT_MOST: ((True, False),),
+    Comparison.EQUAL: ((True, False), (False, False)),
+    Comparison.AT_LEAST: ((False, False),),
+    Comparison.GREATER: ((False, True),),
+}
+"""Bounds that a comparison sets: whether from above, and whether they are left out themselves."""
+
+
+def _reach(
+    difference: Call, constant: Decimal | float, *, upper: bool, strict: bool
+) -> int | Decimal | float | None:
+    """The outermost difference allowed, in the terms of its type; ``None`` where it cannot be said."""
+    types = [argument.type for argument in difference.arguments]
+    dtype = difference.type
+    assert dtype is not None
+    if pat.is_floating(dtype):
+        # A difference that is not a number is greater than all else: it is within no upper bound.
+        return float(constant) if upper and math.isfinite(constant) else None
+    if isinstance(constant, float):
+        return None
+    if difference.function is Function.DATE_DIFF:
+        fits, scale = all(t is not None and pat.is_date32(t) for t in types), 0
+    elif pat.is_decimal(dtype):
+        fits, scale = _exact_difference(types, dtype), dtype.scale
+    else:
+        fits, scale = (
+            pat.is_signed_integer(dtype) and all(t is not None and pat.is_integer(t) for t in types),
+            0,
+        )
+    if not fits:
+        return None
+    units = constant.scaleb(scale, _EXACT)
+    whole = math.floor(units) if upper != strict else math.ceil(units)
+    whole += (-1 if upper else 1) if strict else 0
+    return whole if scale == 0 and not pat.is_decimal(dtype) else Decimal(whole).scaleb(-scale, _EXACT)
+
+
+_EXACT = Context(prec=100)
+
+
+def _exact_difference(types: Sequence[pa.DataType | None], result: pa.DataType) -> bool:
+    """Whether decimals of these types differ by no more than the result's type holds, with all digits."""
+    if not all(t is not None and pat.is_decimal(t) for t in types):
+        return False
+    scale = max(t.scale for t in types if t is not None)
+    digits = max(t.precision - t.scale for t in types if t is not None) + scale + 1
+    return bool(result.scale == scale and result.precision >= digits)
+
+
+def _widest(difference: Call) -> int | None:
+    """The largest difference that the type of whole numbers holds."""
+    dtype = difference.type
+    return (1 << (dtype.bit_width - 1)) - 1 if dtype is not None and pat.is_signed_integer(dtype) else None
+
+
+def _unwidened(node: Expression) -> Expression:
+    """Without casts that keep every value of a number."""
+    while isinstance(node, Cast) and node.child.type is not None and _keeps(node.child.type, node.type):
+        node = node.child
+    return node
+
+
+def _keeps(source: pa.DataType, target: pa.DataType | None) -> bool:
+    if target is None:
+        return False
+    if pat.is_signed_integer(source) and pat.is_signed_integer(target):
+        return bool(source.bit_width <= target.bit_width)
+    if pat.is_float32(source) and pat.is_float64(target):
+        return True
+    if pat.is_decimal(source) and pat.is_decimal(target):
+        whole = target.precision - target.scale >= source.precision - source.scale
+        return bool(whole and target.scale >= source.scale)
+    return False
+
+
+def _constant(node: Expression) -> Decimal | float | None:
+    """The value of a constant number, or of one that is cast to a type that holds it."""
+    if isinstance(node, Cast):
+        value = _constant(node.child)
+        if value is None or node.type is None:
+            return None
+        if pat.is_signed_integer(node.type):
+            whole = not isinstance(value, float) and value == int(value)
+            return value if whole and abs(int(value)) >> (node.type.bit_width - 1) == 0 else None
+        if pat.is_float64(node.type) and isinstance(value, Decimal) and value == int(value):
+            return float(value) if abs(value) < 1 << 53 else None
+        kept = node.child.type is not None and _keeps(node.child.type, node.type)
+        return value if kept else None
+    if not isinstance(node, Literal) or isinstance(node.value, bool):
+        return None
+    if isinstance(node.value, (int, Decimal)):
+        value = Decimal(node.value)
+        return value if value.is_finite() else None
+    return node.value if isinstance(node.value, float) else None
 
 
 def _axis(terms: list[_Term]) -> Axis | None:
-    build = terms[0].build
-    common = order_type([build.type, *(term.bound.probe.type for term in terms)])
-    if common is None or (
-        any(term.widest is not None for term in terms) and not pat.is_signed_integer(common)
-    ):
+    reads = [term.read for term in terms]
+    build = reads[0].build
+    common = order_type([build.type, *(read.bound.probe.type for read in reads)])
+    if common is None:
         return None
-    widest = min((term.widest for term in terms if term.widest is not None), default=None)
-    return Axis(build, tuple(term.bound for term in terms), common, widest)
+    offsets = [read.bound.offset for read in reads if read.bound.offset]
+    if any(isinstance(offset, float) for offset in offsets):
+        if not pat.is_floating(common):
+            return None
+        common = pa.float64()
+    if any(isinstance(offset, Decimal) for offset in offsets) and not _narrow_decimal(common):
+        return None
+    widest = min((read.widest for read in reads if read.widest is not None), default=None)
+    if widest is not None and not (pat.is_signed_integer(common) or pat.is_date32(common)):
+        return None
+    return Axis(build, tuple(read.bound for read in reads), common, widest)
+
+
+def _narrow_decimal(dtype: pa.DataType) -> bool:
+    return bool(pat.is_decimal(dtype) and dtype.precision <= _NARROW_DIGITS)
 
 
 def order_type(types: Iterable[pa.DataType | None]) -> pa.DataType | None:

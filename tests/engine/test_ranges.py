@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,49 @@ def test_distances(backend: AnyBackend, join_type: JoinType, shape: str, rng: np
         one = pa.table({"a": column(one_type, 50), "row": pa.array(range(50), pa.int32())})
         two = pa.table({"c": column(two_type, 40), "row": pa.array(range(40), pa.int32())})
         check(backend, join_type, one, two, resolve(WITHIN[shape], one.schema, two.schema), {"range"})
+
+
+APART: dict[str, tuple[pa.DataType, pa.DataType, list[Any], Any]] = {
+    "doubles": (pa.float64(), pa.float64(), [0.1, 0.2, 0.3, 0.5, -0.0, 0.0, 1e300, float("nan"), float("inf"),
+        float("-inf"), 5e-324, 0.30000000000000004, 0.4, -0.1, None], 0.2),
+    "floats": (pa.float32(), pa.float32(), [0.1, 0.2, 0.3, 0.5, -0.0, 3e38, -3e38, float("nan"), float("inf"), 1e-45,
+        0.4, 0.7, 0.6, None], 0.2),
+    "float and double": (pa.float32(), pa.float64(), [0.1, 0.2, 0.3, 0.5, 0.0, float("nan"), 0.4, None], 0.1),
+    "decimals": (pa.decimal128(9, 2), pa.decimal128(9, 2), [Decimal(n) / 100 for n in range(-8, 9)] + [None],
+        Decimal("0.03")),
+    "decimals of two scales": (pa.decimal128(7, 1), pa.decimal128(9, 3),
+        [Decimal(n) / 10 for n in range(-8, 9)] + [None], Decimal("0.15")),
+    "dates": (pa.date32(), pa.date32(), [*range(-6, 8), -(1 << 20), None], 2),
+}  # fmt: skip
+"""Types of the sides, values, and a distance that some of them have exactly."""
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_differences(backend: AnyBackend, kind: str) -> None:
+    """Differences of all values, within a distance, below and above it, against the row loop."""
+    one_type, two_type, values, near = APART[kind]
+    one = pa.table({"a": pa.array(values).cast(one_type) if kind != "dates" else pa.array(values, one_type)})
+    two = pa.table({"c": pa.array(values).cast(two_type) if kind != "dates" else pa.array(values, two_type)})
+    function = Function.DATE_DIFF if kind == "dates" else Function.SUBTRACT
+    apart = call(function, left("a"), right("c"))
+    conditions = [
+        call(Function.ABS, apart) <= lit(near), call(Function.ABS, apart) < lit(near), apart <= lit(near),
+        lit(near) > apart, (apart <= lit(near)) & (call(function, right("c"), left("a")) <= lit(near)),
+    ]  # fmt: skip
+    if "float" not in kind and "double" not in kind:
+        conditions += [apart >= lit(near), apart > lit(near), apart == lit(near)]
+    for condition in conditions:
+        resolved = resolve(condition, one.schema, two.schema, mode=EvalMode.ANSI)
+        check(
+            backend,
+            JoinType.FULL,
+            one,
+            two,
+            resolved,
+            {"range", "range_pair"},
+            batch_rows=(1000,),
+            context=str(condition),
+        )
 
 
 @pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda m: m.value)

@@ -40,6 +40,17 @@ QUERIES = {
     "less, left outer, with a rest": ("select i, j from l left join r on x < y and (i + j) % 2 = 0", Shape.RANGE),
     "within a distance": ("select i, j from l join r on abs(x - y) <= 5", Shape.RANGE),
     "within a distance, left outer": ("select i, j from l left join r on abs(y - x) < 7", Shape.RANGE),
+    "within a distance of decimals, full outer": (
+        "select i, j from l full join r on abs(x / 10bd - y / 10bd) <= 0.4", Shape.RANGE,
+    ),
+    "within days": (
+        "select i, j from l join r on abs(datediff(date_add(date'2024-01-01', x), date_add(date'2024-01-01', y))) < 3",
+        Shape.RANGE,
+    ),
+    "within an interval": (
+        """select i, j from (select i, timestamp_seconds(x) t from l) join (select j, timestamp_seconds(y) u from r)
+        on t between u - interval 5 seconds and u + interval 5 seconds""", Shape.RANGE,
+    ),
     "exists or, a range": (
         "select i from l where exists (select 1 from r where y between x - 5 and x + 5) or c = 1", Shape.RANGE,
     ),

@@ -125,12 +125,16 @@ def _across(part: Node, ids: dict[Side, frozenset[int]], names: tuple[str, ...] 
 
 
 def _is_distance(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
-    """Whether this looks like ``abs(a - b) <= constant``."""
+    """Whether this looks like ``abs(a - b) <= constant``, or the same without ``abs``."""
     if part.name not in _BY_ORDER:
         return False
-    return any(
-        child.name == "Abs" and _across(child.children[0], ids, ("Subtract",)) for child in part.children
-    )
+    return any(_across(_difference(child), ids, ("Subtract", "DateDiff")) for child in part.children)
+
+
+def _difference(node: Node) -> Node:
+    while node.name in ("Abs", "Cast"):
+        node = node.children[0]
+    return node
 
 
 def _facts_of(plan: Any) -> SideFacts:
