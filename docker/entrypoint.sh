@@ -8,6 +8,9 @@ Usage: docker run [options] gpujoin COMMAND [arguments]
 
   doctor [--json]      say what is usable in this container (the default)
   demo [options]       run and check TPC-H joins
+  bench tpch [options] time whole queries here and in Spark
+  calibrate [options]  measure from which size on queries are faster here
+  version              print the version
   master [options]     a Spark standalone master, on port 7077, its page on port 8080
   worker URL [options] a Spark standalone worker of the master at URL, such as spark://master:7077
   driver, executor     what Spark on Kubernetes starts; not for people
@@ -20,7 +23,7 @@ case "${1:-doctor}" in
     usage
     exit 0
     ;;
-doctor | demo | version)
+bench | calibrate | doctor | demo | version)
     command=(gpujoin "$@")
     [ $# -gt 0 ] || command=(gpujoin doctor)
     ;;

@@ -124,3 +124,21 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
         shown = ", ".join(repr(n) for n in names[:12])
         return f" Known: {shown}{', …' if len(names) > 12 else ''}."
     return ""
+
+
+def type_name(value: object) -> str:
+    """Name the type of an argument that is refused, with the package it comes from.
+
+    Parameters
+    ----------
+    value : object
+        The argument.
+
+    Returns
+    -------
+    str
+        ``"pandas.DataFrame"``, ``"str"``.
+    """
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"

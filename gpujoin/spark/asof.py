@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from gpujoin.config import Strategy
-from gpujoin.errors import JoinSpecError, KeyTypeError
+from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
 from gpujoin.plan.asof import plan_as_of
@@ -77,7 +77,7 @@ def gpu_asof_join(
     """
     for name, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
-            raise JoinSpecError(f"{name} must be a Spark DataFrame, got {type(frame).__name__}")
+            raise JoinSpecError(f"{name} must be a Spark DataFrame, got {type_name(frame)}")
     conf = session_conf(left.sparkSession)
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)

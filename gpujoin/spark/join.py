@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from gpujoin.config import Strategy
-from gpujoin.errors import GpuJoinError, JoinSpecError, ProductSizeError
+from gpujoin.errors import GpuJoinError, JoinSpecError, ProductSizeError, type_name
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.spark.classic import ClassicPlan
@@ -82,7 +82,7 @@ def gpu_join(
     """
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
-            raise JoinSpecError(f"{side} must be a Spark DataFrame, got {type(frame).__name__}")
+            raise JoinSpecError(f"{side} must be a Spark DataFrame, got {type_name(frame)}")
     spark = left.sparkSession
     conf = session_conf(spark)
     options = join_options(conf, strategy, backend)
@@ -141,7 +141,7 @@ def explain(frame: DataFrame) -> Explanation:
         If ``frame`` is no DataFrame.
     """
     if not isinstance(frame, DataFrame):
-        raise GpuJoinError(f"explain() takes a Spark DataFrame, got {type(frame).__name__}")
+        raise GpuJoinError(f"explain() takes a Spark DataFrame, got {type_name(frame)}")
     spark = frame.sparkSession
     if is_connect(spark):
         found: Explanation = _connect().explain(frame)

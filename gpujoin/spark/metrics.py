@@ -15,7 +15,7 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql import DataFrame
 
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import GpuJoinError
+from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.outcomes import parts_of_latest
@@ -287,7 +287,7 @@ def metrics(frame: DataFrame) -> JoinReports:
         For a Spark Connect DataFrame: its tasks have no way to report to the client. If ``frame`` is no DataFrame.
     """
     if not isinstance(frame, DataFrame):
-        raise GpuJoinError(f"metrics() takes a Spark DataFrame, got {type(frame).__name__}")
+        raise GpuJoinError(f"metrics() takes a Spark DataFrame, got {type_name(frame)}")
     session = frame.sparkSession
     if is_connect(session):
         raise GpuJoinError(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -202,7 +203,11 @@ Gpus = Callable[[], tuple[Gpu, ...]]
 
 
 def gpu_checks(
-    monkeypatch: pytest.MonkeyPatch, gpus: Gpus, cuda: tuple[int, int] | None = (13, 0), works: bool = True
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: Gpus,
+    cuda: tuple[int, int] | None = (13, 0),
+    works: bool = True,
+    installed: str | None = None,
 ) -> dict[str, Check]:
     def fake_import(module: str, *, advice: str, **_: object) -> Check:
         return (
@@ -213,6 +218,7 @@ def gpu_checks(
 
     monkeypatch.setattr(gpu, "list_gpus", gpus)
     monkeypatch.setattr(gpu, "driver_cuda_version", lambda: cuda)
+    monkeypatch.setattr(gpu, "installed_extra", lambda: installed)
     monkeypatch.setattr(gpu, "import_check", fake_import)
     monkeypatch.setattr(gpu, "run_python", lambda code, timeout: (works, "said"))
     return {check.name: check for check in gpu.gpu()}
@@ -261,6 +267,22 @@ def test_old_small_and_exclusive_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["gpu 1"].status is Status.WARNING
     assert found["driver"].status is Status.MISSING
     assert "concurrentTasks=1" in found["gpu slots"].advice
+
+
+@pytest.mark.parametrize(
+    ("installed", "cuda", "missing"),
+    [
+        ("cu13", (13, 0), {"gpu 0"}), ("cu13", (12, 8), {"gpu 0", "driver"}), ("cu12", (12, 8), set()),
+        (None, (12, 8), set()), (None, (13, 0), {"gpu 0"}), ("cu12", (12, 1), {"driver"}),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_and_a_driver_must_be_depends_on_the_extra(
+    monkeypatch: pytest.MonkeyPatch, installed: str | None, cuda: tuple[int, int], missing: set[str]
+) -> None:
+    volta = dataclasses.replace(H200, name="Tesla V100", compute_capability="7.0")
+    found = gpu_checks(monkeypatch, lambda: (volta,), cuda=cuda, installed=installed)
+    assert {name for name, check in found.items() if check.status is Status.MISSING} == missing
+    assert all("extra cu12" in found[name].advice for name in missing if installed != "cu12")
 
 
 def test_local_directories_follow_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -312,4 +334,4 @@ def test_doctor_needs_no_gpujoin_dependency_to_report(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert re.search("not installed", found["polars"]["found"])
-    assert found["polars"]["advice"] == "pip install --upgrade gpujoin"
+    assert found["polars"]["advice"] == 'pip install --force-reinstall "polars>=2.0,<3"'

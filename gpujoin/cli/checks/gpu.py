@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.config import Options
@@ -11,8 +12,9 @@ from gpujoin.errors import BackendUnavailableError, ConfigurationError
 from gpujoin.spark.discovery import Gpu, list_gpus
 from gpujoin.spark.slots import GpuSlots
 
-_OLDEST_CAPABILITY = (7, 0)
-_OLDEST_CUDA = (12, 2)
+_OLDEST_CUDA = {"cu12": (12, 2), "cu13": (13, 0)}
+_OLDEST_CAPABILITY = {"cu12": (7, 0), "cu13": (7, 5)}
+_OLDEST_GPU = {(7, 0): "7.0 (Volta)", (7, 5): "7.5 (Turing)"}
 _GIB = 1 << 30
 
 GPU_LIBRARIES = (("pylibcudf", "26.10", "26.11"), ("rmm", "26.10", "26.11"), ("cupy", "14.2", "15"))
@@ -37,17 +39,17 @@ def gpu() -> Iterator[Check]:
         One row for each GPU, then the driver, the libraries, and a small join on the device.
     """
     gpus: tuple[Gpu, ...] = ()
+    cuda = driver_cuda_version()
+    extra = installed_extra() or ("cu12" if cuda is not None and cuda[0] < 13 else "cu13")
     try:
         gpus = list_gpus()
     except BackendUnavailableError as problem:
         found, _, advice = str(problem).partition(". ")
         yield Check("gpu", Status.MISSING, found, advice)
     for device in gpus:
-        yield _device(device)
-    cuda = driver_cuda_version()
+        yield _device(device, extra)
     if gpus:
-        yield _driver(gpus[0], cuda)
-    extra = "cu12" if cuda is not None and cuda[0] < 13 else "cu13"
+        yield _driver(gpus[0], cuda, extra)
     libraries = [
         import_check(module, minimum=minimum, below=below, advice=f'pip install "gpujoin[{extra}]"')
         for module, minimum, below in GPU_LIBRARIES
@@ -64,7 +66,24 @@ def gpu() -> Iterator[Check]:
     yield _slots(gpus)
 
 
-def _device(device: Gpu) -> Check:
+def installed_extra() -> str | None:
+    """Which of gpujoin's extras for GPUs is installed.
+
+    Returns
+    -------
+    str or None
+        ``"cu12"`` or ``"cu13"``; None where there is no pylibcudf, or one of another origin.
+    """
+    for extra in _OLDEST_CUDA:
+        try:
+            distribution(f"pylibcudf-{extra}")
+        except PackageNotFoundError:
+            continue
+        return extra
+    return None
+
+
+def _device(device: Gpu, extra: str) -> Check:
     free = device.memory_total - device.memory_used
     found = (
         f"{device.name}, {device.memory_total / _GIB:.1f} GiB ({free / _GIB:.1f} free), "
@@ -72,10 +91,12 @@ def _device(device: Gpu) -> Check:
     )
     name = f"gpu {device.index}"
     capability = tuple(int(part) for part in device.compute_capability.split(".") if part.isdigit())
-    if capability and capability < _OLDEST_CAPABILITY:
-        return Check(
-            name, Status.MISSING, found, "cuDF needs a GPU of compute capability 7.0 (Volta) or newer."
-        )
+    oldest = _OLDEST_CAPABILITY[extra]
+    if capability and capability < oldest:
+        advice = f"cuDF of {extra} needs a GPU of compute capability {_OLDEST_GPU[oldest]} or newer."
+        if capability >= _OLDEST_CAPABILITY["cu12"]:
+            advice += " Or install the extra cu12 in its place."
+        return Check(name, Status.MISSING, found, advice)
     if device.memory_total and free < _GIB:
         return Check(
             name, Status.WARNING, found, "Less than 1 GiB is free: see nvidia-smi for who holds the rest."
@@ -101,17 +122,19 @@ def driver_cuda_version() -> tuple[int, int] | None:
     return version.value // 1000, version.value % 1000 // 10
 
 
-def _driver(device: Gpu, cuda: tuple[int, int] | None) -> Check:
+def _driver(device: Gpu, cuda: tuple[int, int] | None, extra: str) -> Check:
     if cuda is None:
         return Check(
             "driver", Status.MISSING, f"{device.driver_version}, but libcuda.so.1 cannot be loaded",
             "In a container, give it the driver's compute libraries: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )  # fmt: skip
     found = f"{device.driver_version}, CUDA {cuda[0]}.{cuda[1]}"
-    if cuda < _OLDEST_CUDA:
-        return Check(
-            "driver", Status.MISSING, found, "Update the NVIDIA driver to one for CUDA 12.2 or newer."
-        )
+    oldest = _OLDEST_CUDA[extra]
+    if cuda < oldest:
+        advice = f"Update the NVIDIA driver to one for CUDA {oldest[0]}.{oldest[1]} or newer."
+        if cuda >= _OLDEST_CUDA["cu12"]:
+            advice += " Or install the extra cu12 in its place."
+        return Check("driver", Status.MISSING, found, advice)
     return Check("driver", Status.OK, found)
 
 

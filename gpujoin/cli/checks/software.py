@@ -15,12 +15,17 @@ from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.spark.workerpython import DEFAULT_COMMAND, NEEDED, advice, worker_python
 
 JAVA_MINIMUM = 17
-_REINSTALL = "pip install --upgrade gpujoin"
 _SPARK_EXTRA = 'pip install "gpujoin[spark]", or run this with the PySpark of your cluster on PYTHONPATH'
 _JAVA_ADVICE = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
 
 ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.0", "3"), ("pyarrow", "19", None))
 """Module, oldest version, first version that is too new."""
+
+
+def _install(*libraries: tuple[str, str, str | None]) -> str:
+    wanted = (f'"{name}>={oldest}{f",<{below}" if below else ""}"' for name, oldest, below in libraries)
+    return f"pip install --force-reinstall {' '.join(wanted)}"
+
 
 _SELF_TEST = """
 import pyarrow as pa, gpujoin
@@ -48,9 +53,9 @@ def engine() -> Iterator[Check]:
             "python", Status.MISSING, f"{version}; gpujoin needs 3.11 or newer", "Install a newer Python."
         )
     for module, minimum, below in ENGINE_LIBRARIES:
-        yield import_check(module, minimum=minimum, below=below, advice=_REINSTALL)
+        yield import_check(module, minimum=minimum, below=below, advice=_install((module, minimum, below)))
     works, said = run_python(_SELF_TEST)
-    yield Check("self test", Status.OK if works else Status.MISSING, said, "" if works else _REINSTALL)
+    yield Check("self test", Status.OK if works else Status.MISSING, said, "" if works else _install(*ENGINE_LIBRARIES))
 
 
 def spark() -> Iterator[Check]:

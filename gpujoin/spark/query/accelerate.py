@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from gpujoin.config import Options
-from gpujoin.errors import JoinSpecError, ProductSizeError
+from gpujoin.errors import JoinSpecError, ProductSizeError, type_name
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
@@ -84,7 +84,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     >>> accelerate(spark.sql("select ...")).collect()  # doctest: +SKIP
     """
     if not isinstance(frame, DataFrame):
-        raise JoinSpecError(f"accelerate() takes a Spark DataFrame, got {type(frame).__name__}")
+        raise JoinSpecError(f"accelerate() takes a Spark DataFrame, got {type_name(frame)}")
     return rewrite(frame).frame
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import FallbackMode
-from gpujoin.errors import GpuJoinError
+from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import session_id
 from gpujoin.spark.outcomes import log
@@ -71,7 +71,7 @@ def enable(spark: SparkSession | None = None) -> None:
     ConfigurationError
         If a setting under ``spark.gpujoin.`` is unknown or absurd.
     GpuJoinError
-        If no session is given and none is active.
+        If what is given is no session, or none is given and none is active.
     """
     session = _session(spark)
     if is_connect(session):
@@ -96,7 +96,7 @@ def disable(spark: SparkSession | None = None) -> None:
     Raises
     ------
     GpuJoinError
-        If no session is given and none is active.
+        If what is given is no session, or none is given and none is active.
     """
     session = _session(spark)
     if is_connect(session):
@@ -113,10 +113,12 @@ def is_enabled(spark: SparkSession) -> bool:
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
-    if spark is not None:
-        return spark
     from pyspark.sql import SparkSession as Session
 
+    if isinstance(spark, Session) or (spark is not None and is_connect(spark)):
+        return spark
+    if spark is not None:
+        raise GpuJoinError(f"spark must be a SparkSession, got {type_name(spark)}; give one: gpujoin.enable(spark)")
     active = Session.getActiveSession()
     if active is None:
         raise GpuJoinError("no Spark session is active; give one: gpujoin.enable(spark)")
