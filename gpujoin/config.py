@@ -258,7 +258,7 @@ class Options:
     fallback: FallbackMode = _setting(
         "fallback", FallbackMode.WARN, _one_of(FallbackMode),
         "How a join, or a part of a query, left to Spark at plan time is told: `warn` (log), `silent`, or `raise` "
-        "(`FallbackError`).",
+        "(`FallbackError`, unless it is left because Spark is predicted to be faster).",
     )  # fmt: skip
     explain: ExplainMode = _setting(
         "explain", ExplainMode.NONE, _one_of(ExplainMode),

@@ -80,6 +80,8 @@ class CorruptBlobError(GpuJoinError, OSError):
 class FallbackError(GpuJoinError, RuntimeError):
     """A join would have been left to Spark while ``spark.gpujoin.fallback`` is ``raise``.
 
+    Not for joins that settings leave to Spark, nor for those that Spark is predicted to run faster.
+
     Attributes
     ----------
     reasons : tuple of Reason

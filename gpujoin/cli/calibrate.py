@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.errors import GpuJoinError
+from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -168,6 +169,8 @@ def measure(master: str, repeats: int, sizes: Sequence[int]) -> list[Sample]:
     """
     from pyspark.sql import SparkSession
 
+    from gpujoin.spark.settings import session_conf
+
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("gpujoin calibrate").master(master)
@@ -179,6 +182,7 @@ def measure(master: str, repeats: int, sizes: Sequence[int]) -> list[Sample]:
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    check_resources(session_conf(spark))
     before = spark.conf.get("spark.gpujoin.backend", None)
     spark.conf.set("spark.gpujoin.backend", "cpu")
     try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpujoin.config import Strategy
+from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
 
@@ -192,3 +195,32 @@ def show_bytes(size: int | None) -> str:
     while amount >= 1024 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
     return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+
+
+class _Column(ColumnRef):
+    """A column whose side goes without saying."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def show_expression(expression: Expression) -> str:
+    """Write an expression over a single input for people: its columns without a side."""
+    return str(_without_sides(expression))
+
+
+def show_call(call: AggregateCall) -> str:
+    """Write an aggregate function's call for people: its columns without a side."""
+    arguments = tuple(map(_without_sides, call.arguments))
+    condition = None if call.filter is None else _without_sides(call.filter)
+    return str(dataclasses.replace(call, arguments=arguments, filter=condition))
+
+
+def _without_sides(expression: Expression) -> Expression:
+    if isinstance(expression, ColumnRef):
+        return _Column(
+            side=expression.side, name=expression.name, index=expression.index, type=expression.type
+        )
+    if not expression.children:
+        return expression
+    return expression.with_children([_without_sides(child) for child in expression.children])

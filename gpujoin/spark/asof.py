@@ -19,6 +19,7 @@ from gpujoin.spark.compat import arrow_schema, is_connect
 from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.outcomes import new_join_id
 from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.resources import check_resources
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 
@@ -81,6 +82,7 @@ def gpu_asof_join(
     conf = session_conf(left.sparkSession)
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)
+    check_resources(conf)
     large = conf.get(_LARGE, "false").lower() == "true"
     frames = {Side.LEFT: left, Side.RIGHT: right}
     schemas = {side: arrow_schema(frame.schema, large=large) for side, frame in frames.items()}

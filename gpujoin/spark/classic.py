@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.registry import BackendRequest, create
@@ -264,8 +265,19 @@ class JoinPlan:
 
     def joins_below(self) -> tuple[JoinExplanation, ...]:
         """Give the topmost joins among the inputs of this one."""
+        return self._joins_below[Side.LEFT] + self._joins_below[Side.RIGHT]
+
+    def joins_collected(self) -> tuple[JoinExplanation, ...]:
+        """Give those below a build side that is broadcast: they run when the join is made, and are in no plan of it."""
+        if self.execution is None or self.execution.request.strategy is Strategy.SHUFFLE:
+            return ()
+        return self._joins_below[self.execution.request.build_side]
+
+    @cached_property
+    def _joins_below(self) -> dict[Side, tuple[JoinExplanation, ...]]:
         gateway = self._builder.gateway
-        return joins_in(gateway, self._join.left()) + joins_in(gateway, self._join.right())
+        sides = {Side.LEFT: self._join.left(), Side.RIGHT: self._join.right()}
+        return {side: joins_in(gateway, plan) for side, plan in sides.items()}
 
 
 class ClassicPlan(JoinPlan):

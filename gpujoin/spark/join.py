@@ -18,6 +18,7 @@ from gpujoin.spark.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.outcomes import keep, new_join_id, tell
 from gpujoin.spark.query.accelerate import Purpose, explanation_of, rewrite
 from gpujoin.spark.query.hooks import is_enabled
+from gpujoin.spark.resources import check_resources
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 
@@ -66,7 +67,8 @@ def gpu_join(
     pyspark.errors.AnalysisException
         Whatever Spark raises for this join: unknown columns, ambiguity, mismatched types, unknown join type.
     ConfigurationError
-        If a strategy, backend or setting is unknown or absurd.
+        If a strategy, backend or setting is unknown or absurd, or the session can start no task (local mode with
+        ``spark.task.resource.*``).
     BackendUnavailableError
         If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
     FallbackError
@@ -87,6 +89,7 @@ def gpu_join(
     conf = session_conf(spark)
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)
+    check_resources(conf)
     if is_connect(spark):
         joined: DataFrame = _connect().join(
             left, right, on, how, conf=conf, options=options, join_id=new_join_id()
@@ -111,7 +114,7 @@ def gpu_join(
     except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own join is still right
         plan.leave((unexpected(problem),))
     tell(plan.explanation, options)
-    keep(join_id, plan.explanation)
+    keep(join_id, plan.explanation, plan.joins_collected())
     if plan.execution is None:
         plan.mark_native()
         return native

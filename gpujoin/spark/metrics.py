@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -225,6 +225,8 @@ class IslandReport:
         Tasks of the latest run.
     runs : int
         How many runs are known.
+    notes : dict of str to int
+        Why tasks of the latest run did not run as planned, and how many of them.
     """
 
     join_id: str
@@ -232,6 +234,7 @@ class IslandReport:
     metrics: IslandMetrics
     tasks: int
     runs: int
+    notes: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         title = f"{self.join_id} {self.description} [island]"
@@ -240,7 +243,7 @@ class IslandReport:
         p = self.metrics.pipeline
         spent = sorted(p.seconds.items(), key=lambda item: -item[1])
         lines = [
-            f"{self.tasks} tasks on {_backends(self.metrics.joins)}",
+            f"{_tasks(self.tasks)} on {_backends(self.metrics.joins, self.tasks)}",
             f"{p.files:,} files, {p.row_groups:,} row groups and {p.skipped_row_groups:,} skipped",
             f"{p.scanned_rows:,} rows scanned",
             f"output {p.output_rows:,} rows in {p.output_batches:,} batches, {_size(p.output_bytes)}",
@@ -251,6 +254,7 @@ class IslandReport:
                 f"{p.device_steps:,} pieces computed on the GPU, {p.host_steps:,} on the CPU beside it; "
                 f"{p.device_retries:,} did not fit at first, {p.cpu_runs:,} times all was begun again on the CPU"
             )
+        lines += _note_lines(self.notes)
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")
         return "\n".join([title, *(f"  {line}" for line in lines)])
@@ -371,18 +375,21 @@ class _JoinRecords:
         for record in latest.values():
             if isinstance(record.measured, IslandMetrics):
                 total.merge(record.measured)
-        return IslandReport(self.join.join_id, self.join.description, total, len(latest), len(stages))
+        return IslandReport(
+            self.join.join_id, self.join.description, total, len(latest), len(stages), _notes(latest)
+        )
 
 
 def _run(stage: int, tasks: dict[int, TaskRecord]) -> JoinRunMetrics:
     total = JoinMetrics()
-    notes: dict[str, int] = {}
     for record in tasks.values():
         if isinstance(record.measured, JoinMetrics):
             total.merge(record.measured)
-        for note in record.notes:
-            notes[note] = notes.get(note, 0) + 1
-    return JoinRunMetrics(stage, len(tasks), total, notes)
+    return JoinRunMetrics(stage, len(tasks), total, _notes(tasks))
+
+
+def _notes(tasks: dict[int, TaskRecord]) -> dict[str, int]:
+    return dict(Counter(note for record in tasks.values() for note in record.notes))
 
 
 def _exchange(tasks: dict[int, TaskRecord]) -> ExchangeMetrics:
@@ -423,7 +430,7 @@ def _exchange_text(found: ExchangeMetrics) -> str:
     dropped += f", {found.heavy:,} of heavy keys" if found.heavy else ""
     return (
         f"{found.rows:,} rows{dropped}, {found.blobs:,} blobs of {_size(found.blob_bytes)} in all, "
-        f"{found.seconds:.2f} s in {found.tasks} tasks"
+        f"{found.seconds:.2f} s in {_tasks(found.tasks)}"
     )
 
 
@@ -431,7 +438,7 @@ def _run_lines(run: JoinRunMetrics) -> list[str]:
     m = run.metrics
     algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"
     lines = [
-        f"{run.tasks} tasks on {_backends(m)}; algorithm: {algorithms}",
+        f"{_tasks(run.tasks)} on {_backends(m, run.tasks)}; algorithm: {algorithms}",
         f"build {m.build_rows:,} rows, {_size(m.build_bytes)}; probe {m.probe_rows:,} rows, {_size(m.probe_bytes)}",
         f"output {m.output_rows:,} rows in {m.output_batches:,} batches, {_size(m.output_bytes)}",
         f"seconds: build {m.build_seconds:.2f}, probe {m.probe_seconds:.2f}, gather {m.gather_seconds:.2f}",
@@ -447,11 +454,20 @@ def _run_lines(run: JoinRunMetrics) -> list[str]:
             f"{m.spills} spills of {_size(m.spill_bytes)}, {m.retries} retries for memory, "
             f"{m.fallbacks} chunks finished on the CPU"
         )
-    lines += [f"{count} tasks: {note}" for note, count in sorted(run.notes.items())]
-    return lines
+    return lines + _note_lines(run.notes)
 
 
-def _backends(found: JoinMetrics) -> str:
+def _note_lines(notes: dict[str, int]) -> list[str]:
+    return [f"{_tasks(count)}: {note}" for note, count in sorted(notes.items())]
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def _backends(found: JoinMetrics, tasks: int) -> str:
+    if list(found.backends.values()) == [tasks]:
+        return next(iter(found.backends))
     return ", ".join(f"{name} ×{count}" for name, count in sorted(found.backends.items())) or "none"
 
 

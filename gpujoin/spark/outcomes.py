@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import uuid
@@ -10,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
+from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
 
     from gpujoin.config import Options
+    from gpujoin.model.reasons import Reason
     from gpujoin.plan.explain import Explanation, JoinExplanation
 
 log = logging.getLogger("gpujoin")
@@ -25,6 +30,7 @@ log = logging.getLogger("gpujoin")
 _KEPT = 20_000
 _lock = threading.Lock()
 _explanations: OrderedDict[str, JoinExplanation] = OrderedDict()
+_collected: dict[str, tuple[JoinExplanation, ...]] = {}
 _queries: OrderedDict[str, Explanation] = OrderedDict()
 
 
@@ -33,12 +39,24 @@ def new_join_id() -> str:
     return MARK + uuid.uuid4().hex[:12]
 
 
-def keep(join_id: str, explanation: JoinExplanation) -> None:
-    """Keep an explanation for later; the oldest are forgotten."""
+def keep(join_id: str, explanation: JoinExplanation, collected: tuple[JoinExplanation, ...] = ()) -> None:
+    """Keep an explanation for later; the oldest are forgotten.
+
+    Parameters
+    ----------
+    join_id : str
+        The join.
+    explanation : JoinExplanation
+        What was decided.
+    collected : tuple of JoinExplanation
+        Those of its inputs that are in no plan of the join, for they ran when it was made.
+    """
     with _lock:
         _explanations[join_id] = explanation
+        if collected:
+            _collected[join_id] = collected
         while len(_explanations) > _KEPT:
-            _explanations.popitem(last=False)
+            _collected.pop(_explanations.popitem(last=False)[0], None)
 
 
 def kept(join_id: str) -> JoinExplanation | None:
@@ -47,24 +65,40 @@ def kept(join_id: str) -> JoinExplanation | None:
         return _explanations.get(join_id)
 
 
+def kept_above(join_id: str, feeding: tuple[JoinExplanation, ...]) -> JoinExplanation | None:
+    """Give the explanation kept under an id, over what is now known of the joins in the plan below it."""
+    with _lock:
+        known, collected = _explanations.get(join_id), _collected.get(join_id, ())
+    if known is None:
+        return None
+    left_first = known.build_side is Side.LEFT
+    return dataclasses.replace(known, inputs=collected + feeding if left_first else feeding + collected)
+
+
 def tell(explanation: JoinExplanation, options: Options) -> None:
     """Tell what was decided, as ``spark.gpujoin.fallback`` and ``spark.gpujoin.explain`` say.
 
-    A join that Spark runs because settings say so is not a fallback: nothing is raised or warned of.
+    A join that Spark runs because settings say so is not a fallback: nothing is raised or warned of. One that Spark is
+    predicted to run faster is warned of, since it was written for gpujoin, and is no error.
 
     Raises
     ------
     FallbackError
-        If the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``.
+        If the join is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
     fallback = any(reason.kind is not ReasonKind.CONFIGURED for reason in explanation.reasons)
     message = f"the {explanation.join_type} join is left to Spark"
-    if fallback and options.fallback is FallbackMode.RAISE:
+    if _refused(explanation.reasons) and options.fallback is FallbackMode.RAISE:
         raise FallbackError(message, explanation.reasons)
     if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
         log.warning("plan of a join:\n%s", "\n".join(explanation.lines()))
-    elif fallback and options.fallback is FallbackMode.WARN:
+    elif fallback and options.fallback is not FallbackMode.SILENT:
         log.warning("%s: %s", message, "; ".join(str(reason) for reason in explanation.reasons))
+
+
+def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Choose the reasons that are neither what settings say nor a prediction that Spark is faster."""
+    return tuple(one for one in reasons if one.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER))
 
 
 def keep_query(name: str, explanation: Explanation) -> None:
@@ -104,20 +138,20 @@ def _latest_tag(frame: DataFrame) -> Any:
 def tell_query(explanation: Explanation, options: Options) -> None:
     """Tell what was decided about a query that was not written for gpujoin.
 
-    That Spark is predicted to be faster, or was asked for, is no news to be warned of.
+    That Spark is predicted to be faster, or was asked for, is neither an error nor news to be warned of.
 
     Raises
     ------
     FallbackError
-        If a join, or the query, is left to Spark against the settings and ``spark.gpujoin.fallback`` is ``raise``.
+        If a join, or the query, is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
     reasons = [*explanation.reasons, *(reason for join in explanation.joins for reason in join.reasons)]
     fallback = [reason for reason in reasons if reason.kind is not ReasonKind.CONFIGURED]
-    if fallback and options.fallback is FallbackMode.RAISE:
-        raise FallbackError("a part of the query is left to Spark", tuple(fallback))
+    refused = _refused(reasons)
+    if refused and options.fallback is FallbackMode.RAISE:
+        raise FallbackError("a part of the query is left to Spark", refused)
     if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
         log.warning("plan of a query:\n%s", explanation)
         return
-    news = [str(reason) for reason in fallback if reason.kind is not ReasonKind.SLOWER]
-    if news and options.fallback is FallbackMode.WARN:
-        log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(news)))
+    if refused and options.fallback is FallbackMode.WARN:
+        log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(map(str, refused))))

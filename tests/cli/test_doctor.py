@@ -251,6 +251,26 @@ def test_slots_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "GPUJOIN_SLOT_DIR" in found["gpu slots"].advice
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("# spark.task.resource.gpu.amount 1\n\nspark.ui.enabled=false\n", Status.OK),
+        ("spark.task.resource.gpu.amount   0.5\n", Status.WARNING),
+        ("spark.master spark://host:7077\nspark.task.resource.gpu.amount=1\n", Status.OK),
+    ],
+)
+def test_defaults_that_keep_local_sessions_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, status: Status
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert list(software.defaults()) == []
+    (tmp_path / "spark-defaults.conf").write_text(text)
+    (found,) = software.defaults()
+    assert found.status is status
+    assert str(tmp_path) in found.found
+    assert ("Leave the setting" in found.advice) == (status is Status.WARNING)
+
+
 @pytest.mark.parametrize(("cuda", "extra"), [((12, 8), "cu12"), ((13, 1), "cu13"), (None, "cu13")])
 def test_the_extra_named_fits_the_driver(
     monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, extra: str

@@ -56,12 +56,16 @@ def test_rows_were_compared(found: dict[str, Any]) -> None:
         ("condition", "column names"),
         ("product", "column names"),
         ("types", "types differ"),
-        ("auto", "unknown"),
     ],
 )
 def test_refused(found: dict[str, Any], case: str, why: str) -> None:
     assert why in found["refused"][case]
     assert found["reasons"][case]
+
+
+def test_what_is_predicted_to_be_slower_is_no_error(found: dict[str, Any]) -> None:
+    assert found["refused"]["auto"] == "not refused"
+    assert "sizes are unknown" in found["reasons"]["auto"][0]
 
 
 def test_sparks_own_errors(found: dict[str, Any]) -> None:

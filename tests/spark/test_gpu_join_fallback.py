@@ -78,6 +78,8 @@ def test_auto_leaves_a_plain_join_to_spark_without_a_gpu(
     (join,) = explain(joined).joins
     assert [reason.kind for reason in join.reasons] == [ReasonKind.SLOWER]
     assert "strategy=" in str(join.reasons[0])
+    spark.conf.set("spark.gpujoin.fallback", "raise")
+    assert gpu_join(left, right, "k").columns == joined.columns
 
 
 def test_silence(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,6 +138,8 @@ def test_bad_arguments(spark: SparkSession) -> None:
     spark.conf.unset("spark.gpujoin.strateg")
     with pytest.raises(JoinSpecError, match="right must be a Spark DataFrame, got int"):
         gpu_join(left, 3, "k")  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"left must be a Spark DataFrame, got pandas\.DataFrame"):
+        gpu_join(right.toPandas(), right, "k")  # type: ignore[arg-type]
 
 
 def test_a_gpu_that_cannot_be_there(spark: SparkSession) -> None:

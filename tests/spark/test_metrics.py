@@ -9,8 +9,11 @@ import gpujoin
 from gpujoin.config import Strategy
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType
+from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.spark.metrics import (
     ExchangeMetrics,
+    IslandMetrics,
+    IslandReport,
     JoinDescription,
     JoinReport,
     MetricsStore,
@@ -78,9 +81,26 @@ def test_a_report_reads_well() -> None:
     )
     text = str(only(made))
     for expected in ("inner join on k [shuffle]", "1,234,567 rows", "3 dropped for null keys", "4.0 KiB",
-                     "1 tasks: on the CPU: no GPU"):  # fmt: skip
+                     "1 task: on the CPU: no GPU", "0.50 s in 1 task"):  # fmt: skip
         assert expected in text
     assert "not run yet" in str(only(store()))
+
+
+def test_an_island_tells_why_its_tasks_did_not_run_as_planned() -> None:
+    made = MetricsStore()
+    made.register(JoinDescription("i", "join_2scans", Part.ISLAND.value))
+    note, pipeline = "on the CPU: no slot", PipelineMetrics(scanned_rows=7)
+    for partition, (backend, notes) in enumerate([("gpu", ()), ("cpu", (note,)), ("cpu", (note,))]):
+        measured = IslandMetrics(pipeline, JoinMetrics(backends={backend: 1}))
+        made.add([TaskRecord("i", Part.ISLAND, 4, partition, partition, measured, notes)])
+    (report,) = made.reports(["i"])
+    assert isinstance(report, IslandReport)
+    assert report.notes == {note: 2}
+    assert "3 tasks on cpu ×2, gpu ×1" in str(report)
+    assert "2 tasks: on the CPU: no slot" in str(report)
+    made.add([TaskRecord("i", Part.ISLAND, 5, 0, 9, IslandMetrics(joins=JoinMetrics(backends={"gpu": 1})))])
+    assert "  1 task on gpu\n" in str(made.reports(["i"]))
+    assert "no slot" not in str(made.reports(["i"]))
 
 
 @pytest.mark.spark

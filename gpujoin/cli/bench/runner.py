@@ -17,6 +17,7 @@ from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.runner import parse_settings
 from gpujoin.cli.demo.show import progress
 from gpujoin.errors import ConfigurationError
+from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
     import duckdb
@@ -112,6 +113,8 @@ def _tables(request: Request) -> Path:
 def _session(master: str, settings: dict[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from gpujoin.spark.settings import session_conf
+
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     defaults = {
@@ -125,7 +128,9 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName("gpujoin bench").master(master)
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    check_resources(session_conf(spark))
+    return spark
 
 
 def _warm_up(spark: SparkSession) -> None:

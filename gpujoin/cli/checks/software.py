@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
+from gpujoin.spark.resources import starved
 from gpujoin.spark.workerpython import DEFAULT_COMMAND, NEEDED, advice, worker_python
 
 JAVA_MINIMUM = 17
 _SPARK_EXTRA = 'pip install "gpujoin[spark]", or run this with the PySpark of your cluster on PYTHONPATH'
 _JAVA_ADVICE = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
+
+_SETTING = re.compile(r"(?P<key>[^#\s=:]+)\s*[=:\s]\s*(?P<value>.*)")
 
 ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.0", "3"), ("pyarrow", "19", None))
 """Module, oldest version, first version that is too new."""
@@ -55,16 +58,22 @@ def engine() -> Iterator[Check]:
     for module, minimum, below in ENGINE_LIBRARIES:
         yield import_check(module, minimum=minimum, below=below, advice=_install((module, minimum, below)))
     works, said = run_python(_SELF_TEST)
-    yield Check("self test", Status.OK if works else Status.MISSING, said, "" if works else _install(*ENGINE_LIBRARIES))
+    yield Check(
+        "self test",
+        Status.OK if works else Status.MISSING,
+        said,
+        "" if works else _install(*ENGINE_LIBRARIES),
+    )
 
 
 def spark() -> Iterator[Check]:
-    """PySpark and the Java it would run on.
+    """PySpark and what it would run with.
 
     Yields
     ------
     Check
-        PySpark, ``SPARK_HOME`` where it is set, the Python of workers on this machine, and Java.
+        PySpark, ``SPARK_HOME`` where it is set, the Python of workers on this machine, Java, and
+        ``spark-defaults.conf`` where there is one.
     """
     pyspark = import_check("pyspark", minimum="4.0", below="5", advice=_SPARK_EXTRA)
     yield pyspark
@@ -73,6 +82,33 @@ def spark() -> Iterator[Check]:
         yield _spark_home(Path(home), pyspark)
     yield workers()
     yield java()
+    yield from defaults()
+
+
+def defaults() -> Iterator[Check]:
+    """Whether ``spark-defaults.conf`` would keep a local session from starting tasks.
+
+    Yields
+    ------
+    Check
+        Named ``spark defaults``; none where there is no such file.
+    """
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    if folder is None:
+        return
+    path = Path(folder) / "spark-defaults.conf"
+    if not path.is_file():
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = [_SETTING.match(line.strip()) for line in lines]
+    settings = {one["key"]: one["value"] for one in found if one is not None}
+    problem = starved({"spark.master": "local[*]", **settings})
+    if problem is None:
+        yield Check("spark defaults", Status.OK, str(path))
+        return
+    what, _, advice = problem.partition(". ")
+    yield Check("spark defaults", Status.WARNING, f"{path}: {what}", advice)
 
 
 def workers() -> Check:

@@ -22,6 +22,7 @@ from gpujoin.cli.demo.joins import JOINS, DemoJoin
 from gpujoin.cli.demo.queries import report_queries, run_queries
 from gpujoin.cli.demo.show import Progress, progress, table
 from gpujoin.errors import BackendUnavailableError, ConfigurationError
+from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
     import duckdb
@@ -154,6 +155,8 @@ def _require() -> None:
 def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from gpujoin.spark.settings import session_conf
+
     # The table says all that the demo has to say.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     cores = os.cpu_count() or 1
@@ -173,7 +176,9 @@ def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName("gpujoin demo").master(master)
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    check_resources(session_conf(spark))
+    return spark
 
 
 def _run_all(

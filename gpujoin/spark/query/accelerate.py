@@ -16,6 +16,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, optimized_plan, schema_text
 from gpujoin.spark.outcomes import keep_query, kept_query, log, new_join_id, note_query, tell_query
 from gpujoin.spark.query.planner import QueryPlanner
+from gpujoin.spark.resources import check_resources
 from gpujoin.spark.rewrite import PlanBuilder, query_tag
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 
@@ -73,7 +74,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     FallbackError
         If ``spark.gpujoin.fallback`` is ``raise`` and a join is left to Spark.
     ConfigurationError
-        If a setting is unknown or absurd.
+        If a setting is unknown or absurd, or the session can start no task (local mode with ``spark.task.resource.*``).
     BackendUnavailableError
         If the GPU is asked for and cannot be there.
     JoinSpecError
@@ -85,6 +86,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     """
     if not isinstance(frame, DataFrame):
         raise JoinSpecError(f"accelerate() takes a Spark DataFrame, got {type_name(frame)}")
+    check_resources(session_conf(frame.sparkSession))
     return rewrite(frame).frame
 
 

@@ -23,7 +23,7 @@ from gpujoin.model.relations import (
     Union,
 )
 from gpujoin.model.spec import Direction
-from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes
+from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes, show_call, show_expression
 from gpujoin.plan.ranges import Shape, shape_of
 
 if TYPE_CHECKING:
@@ -165,17 +165,19 @@ def _head(node: Relation) -> str:
             return ", ".join(parts)
         case PartialAggregate():
             kind = "aggregate" if node.once else "partial aggregate"
-            keys = ", ".join(str(key.expression) for key in node.keys)
-            calls = ", ".join(str(call) for call in node.aggregates)
+            keys = ", ".join(show_expression(key.expression) for key in node.keys)
+            calls = ", ".join(map(show_call, node.aggregates))
             return f"{kind} {calls or 'distinct'}{f' by {keys}' if keys else ''}"
         case Filter():
-            return f"filter {node.condition}"
+            return f"filter {show_expression(node.condition)}"
         case Project():
-            return f"project {', '.join(str(one.expression) for one in node.outputs)}"
+            return f"project {', '.join(show_expression(one.expression) for one in node.outputs)}"
         case Expand():
             return f"expand each row in {len(node.projections)} ways"
         case TopN():
-            order = ", ".join(f"{key.expression}{' desc' if key.descending else ''}" for key in node.order)
+            order = ", ".join(
+                f"{show_expression(key.expression)}{' desc' if key.descending else ''}" for key in node.order
+            )
             return f"first {node.count} by {order}"
         case Limit():
             return f"limit {node.count}"

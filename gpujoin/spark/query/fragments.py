@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeAlias
@@ -31,6 +32,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.estimates import estimate
+from gpujoin.plan.explain import show_expression
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node
@@ -59,6 +61,15 @@ class BrokenError(Exception):
     def __init__(self, node: PlanNode, why: str) -> None:
         super().__init__(why)
         self.node = node
+
+
+@contextmanager
+def _broken_at(node: PlanNode) -> Iterator[None]:
+    """Let what is not covered be told of a relation, not of the filter above that reads it."""
+    try:
+        yield
+    except NotTranslatableError as problem:
+        raise BrokenError(node, str(problem)) from problem
 
 
 @dataclass(frozen=True)
@@ -198,24 +209,27 @@ class TreeBuilder:
         """Read a Parquet relation, with filters."""
         if node.class_name != RELATION:
             raise NotTranslatableError(f"{node.class_name} is no relation of files")
-        read = read_relation(node, self.options, conditions)
+        with _broken_at(node):
+            read = read_relation(node, self.options, conditions)
         conditions = read.rest
         wanted = required.union(*(condition.attribute_ids for condition in conditions))
         parts = [i for i in read.files.partitions if i in wanted]
         files = read.files.with_partitions(parts)
         chosen = [i for i in files.columns if i in wanted]
         chosen = [*chosen, *parts] or [_narrowest(files)]
-        for attribute in node.output:
-            if attribute.expr_id in chosen:
-                _check_column(attribute)
+        with _broken_at(node):
+            for attribute in node.output:
+                if attribute.expr_id in chosen:
+                    _check_column(attribute)
         index = len(self.sources)
         every = {**files.columns, **files.partitions}
         bare = Scan(pa.schema([every[i] for i in chosen]), len(parts), index=index)
-        footers = footers_of(bare, files.files)
+        with _broken_at(node):
+            footers = footers_of(bare, files.files)
         fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
         filters = tuple(self.reader(fragment)(condition) for condition in conditions)
         self.sources[index] = ScanSource(
-            files, footers, tuple(bare.columns.names), tuple(str(f) for f in filters)
+            files, footers, tuple(bare.columns.names), tuple(map(show_expression, filters))
         )
         found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
         return narrowed(found, required)

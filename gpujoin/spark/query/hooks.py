@@ -25,6 +25,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import session_id
 from gpujoin.spark.outcomes import log
 from gpujoin.spark.query.accelerate import Accelerated, for_writing, rewrite
+from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.workerpython import use_this_python
 
@@ -69,7 +70,8 @@ def enable(spark: SparkSession | None = None) -> None:
     Raises
     ------
     ConfigurationError
-        If a setting under ``spark.gpujoin.`` is unknown or absurd.
+        If a setting under ``spark.gpujoin.`` is unknown or absurd, or the session can start no task (local mode with
+        ``spark.task.resource.*``).
     GpuJoinError
         If what is given is no session, or none is given and none is active.
     """
@@ -79,7 +81,9 @@ def enable(spark: SparkSession | None = None) -> None:
             "Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join."
         )
         return
-    join_options(session_conf(session), None, None)
+    conf = session_conf(session)
+    join_options(conf, None, None)
+    check_resources(conf)
     with _lock:
         _enabled.add(session_id(session))
         _install()
@@ -115,14 +119,15 @@ def is_enabled(spark: SparkSession) -> bool:
 def _session(spark: SparkSession | None) -> SparkSession:
     from pyspark.sql import SparkSession as Session
 
-    if isinstance(spark, Session) or (spark is not None and is_connect(spark)):
-        return spark
-    if spark is not None:
-        raise GpuJoinError(f"spark must be a SparkSession, got {type_name(spark)}; give one: gpujoin.enable(spark)")
-    active = Session.getActiveSession()
-    if active is None:
+    given: Any = Session.getActiveSession() if spark is None else spark
+    if given is None:
         raise GpuJoinError("no Spark session is active; give one: gpujoin.enable(spark)")
-    return active
+    if not (isinstance(given, Session) or is_connect(given)):
+        raise GpuJoinError(
+            f"spark must be a SparkSession, got {type_name(given)}; give one: gpujoin.enable(spark)"
+        )
+    session: SparkSession = given
+    return session
 
 
 def _install() -> None:

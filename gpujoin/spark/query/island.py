@@ -19,6 +19,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _ROWS_FROM = frozenset({"Join", "Filter", "Project"})
 _VALUE_BYTES = 8
 _MOST_COLUMNS = 1000
 """Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
+_NAMED = 3
 
 
 class Finish(Enum):
@@ -137,7 +139,7 @@ class IslandFinder:
         try:
             return self._aggregation(node, builder) if node.class_name == AGGREGATE else _rows(node, builder)
         except BrokenError as problem:
-            self.broken[id(problem.node)] = f"{problem.node.name}: {problem}"
+            self.broken[id(problem.node)] = f"{_called(problem.node)}: {problem}"
             return None
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
@@ -149,6 +151,14 @@ class IslandFinder:
             return _partial(node, read, below, builder)
         except NotTranslatableError as problem:
             raise BrokenError(node, str(problem)) from problem
+
+
+def _called(node: PlanNode) -> str:
+    """Name a node for people: a relation by its first columns, as its files are many."""
+    if node.class_name != RELATION:
+        return node.name
+    names = [str(column.fields["name"]) for column in node.output]
+    return f"relation of {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
 
 
 def _may_top(node: PlanNode) -> bool:

@@ -15,7 +15,7 @@ from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.gateway import dataframe_of, gateway_of
-from gpujoin.spark.outcomes import keep, new_join_id
+from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, arrange, worth
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
@@ -27,6 +27,7 @@ from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
+from gpujoin.spark.rewrite import MARK, tag_of
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ class QueryPlanner:
             if any(large) and not joined.changed:
                 joined = dataclasses.replace(joined, plan=without_broadcast(self._gateway, plan, large))
             parts, plan, replaced = joined.parts, joined.plan, replaced or joined.changed
+        join_id = _made_by(node)
+        if join_id is not None:
+            parts = _above(join_id, parts)
         nbytes = max((one.nbytes for one in below), default=0.0)
         return Rewritten(plan, (*parts, *inner), changed or replaced, nbytes)
 
@@ -160,7 +164,7 @@ class QueryPlanner:
     def _obstacles(self, node: PlanNode) -> list[Reason]:
         """What keeps a join or an aggregation out of islands."""
         broken = self._finder.broken
-        found = [broken[id(one)] for one in node.walk() if id(one) in broken]
+        found = [broken[id(one)] for one in node.walk() if id(one) in broken and _made_by(one) is None]
         return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
 
     def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
@@ -258,6 +262,8 @@ class QueryPlanner:
                 decided = searched
         if plan is None:
             plan = self._decided(decided, join)
+        if plan is None and not self._runs:
+            decided.explanation = self._with_earlier(join, decided.explanation)
         keep(join_id, decided.explanation)
         return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
 
@@ -281,9 +287,34 @@ class QueryPlanner:
             )
             return None
 
+    def _with_earlier(self, join: Any, explanation: JoinExplanation) -> JoinExplanation:
+        """Add why ``gpu_join`` left the join to Spark, if it did."""
+        tag = join.getTagValue(tag_of(self._gateway))
+        known = kept(str(tag.get())) if tag.isDefined() else None
+        if known is None:
+            return explanation
+        earlier = tuple(f"gpu_join left it to Spark: {reason}" for reason in known.reasons)
+        return dataclasses.replace(explanation, notes=explanation.notes + earlier)
+
     def _carried_out(self, decided: RowJoinPlan) -> Any:
         if decided.execution is None:
             return None
         if not self._runs:
             return decided.placeholder()
         return decided.replacement(decided.run())
+
+
+def _made_by(node: PlanNode) -> str | None:
+    """Give the id of the join that a node computes: the name of its function."""
+    if node.name != "MapInArrow":
+        return None
+    name = str(node.expression("functionExpr").fields.get("name"))
+    return name if name.startswith(MARK) else None
+
+
+def _above(join_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Put a join that :func:`gpujoin.gpu_join` made above the joins that feed it."""
+    known = kept_above(join_id, tuple(part for part in parts if isinstance(part, JoinExplanation)))
+    return (
+        parts if known is None else (known, *(part for part in parts if isinstance(part, IslandExplanation)))
+    )

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin import FallbackError
+from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.query.accelerate import Accelerated, rewrite
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.generated import TABLES, Generator, write_tables
@@ -52,7 +53,9 @@ def test_generated_queries(generated: None, spark: SparkSession, seed: int, numb
     spark.conf.set("spark.gpujoin.fallback", "raise")
     if here and all(join.accelerated for join in found.explanation.joins):
         assert _equal(frame, text, expected).changed
-    elif found.explanation.joins or found.explanation.reasons:
+        return
+    reasons = [*found.explanation.reasons, *(r for join in found.explanation.joins for r in join.reasons)]
+    if any(reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER) for reason in reasons):
         with pytest.raises(FallbackError):
             rewrite(frame)
 

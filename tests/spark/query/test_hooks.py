@@ -192,3 +192,31 @@ def test_notebooks(tables: SparkSession, rewritten: list[bool]) -> None:
         gpujoin.unload_ipython_extension(None)
     assert not hooks.is_enabled(made)
     assert "collect" not in hooks._originals
+
+
+@pytest.mark.parametrize("given", ["spark", 1])
+def test_what_is_no_session_is_refused(spark: SparkSession, given: Any) -> None:
+    for function in (enable, disable):
+        with pytest.raises(gpujoin.GpuJoinError, match=f"must be a SparkSession, got {type(given).__name__}"):
+            function(given)
+
+
+def test_explain_lists_joins_that_gpu_join_made(enabled: SparkSession) -> None:
+    sales, items = enabled.table("sales"), enabled.table("items").select("k", "item")
+    enabled.conf.set("spark.gpujoin.strategy", "auto")
+    streamed = gpujoin.gpu_join(sales, items, "k", strategy="shuffle", backend="cpu")
+    built = gpujoin.gpu_join(items, sales.select("k"), "k", "left_semi", strategy="shuffle", backend="cpu")
+    joined = gpujoin.gpu_join(
+        streamed, built.drop("item"), "k", "left_anti", strategy="broadcast", backend="cpu"
+    )
+    found = explain(joined.where("id > 0"))
+    assert [(join.join_type, join.strategy.value) for join in found.joins] == [
+        ("left_anti", "broadcast"), ("inner", "shuffle"), ("left_semi", "shuffle"),
+    ]  # fmt: skip
+    assert found.joins[0].inputs == found.joins[1:]
+    assert "MapInArrow" not in str(found)
+    left = gpujoin.gpu_join(sales, items, "k", strategy="spark")
+    enabled.conf.set("spark.gpujoin.backend", "auto")
+    (join,) = explain(left).joins
+    assert not join.accelerated
+    assert any("gpu_join left it to Spark: strategy" in note for note in join.notes)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin import FallbackError, accelerate, disable, enable, explain
+from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.metrics import IslandReport, metrics
-from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.queries import check
 
@@ -169,8 +169,8 @@ def test_small_files_are_left_to_spark(tables: SparkSession) -> None:
     assert not found.changed
     assert "to be read" in str(found.explanation)
     tables.conf.set("spark.gpujoin.fallback", "raise")
-    with pytest.raises(FallbackError):
-        accelerate(tables.sql(WHOLE["groups"]))
+    frame = tables.sql(WHOLE["groups"])
+    assert accelerate(frame) is frame
 
 
 def test_explain_names_scans_filters_and_joins(tables: SparkSession) -> None:
@@ -182,6 +182,14 @@ def test_explain_names_scans_filters_and_joins(tables: SparkSession) -> None:
     assert re.search(r"island: 1 task", text)
     assert "inner join" in text
     assert re.search(r"scan \d files, /.*/sales/.*columns id, k, price where", text)
+    (scanned,) = re.findall(r"scan .*/sales/.*where (.*)", text)
+    assert "left." not in scanned
+
+
+def test_what_keeps_files_out_of_islands_is_told_of_their_relation(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.scan.schemes", "s3a")
+    found = rewrite(tables.sql("select k, count(*) from sales where price > 1 group by k"), Purpose.EXPLAIN)
+    assert re.search(r"island: relation of \w+, \w+, \w+, …: its files are on 'file'", str(found.explanation))
 
 
 def test_a_file_that_is_gone_is_named(tables: SparkSession, tmp_path: Path) -> None:
