@@ -12,6 +12,8 @@ from gpujoin.launch.matches import Ranges
 from tests.kernels.devices import RecordingDevice
 
 TILE = expand.OUTPUT_TILE
+STAGED = 2048
+"""Rows staged in shared memory, as in ``expand.cuh``."""
 
 
 def ranges(
@@ -57,6 +59,15 @@ def test_more_rows_without_matches_than_are_staged(device: RecordingDevice, rng:
     counts = np.zeros(9000, np.int64)
     counts[[0, 17, 4000, 8000, 8999]] = [3, 1, 2, TILE, 2]
     check(device, counts, rng, 1 << 20, 3)
+
+
+@pytest.mark.parametrize("apart", [STAGED - 1, STAGED, STAGED + 1])
+def test_as_many_rows_as_are_staged(device: RecordingDevice, rng: np.random.Generator, apart: int) -> None:
+    """One tile's first and last row are so many rows apart, and there are rows with pairs after them."""
+    counts = np.zeros(apart + 3, np.int64)
+    counts[[0, apart // 2, apart]] = [2, TILE - 3, 1]
+    counts[apart + 1 :] = [1, TILE]
+    check(device, counts, rng, 1 << 20)
 
 
 def test_one_pair_at_a_time(device: RecordingDevice, rng: np.random.Generator) -> None:
