@@ -31,7 +31,7 @@ def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
     RecordBatch
         With columns of the same names; those that would not become narrower as they are.
     """
-    if batch.num_rows == 0:
+    if batch.num_rows == 0 or batch.num_columns == 0:
         return batch
     return pa.RecordBatch.from_arrays([_narrow(one) for one in batch.columns], names=batch.schema.names)
 
@@ -54,7 +54,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordB
         If it cannot have been made of a batch with that schema.
     """
     types = [one.type for one in schema]
-    if batch.schema.types == types:
+    if batch.schema.equals(schema):
         return batch
     if batch.num_columns != len(types):
         raise CorruptBlobError(f"{origin}: holds {batch.num_columns} columns, not {len(types)}")

@@ -80,3 +80,16 @@ def test_columns_of_another_kind_are_refused() -> None:
             widened(pa.record_batch({"a": values}), schema, "blob")
     with pytest.raises(CorruptBlobError, match="holds 2 columns, not 1"):
         widened(pa.record_batch({"a": pa.array([1]), "b": pa.array([1])}), schema, "blob")
+
+
+def test_batches_of_a_feed_have_one_schema() -> None:
+    schema = pa.schema(
+        [pa.field("a", pa.float64(), nullable=False), pa.field("n", pa.int64(), nullable=False)]
+    )
+    batches = [pa.record_batch([pa.array([1.5]), pa.array([n])], schema=schema) for n in (1, 1 << 40)]
+    assert [widened(narrowed(one), schema, "blob").schema for one in batches] == [schema, schema]
+
+
+def test_rows_without_columns_are_counted() -> None:
+    batch = pa.record_batch({"a": [1, 2, 3]}).select([])
+    assert narrowed(batch).num_rows == widened(batch, batch.schema, "blob").num_rows == 3
