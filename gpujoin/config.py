@@ -242,6 +242,10 @@ class Options:
         "A join that would look at more pairs of rows than this, having neither keys nor ranges, is refused before it "
         "starts (`ProductSizeError`). Unset: none is.",
     )  # fmt: skip
+    warn_product_rows: int | None = _setting(
+        "warnProductRows", 10**9, _optional_whole(0, 1 << 62),
+        "From how many such pairs on, as estimated, `explain` and the log warn of a join.",
+    )  # fmt: skip
     memory_budget: int = _setting(
         "memoryBudget", 2 << 30, _positive_bytes,
         "A build side over this size is partitioned and spilled to disk, per task.",

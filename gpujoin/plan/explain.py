@@ -42,6 +42,8 @@ class JoinExplanation:
         Why the join is left to Spark.
     notes : tuple of str
         What decided.
+    warnings : tuple of str
+        What may make it slow wherever it runs.
     join_id : str or None
         Under which its metrics are kept; ``None`` for a join that was never gpujoin's.
     inputs : tuple of JoinExplanation
@@ -59,6 +61,7 @@ class JoinExplanation:
     right_bytes: int | None = None
     reasons: tuple[Reason, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     join_id: str | None = None
     inputs: tuple[JoinExplanation, ...] = ()
 
@@ -97,6 +100,8 @@ class JoinExplanation:
             yield f"estimated sizes: left {show_bytes(self.left_bytes)}, right {show_bytes(self.right_bytes)}"
         if self.build_side is not None:
             yield f"build side: {self.build_side.value}"
+        for warning in self.warnings:
+            yield f"warning: {warning}"
         for note in self.notes:
             yield f"because {note}"
         for reason in self.reasons:

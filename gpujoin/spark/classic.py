@@ -231,7 +231,10 @@ class JoinPlan:
     def _explain(self, split: SplitCondition, facts: JoinFacts, choice: Choice) -> JoinExplanation:
         base = self._explain_spark(choice.reasons, split)
         left_bytes, right_bytes = facts.left.size_bytes, facts.right.size_bytes
-        base = dataclasses.replace(base, left_bytes=left_bytes, right_bytes=right_bytes)
+        base = dataclasses.replace(
+            base, left_bytes=left_bytes, right_bytes=right_bytes,
+            warnings=_product_warnings(facts, self._options.warn_product_rows),
+        )  # fmt: skip
         if choice.strategy is Strategy.SPARK:
             return base
         backend, notes = expected_backend(
@@ -395,14 +398,32 @@ def _check_product(facts: JoinFacts, options: Options) -> None:
     ProductSizeError
         If ``spark.gpujoin.maxProductRows`` is set, and less.
     """
-    most, left, right = options.max_product_rows, facts.left.rows, facts.right.rows
-    if most is None or facts.shape is not Shape.PRODUCT or left is None or right is None:
-        return
-    if left * right > most:
+    most, pairs = options.max_product_rows, _product(facts)
+    if most is not None and pairs is not None and pairs > most:
         raise ProductSizeError(
-            f"about {left:.0f} × {right:.0f} rows without keys or ranges are {left * right:.3g} pairs, more than"
-            f" spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by order, or raise the setting"
+            f"{_shown(facts)}, more than spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by "
+            "order, or raise the setting"
         )
+
+
+def _product_warnings(facts: JoinFacts, most: int | None) -> tuple[str, ...]:
+    pairs = _product(facts)
+    return () if most is None or pairs is None or pairs <= most else (_shown(facts),)
+
+
+def _product(facts: JoinFacts) -> float | None:
+    """How many pairs a join without keys or ranges is estimated to look at."""
+    left, right = facts.left.rows, facts.right.rows
+    if facts.shape is not Shape.PRODUCT or left is None or right is None:
+        return None
+    return left * right
+
+
+def _shown(facts: JoinFacts) -> str:
+    return (
+        f"about {facts.left.rows:.0f} × {facts.right.rows:.0f} rows without keys or ranges are {_product(facts):.3g} "
+        "pairs"
+    )
 
 
 def _kind(join: JoinNode, split: SplitCondition) -> JoinType:

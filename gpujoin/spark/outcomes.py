@@ -92,8 +92,11 @@ def tell(explanation: JoinExplanation, options: Options) -> None:
         raise FallbackError(message, explanation.reasons)
     if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
         log.warning("plan of a join:\n%s", "\n".join(explanation.lines()))
-    elif fallback and options.fallback is not FallbackMode.SILENT:
+        return
+    if fallback and options.fallback is not FallbackMode.SILENT:
         log.warning("%s: %s", message, "; ".join(str(reason) for reason in explanation.reasons))
+    for warning in explanation.warnings:
+        log.warning("the %s join: %s", explanation.join_type, warning)
 
 
 def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

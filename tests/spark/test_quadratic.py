@@ -132,3 +132,17 @@ def test_products_over_the_limit_are_refused(tables: SparkSession) -> None:
         gpu_join(left, right, left.x < right.y, strategy="nested_loop")
     finally:
         tables.conf.unset("spark.gpujoin.maxProductRows")
+
+
+def test_products_are_warned_of(tables: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    left, right = tables.table("l"), tables.table("r")
+    tables.conf.set("spark.gpujoin.warnProductRows", "1000")
+    try:
+        joined = gpu_join(left, right, (left.x + right.y) % 2 == 0, strategy="nested_loop")
+        ranged = gpu_join(left, right, left.x < right.y, strategy="nested_loop")
+    finally:
+        tables.conf.unset("spark.gpujoin.warnProductRows")
+    warned = [message for message in caplog.messages if "without keys or ranges" in message]
+    assert len(warned) == 1
+    assert "warning: about" in str(explain(joined))
+    assert "warning" not in str(explain(ranged))
