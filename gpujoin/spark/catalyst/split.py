@@ -17,7 +17,7 @@ from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.columns import SideColumns, arrow_type
 from gpujoin.spark.catalyst.joins import JoinNode
 from gpujoin.spark.catalyst.nodes import Expanded, Node, expand
-from gpujoin.spark.catalyst.traits import obstacles
+from gpujoin.spark.catalyst.traits import EQUALITIES, obstacles
 from gpujoin.spark.catalyst.translate import NotTranslatableError, Translator
 
 _FILTERED = {
@@ -136,7 +136,7 @@ class _Splitter:
         found = [
             e if e is not None and self._across(e) else p for e, p in zip(equalities, parts, strict=True)
         ]
-        plain = [p for p, e in zip(parts, equalities, strict=True) if e is None and p.name in _EQUALITIES]
+        plain = [p for p, e in zip(parts, equalities, strict=True) if e is None and p.name in EQUALITIES]
         if any(self._across(p) and not _certain(p) for p in plain):
             return None
         self._result.null_aware = True
@@ -157,7 +157,7 @@ class _Splitter:
             self._take_residual(part)
 
     def _take_key(self, part: Expanded) -> bool:
-        if part.name not in _EQUALITIES or not self._across(part):
+        if part.name not in EQUALITIES or not self._across(part):
             return False
         first = self._translate.side_of(part.children[0])
         one, two = part.children if first is Side.LEFT else reversed(part.children)
@@ -191,9 +191,6 @@ class _Splitter:
             else Call(function=Function.AND, arguments=(before, translated), type=pa.bool_())
         )
         self._result.shown_residual.append(_bare(str(part)))
-
-
-_EQUALITIES = ("EqualTo", "EqualNullSafe")
 
 
 def _null_aware_equality(part: Expanded) -> Expanded | None:

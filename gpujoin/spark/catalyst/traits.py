@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from enum import Enum
 
 from pyspark.sql import types as t
 
 from gpujoin.model.expressions import EvalMode
+from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.spark.catalyst.nodes import Expanded, Node
+
+EQUALITIES = ("EqualTo", "EqualNullSafe")
+"""Classes of equalities, strict and null-safe."""
 
 
 class MayFail(Enum):
@@ -27,6 +32,24 @@ def eval_mode(node: Node) -> EvalMode:
     if node.fields.keys() & {"evalMode", "evalContext"}:
         return EvalMode(str(node.jvm.evalMode().toString()).lower())
     return EvalMode.LEGACY
+
+
+def across(part: Node, ids: Mapping[Side, frozenset[int]], names: Container[str] = EQUALITIES) -> bool:
+    """Tell whether a comparison, of one of some classes, is one between the two sides of a join.
+
+    Parameters
+    ----------
+    part : Node
+        A conjunct of the join's condition.
+    ids : mapping of Side to frozenset of int
+        Attributes of each side.
+    names : container of str
+        Classes of two operands.
+    """
+    if part.name not in names:
+        return False
+    one, two = (child.attribute_ids for child in part.children)
+    return any(one and two and one <= ids[side] and two <= ids[side.other] for side in Side)
 
 
 def obstacles(node: Node) -> tuple[Reason, ...]:

@@ -36,6 +36,7 @@ from gpujoin.plan.explain import show_expression
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import EQUALITIES
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import footers_of
@@ -511,7 +512,7 @@ def _both(one: Expression, two: Expression) -> Expression:
 
 
 def _key_of(part: Node, sides: Mapping[Side, Fragment]) -> _Key | None:
-    if part.name not in ("EqualTo", "EqualNullSafe"):
+    if part.name not in EQUALITIES:
         return None
     nulls = NullEquality.EQUAL if part.name == "EqualNullSafe" else NullEquality.UNEQUAL
     one, two = (_bare_key(child) for child in part.children)

@@ -22,7 +22,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import Direction
 from gpujoin.spark.catalyst.joins import JOIN, join_type_in
 from gpujoin.spark.catalyst.nodes import Node, expand
-from gpujoin.spark.catalyst.traits import MayFail, may_fail
+from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, across, may_fail
 from gpujoin.spark.catalyst.translate import NotTranslatableError, ordered_by
 from gpujoin.spark.query.aggregates import read_aggregate
 from gpujoin.spark.query.plans import conjuncts
@@ -37,7 +37,6 @@ _ORDERED_TYPES = frozenset(
 here."""
 _WHOLE = ("byte", "short", "integer", "long")
 _FLOATS = frozenset({"float", "double"})
-_EQUALITIES = ("EqualTo", "EqualNullSafe")
 _AT_MOST = {"LessThan": False, "LessThanOrEqual": True}
 _AT_LEAST = {"GreaterThan": False, "GreaterThanOrEqual": True}
 _PASSED = frozenset({"Project", "WindowGroupLimit"})
@@ -415,7 +414,7 @@ def _domain(parts: Sequence[Node], rows: PlanNode, way: _Candidate, whole: _Inpu
     values: dict[int, Node] = {}
     keys: list[tuple[Node, int, bool]] = []
     for part in parts:
-        if part.name not in _EQUALITIES:
+        if part.name not in EQUALITIES:
             return None
         one, two = part.children
         mine, theirs = (one, two) if one.attribute_ids and one.attribute_ids <= own else (two, one)
@@ -579,7 +578,7 @@ def _split(
     conditions: list[Node] = []
     for part in parts:
         reads = part.attribute_ids
-        if part.name in _EQUALITIES and _across(part, ids):
+        if across(part, ids):
             keys.append(part)
             continue
         other = _bounded(part, ids[rows], ids[rows.other])
@@ -590,11 +589,6 @@ def _split(
         else:
             return None
     return tuple(keys), tuple(limits), tuple(conditions)
-
-
-def _across(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
-    one, two = (child.attribute_ids for child in part.children)
-    return any(one and two and one <= ids[side] and two <= ids[side.other] for side in Side)
 
 
 def _harmless(node: PlanNode, above: _Operation, below: _Input, nearest: Nearest) -> bool:

@@ -11,8 +11,10 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.ranges import Shape
 from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.joins import read_join
+from gpujoin.spark.catalyst.traits import across
 from gpujoin.spark.classic import JoinPlan, choose_without_reading
 from gpujoin.spark.explaining import size_of
+from gpujoin.spark.query.plans import conjuncts
 from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import broadcast_threshold
 
@@ -77,11 +79,11 @@ class RowJoinPlan(JoinPlan):
         return choice.reasons if slower else ()
 
     def _quick_facts(self, join: JoinNode) -> JoinFacts:
-        parts = [] if join.condition is None else list(_conjuncts(join.condition))
+        parts = () if join.condition is None else conjuncts(join.condition)
         ids = {side: frozenset(column.expr_id for column in join.columns(side)) for side in Side}
-        equal = [part for part in parts if _across(part, ids)]
+        equal = [part for part in parts if across(part, ids)]
         unknown = [part for part in parts if join.join_type is JoinType.LEFT_ANTI and _or_unknown(part, ids)]
-        ranges = [part for part in parts if _across(part, ids, _BY_ORDER) or _is_distance(part, ids)]
+        ranges = [part for part in parts if across(part, ids, _BY_ORDER) or _is_distance(part, ids)]
         kind, shape, keys = join.join_type, None, len(equal)
         if unknown:
             kind, shape, keys = JoinType.NULL_AWARE_ANTI, Shape.NOT_IN, len(unknown) + len(equal)
@@ -100,35 +102,19 @@ class RowJoinPlan(JoinPlan):
         )
 
 
-def _conjuncts(node: Node) -> list[Node]:
-    if node.name != "And":
-        return [node]
-    return [part for child in node.children for part in _conjuncts(child)]
-
-
-_EQUALITIES = ("EqualTo", "EqualNullSafe")
 _BY_ORDER = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 
 
 def _or_unknown(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
     """Whether this looks like an equality of ``NOT IN``."""
-    return part.name == "Or" and any(_across(child, ids) for child in part.children)
-
-
-def _across(part: Node, ids: dict[Side, frozenset[int]], names: tuple[str, ...] = _EQUALITIES) -> bool:
-    if part.name not in names:
-        return False
-    one, two = (child.attribute_ids for child in part.children)
-    return any(
-        one and two and one <= ids[side] and two <= ids[side.other] for side in (Side.LEFT, Side.RIGHT)
-    )
+    return part.name == "Or" and any(across(child, ids) for child in part.children)
 
 
 def _is_distance(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
     """Whether this looks like ``abs(a - b) <= constant``, or the same without ``abs``."""
     if part.name not in _BY_ORDER:
         return False
-    return any(_across(_difference(child), ids, ("Subtract", "DateDiff")) for child in part.children)
+    return any(across(_difference(child), ids, ("Subtract", "DateDiff")) for child in part.children)
 
 
 def _difference(node: Node) -> Node:

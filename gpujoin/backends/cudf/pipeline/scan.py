@@ -16,7 +16,7 @@ from gpujoin.backends.cudf.values import Value, constant
 from gpujoin.backends.parquet.footers import Source, opened, runs
 from gpujoin.backends.parquet.places import is_local
 from gpujoin.errors import DeviceMemoryError, ScanError
-from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.maps import AllNull, Indices
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileSlice, Scan
@@ -162,19 +162,11 @@ def _pushed(scan: Scan, sources: Sequence[Source]) -> list[FilterTerm]:
     """Comparisons of whole numbers and dates with constants: their order is the same everywhere."""
     terms = []
     for condition in scan.filters:
-        for node in _conjuncts(condition):
+        for node in conjuncts(condition):
             term = _term(node, sources)
             if term is not None:
                 terms.append(term)
     return terms
-
-
-def _conjuncts(node: Expression) -> Iterator[Expression]:
-    if isinstance(node, Call) and node.function is Function.AND:
-        for argument in node.arguments:
-            yield from _conjuncts(argument)
-    else:
-        yield node
 
 
 def _term(node: Expression, sources: Sequence[Source]) -> FilterTerm | None:
