@@ -14,6 +14,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.spark.compat import arrow_schema
+from gpujoin.spark.metrics import JoinReport, metrics
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.runtime import execute
 
@@ -63,6 +64,14 @@ def spark_join(
         marked = left.join(right.select("r0").distinct(), equal, "left")
         return marked.select(*left.columns, sf.col("r0").isNotNull().alias("exists"))
     return left.join(right, equal, SPARK_NAMES.get(how, how.value))
+
+
+def join_reports(frame: DataFrame) -> list[JoinReport]:
+    """What is reported of a frame's joins, of which none is in an island."""
+    reports = metrics(frame)
+    joins = [report for report in reports if isinstance(report, JoinReport)]
+    assert len(joins) == len(reports)
+    return joins
 
 
 def arrow_of(frame: DataFrame) -> pa.Table:

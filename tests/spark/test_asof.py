@@ -40,9 +40,9 @@ def test_bad_input(spark: SparkSession) -> None:
     texts = frame.selectExpr(
         "t", "named_struct('s', 'x' collate utf8_lcase) as c", "'y' collate unicode as s"
     )
-    for keys in ({"on": "t", "by": "c"}, {"on": "s", "by": "t"}):
+    for on, by in (("t", "c"), ("s", "t")):
         with pytest.raises(KeyTypeError, match="are compared by bytes"):
-            gpu_asof_join(texts, texts, **keys)
+            gpu_asof_join(texts, texts, on, by)
     assert gpu_asof_join(texts, texts, "t").columns == ["t", "c", "s", "c_right", "s_right"]
     with pytest.raises(JoinSpecError, match="negative"):
         gpu_asof_join(frame, frame, "t", tolerance=-1)

@@ -25,10 +25,10 @@ from gpujoin.spark import broadcast
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, Role
 from gpujoin.spark.broadcast import BuildCache, make_payload, open_payload, read_payload
 from gpujoin.spark.exchange import pack_all
-from gpujoin.spark.metrics import Part, TaskRecord, metrics
+from gpujoin.spark.metrics import Part, TaskRecord
 from gpujoin.spark.worker import JoinBroadcast, JoinTerms, Task
 from gpujoin.testing import assert_same_rows
-from tests.spark.joins import arrow_of, join, renamed, spark_join
+from tests.spark.joins import arrow_of, join, join_reports, renamed, spark_join
 
 SCHEMA = pa.schema([pa.field("r0", pa.int64()), pa.field("r1", pa.string())])
 FORM = BlobFormat(SCHEMA, Role.BUILD)
@@ -184,7 +184,7 @@ def test_every_run_is_reported_by_itself(spark: SparkSession) -> None:
     joined = join(left, right, JoinType.INNER, Strategy.BROADCAST)
     for _ in range(2):
         assert_same_rows(arrow_of(joined), arrow_of(spark_join(left, right, JoinType.INNER)))
-    (report,) = metrics(joined)
+    (report,) = join_reports(joined)
     assert len(report.runs) == 2
     assert [run.tasks for run in report.runs] == [16, 16]
     assert [run.metrics.output_rows for run in report.runs] == [2667, 2667]
@@ -244,6 +244,6 @@ def test_null_keys_of_the_build_side_are_not_sent(spark: SparkSession) -> None:
     right = spark.createDataFrame([(1, "a"), (None, "b"), (None, None), (2, None)], "r0 long, r1 string")
     joined = join(left, right, JoinType.LEFT, Strategy.BROADCAST)
     assert_same_rows(arrow_of(joined), arrow_of(spark_join(left, right, JoinType.LEFT)))
-    (report,) = metrics(joined)
+    (report,) = join_reports(joined)
     assert report.exchanges[Part.BROADCAST].dropped == 2
     assert report.metrics.build_rows % 2 == 0

@@ -139,7 +139,7 @@ def test_bad_arguments(spark: SparkSession) -> None:
     with pytest.raises(JoinSpecError, match="right must be a Spark DataFrame, got int"):
         gpu_join(left, 3, "k")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match=r"left must be a Spark DataFrame, got pandas\.DataFrame"):
-        gpu_join(right.toPandas(), right, "k")  # type: ignore[arg-type]
+        gpu_join(right.toPandas(), right, "k")
 
 
 def test_a_gpu_that_cannot_be_there(spark: SparkSession) -> None:

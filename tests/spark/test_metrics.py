@@ -21,7 +21,7 @@ from gpujoin.spark.metrics import (
     TaskRecord,
     metrics,
 )
-from tests.spark.joins import join, renamed
+from tests.spark.joins import join, join_reports, renamed
 
 
 def record(
@@ -41,6 +41,7 @@ def store(*records: TaskRecord) -> MetricsStore:
 
 def only(made: MetricsStore) -> JoinReport:
     (report,) = made.reports(["j"])
+    assert isinstance(report, JoinReport)
     return report
 
 
@@ -107,10 +108,10 @@ def test_an_island_tells_why_its_tasks_did_not_run_as_planned() -> None:
 def test_counters_of_a_shuffled_join(spark: SparkSession) -> None:
     left, right = renamed(spark.range(0, 3000, 1, 3), "l"), renamed(spark.range(1000, 2000, 1, 2), "r")
     joined = join(left, right, JoinType.LEFT, Strategy.SHUFFLE, partitions=4)
-    (before,) = metrics(joined)
+    (before,) = join_reports(joined)
     assert before.runs == ()
     assert joined.count() == 3000
-    (report,) = metrics(joined.where("l0 > 5").groupBy("r0").count())
+    (report,) = join_reports(joined.where("l0 > 5").groupBy("r0").count())
     assert report.join_id == before.join_id
     assert report.description == "left join"
     assert report.strategy == "shuffle"
@@ -133,7 +134,7 @@ def test_joins_of_a_plan_are_reported_in_order_and_others_are_not(spark: SparkSe
     join(left, right, JoinType.INNER, Strategy.SHUFFLE).count()
     second = join(renamed(first, "l"), right, JoinType.INNER, Strategy.BROADCAST)
     assert second.count() == 50
-    reports = metrics(second)
+    reports = join_reports(second)
     assert [report.strategy for report in reports] == ["shuffle", "broadcast"]
     assert [report.metrics.output_rows for report in reports] == [50, 50]
     assert metrics(left) == ()
@@ -145,7 +146,7 @@ def test_metrics_of_the_public_join(spark: SparkSession, strategy: str) -> None:
     left, right = spark.range(0, 600, 1, 2).toDF("k"), spark.range(0, 600, 3, 2).toDF("k")
     joined = gpujoin.gpu_join(left, right, "k", "left_anti", strategy=strategy)
     assert joined.where("k > 0").count() == 400
-    (report,) = gpujoin.metrics(joined)
+    (report,) = join_reports(joined)
     assert report.strategy == strategy
     assert (report.metrics.probe_rows, report.metrics.output_rows) == (600, 400)
     shown = str(gpujoin.metrics(joined))

@@ -16,13 +16,13 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.spark.blobrows import Portion, Role
-from gpujoin.spark.metrics import Part, metrics
+from gpujoin.spark.metrics import Part
 from gpujoin.spark.portions import Heavy, splittable
 from gpujoin.spark.skew import Sample, heavy_keys
 from gpujoin.spark.worker import JoinPartitions, JoinTerms, Split, Task
 from gpujoin.testing import assert_same_rows
 from gpujoin.testing.oracle import oracle_join
-from tests.spark.joins import join
+from tests.spark.joins import join, join_reports
 
 LEFT = pa.schema([("l0", pa.int64()), ("l1", pa.int64()), ("l2", pa.int32())])
 RIGHT = pa.schema([("r0", pa.int32()), ("r1", pa.int64()), ("r2", pa.int32())])
@@ -88,7 +88,7 @@ def test_heavy_keys_change_no_answer(
                 Side.LEFT: rows(rng, LEFT, 200, heavy=here[0], nulls=0.1),
                 Side.RIGHT: rows(rng, RIGHT, 150, heavy=here[1], nulls=0.0 if apart else 0.1),
             }
-            expected = oracle_join(*(pa.table(side) for side in sides.values()), spec)
+            expected = oracle_join(pa.table(sides[Side.LEFT]), pa.table(sides[Side.RIGHT]), spec)
             for build in (Side.RIGHT,) if apart else Side:
                 terms = JoinTerms(
                     "j", spec, LEFT, RIGHT, build, Options(), 1 << 12, Heavy(hashes(HEAVY, 11), split),
@@ -139,7 +139,7 @@ def test_heavy_keys_where_a_side_gives_no_columns(
             )
         ]
         counted = JoinSpec(how, (KeyPair(0, 0),), None, (1,), (1,))
-        expected = oracle_join(*(pa.table(side) for side in sides.values()), counted)
+        expected = oracle_join(pa.table(sides[Side.LEFT]), pa.table(sides[Side.RIGHT]), counted)
         assert sum(batch.num_rows for batch in found) == expected.num_rows
         if any(outputs):
             kept = expected.select([0 if outputs[0] else 1])
@@ -168,7 +168,9 @@ def test_not_in_over_two_columns(
         assert Portion.NULLS in portions(blobs)
         kept += found.num_rows
         assert_same_rows(
-            found, oracle_join(*(pa.table(side) for side in sides.values()), spec), allow_empty=True
+            found,
+            oracle_join(pa.table(sides[Side.LEFT]), pa.table(sides[Side.RIGHT]), spec),
+            allow_empty=True,
         )
     assert kept
 
@@ -241,7 +243,7 @@ def test_through_spark(spark: SparkSession, how: str) -> None:
     try:
         found = gpu_join(one, two, "k", how, strategy="shuffle", backend="cpu")
         assert_same_rows(found.toArrow(), one.join(two, "k", how).toArrow())
-        (report,) = metrics(found)
+        (report,) = join_reports(found)
         assert report.exchanges[Part.STREAM_EXCHANGE].heavy > 1000
         assert "of heavy keys" in str(report)
     finally:
