@@ -16,7 +16,7 @@ from pathlib import Path
 from gpujoin.spark.catalyst.joins import covered_join_types
 from gpujoin.spark.catalyst.translate import covered_expressions
 from gpujoin.spark.query.aggregates import covered_aggregates
-from gpujoin.spark.query.fragments import covered_plan_nodes
+from gpujoin.spark.query.trees.covered import covered_plan_nodes
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "catalyst.md"
 

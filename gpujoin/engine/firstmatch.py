@@ -8,18 +8,18 @@ are held than the slices of other joins have.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from gpujoin.engine.derive import Rest
+from gpujoin.engine.layout import JoinLayout
+from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
 from gpujoin.model.maps import Indices, OutOfBounds
-
-if TYPE_CHECKING:
-    from gpujoin.engine.match import Morsel
 
 FIRST_LOOKS = 4
 GROWTH = 4
@@ -28,12 +28,55 @@ Rows = npt.NDArray[np.int64]
 Done = Callable[[], npt.NDArray[np.bool_]]
 
 
-def until_matched(morsel: Morsel, most: int) -> Iterator[PairSlice] | None:
+class Matching(Protocol):
+    """Probe rows that are being matched, as far as they are read here.
+
+    Attributes
+    ----------
+    backend : Backend
+        Where they are matched.
+    layout : JoinLayout
+        The join.
+    rows : RecordBatch
+        The rows.
+    probe : Probe or None
+        Their candidates; ``None``: every build row is one of every row.
+    """
+
+    backend: AnyBackend
+    layout: JoinLayout
+    rows: pa.RecordBatch
+    probe: Probe[Any] | None
+
+    @property
+    def metrics(self) -> JoinMetrics:
+        """Counters of the run."""
+        ...
+
+    @property
+    def build_rows(self) -> int:
+        """How many build rows there are."""
+        ...
+
+    def marked(self) -> npt.NDArray[np.bool_]:
+        """Tell which of the rows have a match among the candidates taken so far."""
+        ...
+
+    def build_marked(self) -> npt.NDArray[np.bool_]:
+        """Tell which build rows have had a match so far."""
+        ...
+
+    def slices_of(self, probe: Probe[Any], most: int) -> Iterator[PairSlice]:
+        """Give the pairs of a probe, at most ``most`` at a time."""
+        ...
+
+
+def until_matched(morsel: Matching, most: int) -> Iterator[PairSlice] | None:
     """Candidates of a morsel, at most ``most`` at a time, of rows that have no match yet.
 
     Parameters
     ----------
-    morsel : Morsel
+    morsel : Matching
         Its marks are read between two slices: they must be set as slices are taken.
     most : int
         Largest slice.
@@ -51,22 +94,16 @@ def until_matched(morsel: Morsel, most: int) -> Iterator[PairSlice] | None:
             return _product_by_probe_row(morsel, most)
         return _product_by_build_row(morsel, most)
     if derivation.build_rest is Rest.NOTHING:
-        return rounds_of(
-            morsel,
-            morsel.probe,
-            morsel.rows.num_rows,
-            lambda: morsel.backend.mask_to_host(morsel.marks),
-            most,
-        )
+        return rounds_of(morsel, morsel.probe, morsel.rows.num_rows, morsel.marked, most)
     return None
 
 
-def rounds_of(morsel: Morsel, probe: Probe[Any], rows: int, done: Done, most: int) -> Iterator[PairSlice]:
+def rounds_of(morsel: Matching, probe: Probe[Any], rows: int, done: Done, most: int) -> Iterator[PairSlice]:
     """Candidates of a probe, in rounds; all of them, row by row, if it cannot be taken up where it was left.
 
     Parameters
     ----------
-    morsel : Morsel
+    morsel : Matching
         For its backend and counters.
     probe : Probe
         Of some rows.
@@ -90,7 +127,7 @@ def rounds_of(morsel: Morsel, probe: Probe[Any], rows: int, done: Done, most: in
         waiting = waiting[~done()[waiting] & (counts[waiting] > skip)]
 
 
-def _surely(morsel: Morsel, probe: Resumable, rows: Rows, skip: int, width: int) -> Iterator[PairSlice]:
+def _surely(morsel: Matching, probe: Resumable, rows: Rows, skip: int, width: int) -> Iterator[PairSlice]:
     """The same candidates in smaller parts where memory is short."""
     try:
         yield probe.beginning(rows, skip, width)
@@ -98,7 +135,7 @@ def _surely(morsel: Morsel, probe: Resumable, rows: Rows, skip: int, width: int)
     except DeviceMemoryError:
         if len(rows) == width == 1:
             raise
-        morsel.run.metrics.retries += 1
+        morsel.metrics.retries += 1
     if len(rows) > 1:
         half = len(rows) // 2
         yield from _surely(morsel, probe, rows[:half], skip, width)
@@ -109,20 +146,15 @@ def _surely(morsel: Morsel, probe: Resumable, rows: Rows, skip: int, width: int)
         yield from _surely(morsel, probe, rows, skip + half, width - half)
 
 
-def _product_by_probe_row(morsel: Morsel, most: int) -> Iterator[PairSlice]:
+def _product_by_probe_row(morsel: Matching, most: int) -> Iterator[PairSlice]:
     waiting = np.arange(morsel.rows.num_rows)
-    for waiting_rows, others in product_rounds(
-        waiting, morsel.built.rows.num_rows, most, lambda: morsel.backend.mask_to_host(morsel.marks)
-    ):
+    for waiting_rows, others in product_rounds(waiting, morsel.build_rows, most, morsel.marked):
         yield paired(morsel.backend, waiting_rows, others)
 
 
-def _product_by_build_row(morsel: Morsel, most: int) -> Iterator[PairSlice]:
-    def done() -> npt.NDArray[np.bool_]:
-        return morsel.backend.mask_to_host(morsel.run.marks)
-
-    waiting = np.flatnonzero(~done())
-    for waiting_rows, others in product_rounds(waiting, morsel.rows.num_rows, most, done):
+def _product_by_build_row(morsel: Matching, most: int) -> Iterator[PairSlice]:
+    waiting = np.flatnonzero(~morsel.build_marked())
+    for waiting_rows, others in product_rounds(waiting, morsel.rows.num_rows, most, morsel.build_marked):
         yield paired(morsel.backend, others, waiting_rows)
 
 

@@ -17,6 +17,7 @@ from gpujoin.engine.emission import Emission, emission
 from gpujoin.engine.firstmatch import until_matched
 from gpujoin.engine.keys import key_frame
 from gpujoin.engine.ladder import in_pieces
+from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.payload import Payload
 from gpujoin.engine.ranges import RangeEvaluationError
 from gpujoin.errors import DeviceMemoryError
@@ -190,6 +191,24 @@ class Morsel:
         assert self._host_mask is not None
         return self._host_mask
 
+    @property
+    def metrics(self) -> JoinMetrics:
+        """Counters of the run."""
+        return self.run.metrics
+
+    @property
+    def build_rows(self) -> int:
+        """How many build rows there are."""
+        return int(self.built.rows.num_rows)
+
+    def marked(self) -> npt.NDArray[np.bool_]:
+        """Tell which rows have a match among the candidates taken so far; of joins with a condition."""
+        return self.backend.mask_to_host(self.marks)
+
+    def build_marked(self) -> npt.NDArray[np.bool_]:
+        """Tell which build rows have had a match so far."""
+        return self.backend.mask_to_host(self.run.marks)
+
     def _prepare(self) -> None:
         """Whatever needs memory and can be done before the first row is out."""
         derivation = self.layout.derivation
@@ -290,7 +309,7 @@ class Morsel:
                 if derivation.pairs:
                     yield from self.emitter.pairs(kept.probe, kept.build)
         if self.marks is not None:
-            self._host_mask = self.backend.mask_to_host(self.marks)
+            self._host_mask = self.marked()
 
     def _candidates(self) -> Iterator[PairSlice]:
         most = self.built.options.candidate_pairs

@@ -12,20 +12,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.firstmatch import Rows, paired, product_rounds, rounds_of
+from gpujoin.engine.firstmatch import Matching, Rows, paired, product_rounds, rounds_of
+from gpujoin.engine.keys import KeyCodec
 from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
-
-if TYPE_CHECKING:
-    from gpujoin.engine.keys import KeyCodec
-    from gpujoin.engine.match import Morsel
 
 Patterns = npt.NDArray[np.int64]
 
@@ -131,13 +128,9 @@ class NullPatterns:
             else:
                 mask[of_probe[self._backend.mask_to_host(probe.matched())]] = True
 
-    def candidates(self, morsel: Morsel, most: int) -> Iterator[PairSlice]:
+    def candidates(self, morsel: Matching, most: int) -> Iterator[PairSlice]:
         """Pairs that match by a null, of probe rows that are not yet marked; marks are read between slices."""
-        backend = self._backend
-
-        def done() -> npt.NDArray[np.bool_]:
-            return backend.mask_to_host(morsel.marks)
-
+        backend, done = self._backend, morsel.marked
         for build_rows, of_probe, _, probe in self._pairs(morsel.rows, done):
             if probe is None:
                 for some, others in product_rounds(of_probe, len(build_rows), most, done):

@@ -17,8 +17,6 @@ import pyarrow.fs as pafs
 
 from gpujoin.errors import ScanError
 
-STORES = frozenset({"s3", "s3a", "s3n"})
-"""Schemes of one kind of store, by Hadoop's names and by its own."""
 _STORE = "s3://"
 
 

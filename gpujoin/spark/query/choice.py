@@ -17,8 +17,8 @@ from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
 
 if TYPE_CHECKING:
-    from gpujoin.spark.query.fragments import ScanSource
     from gpujoin.spark.query.island import Island
+    from gpujoin.spark.query.trees.builder import ScanSource
 
 Reads = Mapping[int, tuple[FileSlice, ...]]
 """What a task reads, by the index of the scan."""

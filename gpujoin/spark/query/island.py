@@ -17,10 +17,11 @@ from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
-from gpujoin.spark.query.fragments import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
+from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, TreeBuilder
+from gpujoin.spark.query.trees.covered import BUILDERS
 
 if TYPE_CHECKING:
     from gpujoin.model.expressions import Literal
@@ -130,7 +131,7 @@ class IslandFinder:
         """
         if not _may_top(node) or any(id(one) in self.broken for one in node.walk()):
             return None
-        builder = TreeBuilder(self._options, self._constant)
+        builder = TreeBuilder(self._options, self._constant, BUILDERS)
         if top is not None:
             try:
                 return _rows(node, builder, top)

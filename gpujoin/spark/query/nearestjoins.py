@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from gpujoin.plan.strategy import Choice, JoinFacts
     from gpujoin.spark.catalyst.joins import JoinNode
     from gpujoin.spark.catalyst.split import SplitCondition
-    from gpujoin.spark.query.nearest import Domain, Nearest
+    from gpujoin.spark.query.nearest.terms import Domain, Nearest
 
 _FIRST = "gpujoin_first"
 
 
 class NearestJoinPlan(RowJoinPlan):
-    """A join marked by :func:`~gpujoin.spark.query.nearest.mark_nearest`; an inner or outer join of Spark's.
+    """A join marked by :func:`~gpujoin.spark.query.nearest.marks.mark_nearest`; an inner or outer join of Spark's.
 
     Its left side is the one whose rows are matched, whichever that is in Spark's join.
     """

@@ -19,7 +19,8 @@ from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, arrange, worth
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
-from gpujoin.spark.query.nearest import Nearest, mark_nearest
+from gpujoin.spark.query.nearest.marks import mark_nearest
+from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.nearestjoins import NearestJoinPlan
 from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq, without_broadcast
 from gpujoin.spark.query.rowjoins import RowJoinPlan

@@ -14,7 +14,7 @@ from gpujoin.spark.gateway import plan_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpujoin.spark.query.nearest import Nearest
+    from gpujoin.spark.query.nearest.terms import Nearest
 
 
 @dataclass(eq=False)

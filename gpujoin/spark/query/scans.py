@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from gpujoin.backends.parquet.places import STORES, in_store
+from gpujoin.backends.parquet.places import in_store
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.columns import arrow_type
@@ -151,7 +151,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
     if relation.partitionSchema().isEmpty():
         columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
-        files = _files(pruned(location, (), node.gateway), options, None)
+        files = _files(pruned(location, (), gateway), options, None)
         return ReadRelation(ParquetFiles(files, columns, {}), tuple(conditions))
     schema = schema_of(relation, "partitionSchema")
     if names & set(schema.names) or not set(schema.names) <= by_name.keys():
@@ -212,4 +212,4 @@ def _path(uri: str, options: Options) -> str:
         raise NotTranslatableError(
             f"its files are on {scheme!r}; workers read {', '.join(options.scan_schemes)} (spark.gpujoin.scan.schemes)"
         )
-    return in_store(rest) if scheme in STORES else "/" + rest.lstrip("/")
+    return "/" + rest.lstrip("/") if scheme == "file" else in_store(rest)

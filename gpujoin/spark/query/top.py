@@ -10,12 +10,12 @@ import pyarrow.types as pat
 from gpujoin.model.relations import Limit, SortKey, TopN
 from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
 from gpujoin.spark.catalyst.translate import NotTranslatableError, ordered_by
-from gpujoin.spark.query.fragments import Fragment
+from gpujoin.spark.query.trees.builder import Fragment
 
 if TYPE_CHECKING:
     from gpujoin.spark.catalyst.nodes import Node
-    from gpujoin.spark.query.fragments import TreeBuilder
     from gpujoin.spark.query.plans import PlanNode
+    from gpujoin.spark.query.trees.builder import TreeBuilder
 
 _MOST_ROWS = 1 << 20
 """Beyond, sorting in a worker has nothing over sorting in Spark, which can spill."""

@@ -1,0 +1,149 @@
+"""Reading a join's condition as the search for the nearest match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import Direction
+from gpujoin.spark.catalyst.joins import join_type_in
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import across
+from gpujoin.spark.query.nearest.terms import Limit, Nearest
+from gpujoin.spark.query.plans import conjuncts
+
+if TYPE_CHECKING:
+    from gpujoin.spark.query.plans import PlanNode
+
+_ORDERED_TYPES = frozenset(
+    {"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "string"}
+)
+"""Types that as-of joins order as Spark does; not floats, whose NaN is greater than all else there and matches nothing
+here."""
+_WHOLE = ("byte", "short", "integer", "long")
+FLOATS = frozenset({"float", "double"})
+"""Types of equal values that are not the same: -0.0 and 0.0."""
+_AT_MOST = {"LessThan": False, "LessThanOrEqual": True}
+_AT_LEAST = {"GreaterThan": False, "GreaterThanOrEqual": True}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to read a join as the search for the nearest match."""
+
+    nearest: Nearest
+    fixed: frozenset[int]
+    """Columns with one value for all matches of a row."""
+    searched: frozenset[int]
+    """Columns of the other side."""
+
+
+def compares_by_order(join: PlanNode) -> bool:
+    """Tell whether a join's condition has a comparison by order at all."""
+    if join.condition is None:
+        return False
+    return any(part.name in (*_AT_MOST, *_AT_LEAST) for part in conjuncts(join.condition))
+
+
+def candidates(join: PlanNode) -> Iterator[Candidate]:
+    """Yield the ways to read a join as the search for the nearest match, by its condition alone."""
+    assert join.condition is not None
+    parts = conjuncts(join.condition)
+    kind, _ = join_type_in(join.fields["joinType"])
+    preserved = {JoinType.INNER: tuple(Side), JoinType.LEFT: (Side.LEFT,), JoinType.RIGHT: (Side.RIGHT,)}
+    columns = dict(zip(Side, (child.output for child in join.children), strict=True))
+    ids = {side: frozenset(column.expr_id for column in columns[side]) for side in Side}
+    types = {column.expr_id: column.fields["dataType"] for side in Side for column in columns[side]}
+    for rows in preserved.get(kind, ()) if kind is not None else ():
+        for part in parts:
+            bounded = _bounded(part, ids[rows], ids[rows.other])
+            if bounded is None or not _alike(bounded, types):
+                continue
+            column, bound, direction, exact = bounded
+            split = _split([one for one in parts if one is not part], column, direction, rows, ids)
+            if split is None:
+                continue
+            keys, limits, conditions = split
+            nearest = Nearest(rows, column, direction, bound, exact, keys, limits, conditions)
+            same = [
+                child.expr_id
+                for key in keys for child in key.children
+                if child.name == "AttributeReference" and child.expr_id in ids[rows.other]
+                and types[child.expr_id] not in FLOATS
+            ]  # fmt: skip
+            yield Candidate(nearest, ids[rows].union(same), ids[rows.other])
+
+
+_Bounded: TypeAlias = "tuple[int, Node, Direction, bool]"
+
+
+def _bounded(part: Node, rows: frozenset[int], others: frozenset[int]) -> _Bounded | None:
+    """An attribute of the other side that a comparison bounds by an expression over a row."""
+    known = {**_AT_MOST, **_AT_LEAST}
+    if part.name not in known:
+        return None
+    one, two = part.children
+    below = part.name in _AT_MOST
+    if not (two.attribute_ids and two.attribute_ids <= rows):
+        one, two, below = two, one, not below
+    attribute = bare(one)
+    if attribute.name != "AttributeReference" or attribute.expr_id not in others:
+        return None
+    if not (two.attribute_ids and two.attribute_ids <= rows):
+        return None
+    return (
+        attribute.expr_id, two, Direction.BACKWARD if below else Direction.FORWARD, known[part.name],
+    )  # fmt: skip
+
+
+def _alike(bounded: _Bounded, types: dict[int, object]) -> bool:
+    """Whether an attribute and its bound are ordered as one type, as Spark orders them."""
+    column, bound, _, _ = bounded
+    dtype = types[column]
+    if not isinstance(dtype, str) or not (dtype in _ORDERED_TYPES or dtype.startswith("decimal")):
+        return False
+    other = bound.data_type.jsonValue()
+    return other == dtype or (dtype in _WHOLE and other in _WHOLE)
+
+
+def _split(
+    parts: Sequence[Node], column: int, direction: Direction, rows: Side, ids: dict[Side, frozenset[int]]
+) -> tuple[tuple[Node, ...], tuple[Limit, ...], tuple[Node, ...]] | None:
+    """Equalities between the sides, limits, and conditions; ``None`` if there is more."""
+    keys: list[Node] = []
+    limits: list[Limit] = []
+    conditions: list[Node] = []
+    for part in parts:
+        reads = part.attribute_ids
+        if across(part, ids):
+            keys.append(part)
+            continue
+        other = _bounded(part, ids[rows], ids[rows.other])
+        if other is not None and other[0] == column and other[2] is not direction:
+            limits.append(Limit(other[1], other[3], part))
+        elif reads and reads <= ids[rows]:
+            conditions.append(part)
+        else:
+            return None
+    return tuple(keys), tuple(limits), tuple(conditions)
+
+
+def bare(node: Node) -> Node:
+    """Give an expression without what keeps values in their order: names, and casts of integers to wider ones."""
+    while True:
+        named = node.name in ("Alias", "KnownNotNull", "KnownNullable")
+        if not named and not (node.name == "Cast" and _widens(node)):
+            return node
+        node = node.children[0]
+
+
+def _widens(cast: Node) -> bool:
+    child = cast.children[0]
+    if child.name != "AttributeReference":
+        return False
+    source, target = child.fields.get("dataType"), cast.fields.get("dataType")
+    if source not in _WHOLE or target not in _WHOLE:
+        return False
+    return _WHOLE.index(str(source)) <= _WHOLE.index(str(target))

@@ -1,0 +1,147 @@
+"""Subqueries that Spark has decorrelated by joining the distinct values of the rows around them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.spark.catalyst.joins import join_type_in
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import EQUALITIES
+from gpujoin.spark.query.aggregates import read_aggregate
+from gpujoin.spark.query.nearest.conditions import FLOATS, Candidate, bare, candidates
+from gpujoin.spark.query.nearest.operations import Input, defined, harmless, join_below, operation_of
+from gpujoin.spark.query.nearest.terms import Domain
+from gpujoin.spark.query.plans import conjuncts
+
+if TYPE_CHECKING:
+    from gpujoin.spark.query.plans import PlanNode
+
+
+def mark_decorrelated(top: PlanNode) -> None:
+    """Mark the join in a subquery that Spark has decorrelated, given the join that its result is put in by."""
+    for side in Side:
+        node = top.children[0 if side is Side.LEFT else 1]
+        over: list[PlanNode] = []
+        while node.name == "Project":
+            over.append(node)
+            node = node.children[0]
+        operation = operation_of(node)
+        below = None if operation is None else join_below(node, decorrelated=True)
+        if operation is None or below is None or top.condition is None:
+            continue
+        ways = [way for way in candidates(below.join) if _is_distinct(below.join.child(way.nearest.rows))]
+        kind, _ = join_type_in(top.fields["joinType"])
+        if not ways or kind not in (JoinType.INNER, JoinType.LEFT if side is Side.RIGHT else JoinType.RIGHT):
+            continue
+        above = operation(node)
+        whole = Input(below.join, (*map(defined, over), *above.results, *below.projects), below.filters)
+        rows = top.child(side.other)
+        for way in ways:
+            domain = _domain(conjuncts(top.condition), rows, way, whole)
+            if domain is None:
+                continue
+            fixed = way.fixed | {key for _, key, _ in domain.keys}
+            ids = frozenset(one.expr_id for one, _ in domain.values) | {key for _, key, _ in domain.keys}
+            if {below.attribute(one) for one in above.groups} != ids or not _drops_groups(below, ids):
+                continue
+            ties = above.ties(dataclasses.replace(way, fixed=fixed), below)
+            if harmless(top, above, below, way.nearest):
+                below.join.nearest = dataclasses.replace(way.nearest, ties=ties, domain=domain)
+            return
+
+
+def _domain(parts: Sequence[Node], rows: PlanNode, way: Candidate, whole: Input) -> Domain | None:
+    """What the distinct values are values of; ``None`` if it is not known that they are all there are."""
+    distinct = whole.join.child(way.nearest.rows)
+    own = frozenset(column.expr_id for column in rows.output)
+    floats = {one.expr_id for one in whole.join.output if one.fields["dataType"] in FLOATS}
+    by_id = {one.expr_id: one for one in distinct.output}
+    values: dict[int, Node] = {}
+    keys: list[tuple[Node, int, bool]] = []
+    for part in parts:
+        if part.name not in EQUALITIES:
+            return None
+        one, two = part.children
+        mine, theirs = (one, two) if one.attribute_ids and one.attribute_ids <= own else (two, one)
+        found = whole.attribute(theirs) if theirs.name == "AttributeReference" else None
+        if found is None or mine.name != "AttributeReference" or mine.expr_id not in own or found in floats:
+            return None
+        if found in by_id:
+            values[found] = mine
+        elif found in way.searched:
+            keys.append((mine, found, part.name == "EqualNullSafe"))
+        else:
+            return None
+    if set(values) != set(by_id) or not _holds_all(distinct, rows, values):
+        return None
+    return Domain(rows, tuple((by_id[i], values[i]) for i in values), tuple(keys))
+
+
+def _is_distinct(node: PlanNode) -> bool:
+    """Whether a plan is distinct values of attributes."""
+    if node.name != "Aggregate":
+        return False
+    read = read_aggregate(node)
+    keys = {key.expr_id for key in read.keys if key.name == "AttributeReference"}
+    shown = [bare(one) for one in read.results]
+    return len(keys) == len(read.keys) and all(
+        one.name == "AttributeReference" and one.expr_id in keys for one in shown
+    )
+
+
+def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> bool:
+    """Whether distinct values hold all values, other than null, that rows have.
+
+    They do if they come from the same plan, which the rows may be filtered from further.
+    """
+    below = {
+        one.expr_id: bare(one).expr_id for one in read_aggregate(distinct).results
+    }  # fmt: skip
+    base, filters, places = _stripped(distinct.children[0])
+    other, wider, others = _stripped(rows)
+    if not base.jvm.sameResult(other.jvm):
+        return False
+    at = {column.expr_id: n for n, column in enumerate(base.output)}
+    mine = {column.expr_id: n for n, column in enumerate(other.output)}
+    origins = set()
+    for given, value in values.items():
+        origin, wanted = places.get(below[given], below[given]), others.get(value.expr_id, value.expr_id)
+        if origin not in at or wanted not in mine or at[origin] != mine[wanted]:
+            return False
+        origins.add(origin)
+    return all(
+        (
+            one.name == "IsNotNull"
+            and one.children[0].name == "AttributeReference"
+            and one.children[0].expr_id in origins
+        )
+        or any(one.jvm.semanticEquals(two.jvm) for two in wider)
+        for one in filters
+    )
+
+
+def _stripped(node: PlanNode) -> tuple[PlanNode, list[Node], dict[int, int]]:
+    """A plan without filters and projections of attributes on its top, the filters, and what was renamed."""
+    filters: list[Node] = []
+    names: dict[int, int] = {}
+    while node.name in ("Filter", "Project"):
+        if node.name == "Filter":
+            filters += conjuncts(node.expression("condition"))
+        else:
+            for one in node.expressions("projectList"):
+                value = bare(one)
+                if value.name != "AttributeReference" or value.expr_id != one.expr_id:
+                    return node, filters, names
+        node = node.children[0]
+    return node, filters, names
+
+
+def _drops_groups(below: Input, ids: frozenset[int]) -> bool:
+    """Whether filters below an operation keep or drop its groups as a whole, and drop none that is read."""
+    return all(
+        part.name == "IsNotNull" and below.attribute(part.children[0]) in ids
+        for condition in below.filters for part in conjuncts(condition)
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Operations above a join that may read of each row's matches only the nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpujoin.model.spec import Direction
+from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.catalyst.nodes import Node, expand
+from gpujoin.spark.catalyst.traits import MayFail, may_fail
+from gpujoin.spark.catalyst.translate import ordered_by
+from gpujoin.spark.query.aggregates import read_aggregate
+from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order
+from gpujoin.spark.query.nearest.terms import Nearest, Tie
+from gpujoin.spark.query.plans import conjuncts
+
+if TYPE_CHECKING:
+    from gpujoin.spark.query.plans import PlanNode
+
+_PASSED = frozenset({"Project", "WindowGroupLimit"})
+
+
+class NotUnderstoodError(Exception):
+    """Some part of a plan is not what it would have to be."""
+
+
+Defined: TypeAlias = "dict[int, Node]"
+
+
+@dataclass(frozen=True)
+class Input:
+    """The join below an operation, and how the operation's columns are made of the join's.
+
+    Attributes
+    ----------
+    join : PlanNode
+        The join.
+    projects : tuple of dict
+        What projections in between compute, topmost first, by expression id.
+    filters : tuple of Node
+        Conditions in between.
+    """
+
+    join: PlanNode
+    projects: tuple[Defined, ...]
+    filters: tuple[Node, ...] = ()
+
+    def attribute(self, node: Node) -> int | None:
+        """The join's column that an expression is, as it orders; ``None`` if it is more than that."""
+        node = bare(node)
+        for project in self.projects:
+            if node.name == "AttributeReference" and node.expr_id in project:
+                node = bare(project[node.expr_id])
+        return node.expr_id if node.name == "AttributeReference" else None
+
+    def reads(self, node: Node) -> frozenset[int]:
+        """The join's columns that an expression reads."""
+        found = node.attribute_ids
+        for project in self.projects:
+            known = [project[one].attribute_ids if one in project else {one} for one in found]
+            found = frozenset().union(*known)
+        return found
+
+
+class Aggregation:
+    """An aggregation, which must not notice that matches are missing."""
+
+    def __init__(self, node: PlanNode) -> None:
+        read = read_aggregate(node)
+        self.computed: list[Node] = [*read.keys]
+        self.groups = read.keys
+        self.results: tuple[Defined, ...] = (
+            {one.expr_id: one.children[0] for one in read.results if one.name == "Alias"},
+        )
+        self._calls = []
+        for call in read.aggregates:
+            function, *condition = call.children
+            if condition or call.fields["isDistinct"] or function.name not in _EXTREMES:
+                raise NotUnderstoodError
+            self._calls.append(function)
+            self.computed += function.children
+
+    def ties(self, way: Candidate, below: Input) -> tuple[Tie, ...]:
+        """What decides among matches of equal order.
+
+        Raises
+        ------
+        NotUnderstoodError
+            If more than the nearest match is read.
+        """
+        if not all(below.reads(key) <= way.fixed for key in self.groups):
+            raise NotUnderstoodError
+        found: set[tuple[Tie, ...]] = set()
+        read = False
+        for function in self._calls:
+            if function.name in ("Max", "Min") and below.reads(function.children[0]) <= way.fixed:
+                continue
+            if _EXTREMES[function.name] is not way.nearest.direction:
+                raise NotUnderstoodError
+            found.add(self._order(function.children[-1], way, below))
+            read = True
+        told = [ties for ties in found if ties]
+        if not read or len(told) > 1:
+            raise NotUnderstoodError
+        return told[0] if told else ()
+
+    @staticmethod
+    def _order(order: Node, way: Candidate, below: Input) -> tuple[Tie, ...]:
+        parts = list(order.children[1::2]) if order.name == "CreateNamedStruct" else [order]
+        first, *rest = parts
+        if below.attribute(first) != way.nearest.column:
+            raise NotUnderstoodError
+        latest = way.nearest.direction is Direction.BACKWARD
+        # Null is the least of a struct's fields: the last of those that descend, the first of those that ascend.
+        return tuple(
+            tie
+            for part in rest
+            for tie in _ties_of(part, way, below, descending=latest, nulls_first=not latest)
+        )
+
+
+_EXTREMES = {
+    "Max": Direction.BACKWARD,
+    "MaxBy": Direction.BACKWARD,
+    "Min": Direction.FORWARD,
+    "MinBy": Direction.FORWARD,
+}
+
+
+class FirstOfWindow:
+    """A window that numbers rows, of which the first is kept."""
+
+    def __init__(self, node: PlanNode) -> None:
+        window = node.children[0]
+        numbered, *others = window.expressions("windowExpressions")
+        value = numbered.children[0] if numbered.name == "Alias" else numbered
+        if others or value.name != "WindowExpression" or value.children[0].name != "RowNumber":
+            raise NotUnderstoodError
+        if not any(_first_alone(part, numbered.expr_id) for part in conjuncts(node.expression("condition"))):
+            raise NotUnderstoodError
+        for below in window.walk():
+            if below.name not in ("Window", *_PASSED):
+                break
+            if below.name == "WindowGroupLimit" and _rank_of(below) != "RowNumber":
+                raise NotUnderstoodError
+        self.groups = window.expressions("partitionSpec")
+        self.results: tuple[Defined, ...] = ()
+        self._order = window.expressions("orderSpec")
+        self.computed: list[Node] = [*self.groups, *(one.children[0] for one in self._order)]
+
+    def ties(self, way: Candidate, below: Input) -> tuple[Tie, ...]:
+        """What decides among matches of equal order."""
+        if not all(below.reads(one) <= way.fixed for one in self.groups):
+            raise NotUnderstoodError
+        rest = [one for one in self._order if not below.reads(one) <= way.fixed]
+        latest = way.nearest.direction is Direction.BACKWARD
+        if not rest or below.attribute(rest[0].children[0]) != way.nearest.column:
+            raise NotUnderstoodError
+        if ordered_by(rest[0], "direction", "Descending") is not latest:
+            raise NotUnderstoodError
+        found: list[Tie] = []
+        for one in rest[1:]:
+            descending = ordered_by(one, "direction", "Descending")
+            nulls_first = ordered_by(one, "nullOrdering", "NullsFirst")
+            found += _ties_of(one.children[0], way, below, descending=descending, nulls_first=nulls_first)
+        return tuple(found)
+
+
+Operation: TypeAlias = Aggregation | FirstOfWindow
+
+
+def operation_of(node: PlanNode) -> type[Operation] | None:
+    """Tell which kind of operation has a node as its topmost one; ``None`` if it is none of them."""
+    if node.name == "Aggregate":
+        return Aggregation
+    return FirstOfWindow if node.name == "Filter" and node.children[0].name == "Window" else None
+
+
+def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
+    """Give the join that an operation reads, through nothing that changes its rows but what the operation does itself.
+
+    Of a decorrelated subquery filters may be between that drop groups as a whole.
+    """
+    child = node.children[0]
+    windowed = child.name == "Window"
+    if windowed:
+        child = child.children[0]
+    between: list[PlanNode] = []
+    while (
+        child.name == "Project"
+        or (windowed and child.name == "WindowGroupLimit")
+        or (decorrelated and child.name == "Filter")
+    ):
+        between.append(child)
+        child = child.children[0]
+    if child.class_name != JOIN or not compares_by_order(child):
+        return None
+    projects = tuple(defined(one) for one in between if one.name == "Project")
+    filters = tuple(one.expression("condition") for one in between if one.name == "Filter")
+    return Input(child, projects, filters)
+
+
+def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -> bool:
+    """Tell whether nothing is noticed of rows that are not computed any more: no errors, no state."""
+    if not node.jvm.deterministic():
+        return False
+    computed = [*above.computed, *(value for project in below.projects for value in project.values())]
+    computed += [nearest.bound, *(one.bound for one in nearest.limits), *nearest.conditions]
+    plain = ("AttributeReference", "Literal")
+    return all(
+        may_fail(expand(one, node.gateway)) is MayFail.NEVER
+        for one in computed
+        if bare(one).name not in plain
+    )
+
+
+def _ties_of(
+    part: Node, way: Candidate, below: Input, *, descending: bool, nulls_first: bool
+) -> tuple[Tie, ...]:
+    if below.reads(part) <= way.fixed:
+        return ()
+    found = below.attribute(part)
+    if found is None or found not in way.searched:
+        raise NotUnderstoodError
+    return (Tie(found, descending, nulls_first),)
+
+
+def defined(project: PlanNode) -> Defined:
+    """Give what a projection computes, by expression id."""
+    return {one.expr_id: one.children[0] for one in project.expressions("projectList") if one.name == "Alias"}
+
+
+def _first_alone(part: Node, number: int) -> bool:
+    """Whether a condition on a row's number is true of the first alone."""
+    if part.name not in ("EqualTo", "LessThanOrEqual", "LessThan"):
+        return False
+    one, two = part.children
+    most = "2" if part.name == "LessThan" else "1"
+    if one.name == "Literal" and part.name == "EqualTo":
+        one, two = two, one
+    return (
+        one.name == "AttributeReference" and one.expr_id == number
+        and two.name == "Literal" and str(two.fields.get("value")) == most
+    )  # fmt: skip
+
+
+def _rank_of(limit: PlanNode) -> str:
+    return str(limit.jvm.rankLikeFunction().getClass().getSimpleName())

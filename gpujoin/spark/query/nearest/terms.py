@@ -1,0 +1,113 @@
+"""What is known of a join of whose matches the nearest alone is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpujoin.model.jointype import Side
+from gpujoin.model.spec import Direction
+from gpujoin.spark.catalyst.nodes import Node
+
+if TYPE_CHECKING:
+    from gpujoin.spark.query.plans import PlanNode
+
+
+@dataclass(frozen=True)
+class Tie:
+    """What decides among matches of equal order.
+
+    Attributes
+    ----------
+    expr_id : int
+        An attribute of the side that is searched.
+    descending : bool
+        Whether the greatest is taken.
+    nulls_first : bool
+        Whether null comes before all else.
+    """
+
+    expr_id: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound of the attribute from the other end: if the nearest match is beyond it, all are.
+
+    Attributes
+    ----------
+    bound : Node
+        Over the columns of the side whose rows are matched.
+    exact : bool
+        Whether the attribute may equal its bound.
+    test : Node
+        The comparison.
+    """
+
+    bound: Node
+    exact: bool
+    test: Node
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What takes the place of distinct values that Spark decorrelates a subquery with: the rows they are values of.
+
+    Spark joins ``distinct l.t`` with all of ``r`` by order, groups by ``l.t`` and ``r.k``, and joins the groups with
+    ``l`` by both. Only groups with a row of ``l`` are read. So those rows may be joined with ``r`` by ``k`` at once.
+
+    Attributes
+    ----------
+    rows : PlanNode
+        ``l``.
+    values : tuple of (Node, Node)
+        Each attribute of the distinct values, and the expression over ``l`` that it stands for.
+    keys : tuple of (Node, int, bool)
+        An expression over ``l``, the attribute of the other side that it must equal, and whether null equals null.
+    """
+
+    rows: PlanNode
+    values: tuple[tuple[Node, Node], ...]
+    keys: tuple[tuple[Node, int, bool], ...]
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Of each row's matches on the other side only the nearest is needed.
+
+    Attributes
+    ----------
+    rows : Side
+        Whose rows.
+    column : int
+        By which attribute of the other side.
+    direction : Direction
+        ``BACKWARD``: the greatest that matches; ``FORWARD``: the least.
+    bound : Node
+        What the attribute is bounded by, over the columns of ``rows``.
+    exact : bool
+        Whether the attribute may equal its bound.
+    keys : tuple of Node
+        The condition's equalities between the sides.
+    limits : tuple of Limit
+        Bounds from the other end.
+    conditions : tuple of Node
+        What the condition asks of ``rows`` alone.
+    ties : tuple of Tie
+        What decides among matches of equal order.
+    domain : Domain or None
+        What the rows are taken from instead of that side of the join.
+    """
+
+    rows: Side
+    column: int
+    direction: Direction
+    bound: Node
+    exact: bool
+    keys: tuple[Node, ...]
+    limits: tuple[Limit, ...]
+    conditions: tuple[Node, ...]
+    ties: tuple[Tie, ...] = ()
+    domain: Domain | None = None

@@ -1,0 +1,1 @@
+"""Optimized plans as trees of relational nodes that a worker runs."""

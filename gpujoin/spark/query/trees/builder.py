@@ -1,0 +1,200 @@
+"""Building the tree of an island: what a fragment of a plan is, and what all kinds of nodes need for theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from gpujoin.config import Options
+from gpujoin.engine.pipeline import supports_node
+from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason
+from gpujoin.model.relations import FileFooter, Output, Project, Relation
+from gpujoin.plan.estimates import estimate
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.scans import ParquetFiles
+
+
+class BrokenError(Exception):
+    """A part of a plan cannot run in a worker.
+
+    Attributes
+    ----------
+    node : PlanNode
+        Where.
+    """
+
+    def __init__(self, node: PlanNode, why: str) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A part of a plan as a relation.
+
+    Attributes
+    ----------
+    relation : Relation
+        What computes it.
+    positions : dict from int to int
+        Where in the relation's output each attribute is, by expression id.
+    """
+
+    relation: Relation
+    positions: Mapping[int, int]
+
+    def reference(self, expr_id: int, side: Side = Side.LEFT) -> ColumnRef:
+        """Refer to an attribute's column."""
+        position = self.positions[expr_id]
+        column = self.relation.schema.field(position)
+        return ColumnRef(side=side, name=column.name, index=position, type=column.type)
+
+
+@dataclass
+class ScanSource:
+    """What a scan of a tree reads, by its index."""
+
+    files: ParquetFiles
+    footers: tuple[FileFooter, ...]
+    columns: tuple[str, ...]
+    filters: tuple[str, ...]
+
+    @property
+    def rows(self) -> float:
+        """Rows of the files."""
+        return float(sum(sum(footer.rows) for footer in self.footers))
+
+    @property
+    def nbytes(self) -> int:
+        """Compressed bytes of the columns read."""
+        return sum(sum(footer.group_bytes) for footer in self.footers)
+
+
+class ColumnReader(ExpressionReader):
+    """Translates expressions over the columns of one fragment, or of a join's two.
+
+    Parameters
+    ----------
+    fragments : dict from Side to Fragment
+        Where columns come from.
+    constant : callable
+        Gives the value of a scalar subquery.
+    """
+
+    def __init__(self, fragments: Mapping[Side, Fragment], constant: Callable[[Node], Literal]) -> None:
+        self._fragments = fragments
+        self._constant = constant
+
+    def column(self, node: Node) -> Expression:
+        """Translate an attribute reference."""
+        for side, fragment in self._fragments.items():
+            if node.expr_id in fragment.positions:
+                return fragment.reference(node.expr_id, side)
+        raise NotTranslatableError(f"{node.fields['name']} is no column of the input")
+
+    def subquery(self, node: Node) -> Expression:
+        """Translate a scalar subquery: its value."""
+        return self._constant(node)
+
+
+BuildNode: TypeAlias = "Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragment]"
+
+
+@dataclass
+class TreeBuilder:
+    """Builds the tree of one island.
+
+    Attributes
+    ----------
+    options : Options
+        Settings.
+    constant : callable
+        Gives the value of a scalar subquery.
+    nodes : mapping from str to callable
+        How each class of plan nodes is translated, given the builder, the node, and what is required of it.
+    sources : dict from int to ScanSource
+        The scans made so far.
+    sound : dict from int to Relation
+        Nodes that can be run, by their ``id()``.
+    """
+
+    options: Options
+    constant: Callable[[Node], Literal]
+    nodes: Mapping[str, BuildNode] = field(repr=False)
+    sources: dict[int, ScanSource] = field(default_factory=dict)
+    sound: dict[int, Relation] = field(default_factory=dict, repr=False)
+
+    def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Translate a plan.
+
+        Parameters
+        ----------
+        node : PlanNode
+            Its topmost node.
+        required : frozenset of int
+            Attributes that are needed of it; others may be left out.
+
+        Raises
+        ------
+        BrokenError
+            If some node is not covered.
+        """
+        build = self.nodes.get(node.name)
+        if build is None:
+            raise BrokenError(node, f"{node.name} is not covered")
+        try:
+            found = build(self, node, required)
+            reasons = self.obstacles(found.relation)
+        except (NotTranslatableError, RelationError, JoinSpecError, KeyTypeError) as problem:
+            raise BrokenError(node, str(problem)) from problem
+        if reasons:
+            raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
+        return found
+
+    def obstacles(self, relation: Relation) -> tuple[Reason, ...]:
+        """Tell why a tree cannot be run; what was found sound is not looked at again."""
+        if id(relation) in self.sound:
+            return ()
+        below = [reason for child in relation.children for reason in self.obstacles(child)]
+        found = tuple(dict.fromkeys([*supports_node(relation), *below]))
+        if not found:
+            self.sound[id(relation)] = relation
+        return found
+
+    def reader(self, *fragments: Fragment) -> ColumnReader:
+        """Make a translator over one fragment, or over a join's two."""
+        return ColumnReader(dict(zip(Side, fragments, strict=False)), self.constant)
+
+    def rows(self, fragment: Fragment) -> float:
+        """Estimate how many rows a fragment has."""
+        return estimate(fragment.relation, self.scanned).rows
+
+    @property
+    def scanned(self) -> dict[int, float]:
+        """Rows of the scans' files."""
+        return {index: source.rows for index, source in self.sources.items()}
+
+
+def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
+    """Leave out columns that are not required, though never all."""
+    kept = [i for i in fragment.positions if i in required] or list(fragment.positions)[:1]
+    if len(kept) == len(fragment.relation.schema):
+        return fragment
+    outputs = tuple(
+        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i))
+        for i in kept
+    )
+    return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
+
+
+def both(one: Expression, two: Expression) -> Expression:
+    """Give the conjunction of two conditions."""
+    return Call(function=Function.AND, arguments=(one, two), type=pa.bool_())

@@ -1,0 +1,23 @@
+"""Which plan nodes are covered."""
+
+from __future__ import annotations
+
+from gpujoin.spark.query.trees.builder import BuildNode
+from gpujoin.spark.query.trees.joins import join
+from gpujoin.spark.query.trees.nodes import aggregate, expand, filter_, project, scan, union
+
+BUILDERS: dict[str, BuildNode] = {
+    "LogicalRelation": scan,
+    "Filter": filter_,
+    "Project": project,
+    "Join": join,
+    "Union": union,
+    "Aggregate": aggregate,
+    "Expand": expand,
+}
+"""How each class of plan nodes becomes a fragment."""
+
+
+def covered_plan_nodes() -> tuple[str, ...]:
+    """Name the classes of plan nodes that are covered."""
+    return tuple(BUILDERS)

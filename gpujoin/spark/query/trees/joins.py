@@ -1,0 +1,98 @@
+"""Joins as fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Join
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.key_types import key_type
+from gpujoin.spark.catalyst.joins import join_type_in
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.plans import PlanNode, conjuncts
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both
+from gpujoin.spark.query.trees.keys import Key, key_of, not_in, null_aware, with_keys
+from gpujoin.spark.query.trees.nearest import nearest_join
+
+
+def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Join two inputs."""
+    kind, exists = join_type_in(node.fields["joinType"])
+    if kind is None:
+        raise NotTranslatableError(f"join type {node.jvm.joinType().toString()} is not covered")
+    if node.nearest is not None:
+        return nearest_join(builder, node, kind, node.nearest, required)
+    parts = () if node.condition is None else conjuncts(node.condition)
+    needed = required.union(*(part.attribute_ids for part in parts))
+    sides = {side: builder.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
+    keys: list[Key] = []
+    rest: list[Node] = []
+    unknowing = [null_aware(part, sides) for part in parts] if kind is JoinType.LEFT_ANTI else []
+    if any(unknowing):
+        kind = JoinType.NULL_AWARE_ANTI
+        keys, rest = not_in(list(zip(parts, unknowing, strict=True)), sides)
+    else:
+        for part in parts:
+            pair = key_of(part, sides)
+            if pair is None:
+                rest.append(part)
+            elif pair not in keys:
+                keys.append(pair)
+    return _joined(builder, kind, exists, sides, keys, rest, required)
+
+
+def _joined(
+    builder: TreeBuilder,
+    kind: JoinType,
+    exists: int | None,
+    sides: dict[Side, Fragment],
+    keys: Sequence[Key],
+    rest: Sequence[Node],
+    required: frozenset[int],
+) -> Fragment:
+    wanted = required.union(*(part.attribute_ids for part in rest))
+    placed = {}
+    by_side = {Side.LEFT: [one for one, _, _ in keys], Side.RIGHT: [two for _, two, _ in keys]}
+    for side in Side:
+        sides[side], placed[side] = with_keys(builder, sides[side], by_side[side], wanted)
+    left, right = sides[Side.LEFT], sides[Side.RIGHT]
+    pairs = tuple(
+        KeyPair(one, two, key[2])
+        for one, two, key in zip(placed[Side.LEFT], placed[Side.RIGHT], keys, strict=True)
+    )
+    for pair in pairs:
+        key_type(left.relation.schema.field(pair.left).type, right.relation.schema.field(pair.right).type)
+    reader = builder.reader(left, right)
+    residual: Expression | None = None
+    for part in rest:
+        one = reader(part)
+        residual = one if residual is None else both(residual, one)
+    if kind in (JoinType.INNER, JoinType.CROSS):
+        kind = JoinType.INNER if pairs or residual is not None else JoinType.CROSS
+    outputs = {side: [i for i in sides[side].positions if i in required] for side in Side}
+    if kind.left_rows_only:
+        outputs[Side.RIGHT] = []
+    left_output = tuple(left.positions[i] for i in outputs[Side.LEFT])
+    right_output = tuple(right.positions[i] for i in outputs[Side.RIGHT])
+    ids: list[int | None] = [*outputs[Side.LEFT], *outputs[Side.RIGHT]]
+    if not ids:
+        # Its rows are counted: any column will do, one that has no id above too.
+        left_output, ids = (0,), [None]
+    spec = JoinSpec(kind, pairs, residual, left_output, right_output, f"exists#{exists}")
+    if kind is JoinType.EXISTENCE:
+        assert exists is not None
+        ids.append(exists)
+    side = _build_side(kind, builder.rows(left), builder.rows(right))
+    relation = Join(left.relation, right.relation, spec, side)
+    return Fragment(relation, {i: position for position, i in enumerate(ids) if i is not None})
+
+
+def _build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:
+    """The side to hold in memory: the smaller one of an inner join, else the one whose rows are not preserved."""
+    if kind in (JoinType.INNER, JoinType.CROSS, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI):
+        factor = 1.0 if kind in (JoinType.INNER, JoinType.CROSS, JoinType.FULL) else 0.2
+        return Side.LEFT if left_rows < factor * right_rows else Side.RIGHT
+    return Side.LEFT if kind is JoinType.RIGHT else Side.RIGHT

@@ -1,0 +1,95 @@
+"""Which conjuncts of a join's condition are keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from gpujoin.model.jointype import Side
+from gpujoin.model.relations import Output, Project
+from gpujoin.model.spec import NullEquality
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import EQUALITIES
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder
+
+_NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+
+
+Key: TypeAlias = tuple[Node, Node, NullEquality]
+"""Left expression, right expression, and whether null equals null."""
+
+
+def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
+    """Read an equality between the sides; ``None`` if it is none."""
+    if part.name not in EQUALITIES:
+        return None
+    nulls = NullEquality.EQUAL if part.name == "EqualNullSafe" else NullEquality.UNEQUAL
+    one, two = (_bare_key(child) for child in part.children)
+    left, right = (sides[side].positions.keys() for side in Side)
+    if one.attribute_ids and two.attribute_ids:
+        if one.attribute_ids <= left and two.attribute_ids <= right:
+            return one, two, nulls
+        if one.attribute_ids <= right and two.attribute_ids <= left:
+            return two, one, nulls
+    return None
+
+
+def null_aware(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
+    """Read a key of ``NOT IN``: ``a = b OR (a = b) IS NULL``."""
+    if part.name != "Or":
+        return None
+    equal, unknown = part.children
+    if equal.name != "EqualTo" or unknown.name != "IsNull" or unknown.children[0].name != "EqualTo":
+        return None
+    if not equal.jvm.semanticEquals(unknown.children[0].jvm):
+        return None
+    return key_of(equal, sides)
+
+
+def not_in(
+    parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]
+) -> tuple[list[Key], list[Node]]:
+    """Split the condition of ``NOT IN`` into keys and the rest.
+
+    What is a key may also be unknown, the rest must be true. An equality that is never unknown is a key, be it one of
+    the ``NOT IN``, of which the optimizer leaves nothing else, or a correlation; one that may be unknown is a
+    correlation.
+    """
+    keys: list[Key] = []
+    rest = []
+    for part, key in parts:
+        found = key
+        if found is None and (part.name == "EqualNullSafe" or not part.jvm.nullable()):
+            found = key_of(part, sides)
+        if found is None:
+            rest.append(part)
+        elif found not in keys:
+            keys.append(found)
+    return keys, rest
+
+
+def with_keys(
+    builder: TreeBuilder, below: Fragment, keys: Sequence[Node], wanted: frozenset[int]
+) -> tuple[Fragment, list[int]]:
+    """Have a column for each key; those that are no attributes are computed."""
+    if all(key.name == "AttributeReference" for key in keys):
+        return below, [below.positions[key.expr_id] for key in keys]
+    reader = builder.reader(below)
+    kept = [i for i in below.positions if i in wanted]
+    outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
+    places = []
+    for number, key in enumerate(keys):
+        if key.name == "AttributeReference" and key.expr_id in kept:
+            places.append(kept.index(key.expr_id))
+        else:
+            places.append(len(outputs))
+            outputs.append(Output(f"k{number}", reader(key)))
+    relation = Project(below.relation, tuple(outputs))
+    return Fragment(relation, {i: n for n, i in enumerate(kept)}), places
+
+
+def _bare_key(node: Node) -> Node:
+    """A key without what Spark wraps around floating-point keys; keys are normalized here by themselves."""
+    while node.name in _NORMALIZED:
+        node = node.children[0]
+    return node

@@ -1,0 +1,84 @@
+"""Joins of whose matches the nearest alone is needed, as fragments."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Filter, Join, Output, Project, column
+from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.nearest.terms import Domain, Nearest
+from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both
+from gpujoin.spark.query.trees.keys import key_of, with_keys
+
+
+def nearest_join(
+    builder: TreeBuilder, node: PlanNode, kind: JoinType, nearest: Nearest, required: frozenset[int]
+) -> Fragment:
+    """Join each row of one side with its nearest match on the other."""
+    if nearest.ties:
+        raise NotTranslatableError("an as-of join with further order keys")
+    tests = [*(limit.test for limit in nearest.limits), *nearest.conditions]
+    wanted = required.union({nearest.column}, *(test.attribute_ids for test in tests))
+    needed = wanted.union(nearest.bound.attribute_ids, *(key.attribute_ids for key in nearest.keys))
+    domain = nearest.domain
+    needed = needed.union({key for _, key, _ in domain.keys} if domain is not None else ())
+    one = builder.build(node.child(nearest.rows), needed) if domain is None else _values(builder, domain)
+    sides = {Side.LEFT: one, Side.RIGHT: builder.build(node.child(nearest.rows.other), needed)}
+    keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
+    if len(keys) != len(nearest.keys):
+        raise NotTranslatableError("an as-of join whose keys are not those of its sides")
+    if domain is not None:
+        by_id = {one.expr_id: one for one in node.child(nearest.rows.other).output}
+        nulls = {True: NullEquality.EQUAL, False: NullEquality.UNEQUAL}
+        keys += [(one, by_id[two], nulls[safe]) for one, two, safe in domain.keys]
+    left, mine = with_keys(builder, sides[Side.LEFT], [*(one for one, _, _ in keys), nearest.bound], wanted)
+    right, theirs = with_keys(builder, sides[Side.RIGHT], [two for _, two, _ in keys], wanted)
+    pairs = tuple(KeyPair(one, two, key[2]) for one, two, key in zip(mine, theirs, keys, strict=False))
+    terms = AsOf(mine[-1], right.positions[nearest.column], nearest.direction, None, nearest.exact)
+    ids = {Side.LEFT: [i for i in left.positions if i in wanted]}
+    ids[Side.RIGHT] = [i for i in right.positions if i in wanted]
+    outputs = (
+        tuple(left.positions[i] for i in ids[Side.LEFT]) or (0,),
+        tuple(right.positions[i] for i in ids[Side.RIGHT]),
+    )
+    spec = JoinSpec(JoinType.LEFT, pairs, None, *outputs, as_of=terms)
+    first = len(outputs[0])
+    positions = {i: n for n, i in enumerate(ids[Side.LEFT])}
+    positions |= {i: first + n for n, i in enumerate(ids[Side.RIGHT])}
+    found = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT), positions)
+    order = found.reference(nearest.column)
+    matched: Expression = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
+    reader = builder.reader(found)
+    for test in tests:
+        matched = both(matched, reader(test))
+    if kind is JoinType.INNER:
+        return Fragment(Filter(found.relation, matched), found.positions)
+    return _only_where(matched, found, first) if tests else found
+
+
+def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
+    """Compute what a decorrelated subquery reads of the rows around it."""
+    needed = frozenset().union(*(value.attribute_ids for _, value in domain.values))
+    needed = needed.union(*(key.attribute_ids for key, _, _ in domain.keys))
+    below = builder.build(domain.rows, needed)
+    kept = [i for i in below.positions if i in needed]
+    outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
+    outputs += [Output(f"d{one.expr_id}", below.reference(value.expr_id)) for one, value in domain.values]
+    ids = [*kept, *(one.expr_id for one, _ in domain.values)]
+    return Fragment(Project(below.relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
+
+
+def _only_where(matched: Expression, found: Fragment, first: int) -> Fragment:
+    """Leave out the right row, whose columns begin at a position, where a condition is not true."""
+    outputs = []
+    for at, field_ in enumerate(found.relation.schema):
+        value: Expression = column(found.relation.schema, at)
+        if at >= first:
+            nothing = Literal(value=None, type=field_.type)
+            value = Case(conditions=(matched,), values=(value,), otherwise=nothing, type=field_.type)
+        outputs.append(Output(f"c{at}", value))
+    return Fragment(Project(found.relation, tuple(outputs)), found.positions)

@@ -1,0 +1,183 @@
+"""Plan nodes other than joins as fragments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+
+import pyarrow as pa
+
+from gpujoin.model.expressions import Literal
+from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Scan, Union
+from gpujoin.plan.explain import show_expression
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
+from gpujoin.spark.query.footers import footers_of
+from gpujoin.spark.query.plans import PlanNode, conjuncts, items, read_sequence
+from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
+from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, TreeBuilder, both, narrowed
+
+
+def scan(
+    builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()
+) -> Fragment:
+    """Read a Parquet relation, with filters."""
+    if node.class_name != RELATION:
+        raise NotTranslatableError(f"{node.class_name} is no relation of files")
+    with _broken_at(node):
+        read = read_relation(node, builder.options, conditions)
+    conditions = read.rest
+    wanted = required.union(*(condition.attribute_ids for condition in conditions))
+    parts = [i for i in read.files.partitions if i in wanted]
+    files = read.files.with_partitions(parts)
+    chosen = [i for i in files.columns if i in wanted]
+    chosen = [*chosen, *parts] or [_narrowest(files)]
+    with _broken_at(node):
+        for attribute in node.output:
+            if attribute.expr_id in chosen:
+                _check_column(attribute)
+    index = len(builder.sources)
+    every = {**files.columns, **files.partitions}
+    bare = Scan(pa.schema([every[i] for i in chosen]), len(parts), index=index)
+    with _broken_at(node):
+        footers = footers_of(bare, files.files)
+    fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
+    filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
+    builder.sources[index] = ScanSource(
+        files, footers, tuple(bare.columns.names), tuple(map(show_expression, filters))
+    )
+    found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
+    return narrowed(found, required)
+
+
+def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Filter an input; conditions right above a scan become part of it."""
+    condition, child = node.expression("condition"), node.children[0]
+    if child.class_name == RELATION:
+        return scan(builder, child, required, conjuncts(condition))
+    parts = conjuncts(condition)
+    below = builder.build(child, required.union(*(part.attribute_ids for part in parts)))
+    reader = builder.reader(below)
+    relation = below.relation
+    if parts:
+        relation = Filter(relation, reduce(both, map(reader, parts)))
+    return Fragment(relation, below.positions)
+
+
+def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Compute columns; mere renaming needs no node."""
+    chosen = {
+        one.expr_id: one for one in node.expressions("projectList") if one.expr_id in required
+    }.values()  # one column may be named twice
+    values = {one.expr_id: one.children[0] if one.name == "Alias" else one for one in chosen}
+    needed = frozenset().union(*(value.attribute_ids for value in values.values()))
+    below = builder.build(node.children[0], needed)
+    if all(value.name == "AttributeReference" for value in values.values()):
+        positions = {i: below.positions[_known(value, below)] for i, value in values.items()}
+        return Fragment(below.relation, positions)
+    reader = builder.reader(below)
+    outputs = tuple(
+        Output(f"{one.fields['name']}#{one.expr_id}", reader(values[one.expr_id])) for one in chosen
+    )
+    relation = Project(below.relation, outputs)
+    return Fragment(relation, {i: position for position, i in enumerate(values)})
+
+
+def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Put inputs together, column by column."""
+    if node.fields["byName"]:
+        raise NotTranslatableError("a union by name")
+    wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
+    if not node.output:
+        counted = (Output("c0", Literal(value=True, type=pa.bool_())),)
+        built = [builder.build(child, frozenset()) for child in node.children]
+        return Fragment(Union(tuple(Project(one.relation, counted) for one in built)), {})
+    wanted = wanted or [0]
+    inputs = []
+    for child in node.children:
+        ids = [child.output[i].expr_id for i in wanted]
+        below = builder.build(child, frozenset(ids))
+        inputs.append(
+            Project(below.relation, tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids)))
+        )
+    positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
+    return Fragment(Union(tuple(inputs)), positions)
+
+
+def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Project each row in several ways, as grouping sets and distinct aggregates of several columns have it."""
+    ids = [column.expr_id for column in node.output]
+    wanted = [n for n, i in enumerate(ids) if i in required] or [len(ids) - 1]
+    ways = [read_sequence(way) for way in items(node.jvm.projections())]
+    chosen = [[way[n] for n in wanted] for way in ways]
+    needed = frozenset().union(*(value.attribute_ids for way in chosen for value in way))
+    below = builder.build(node.children[0], needed)
+    reader = builder.reader(below)
+    projections = tuple(
+        tuple(Output(f"c{n}", reader(value)) for n, value in zip(wanted, way, strict=True)) for way in chosen
+    )
+    return Fragment(Expand(below.relation, projections), {ids[n]: at for at, n in enumerate(wanted)})
+
+
+def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Aggregate an input wholly, for a node above that needs the final values."""
+    read = read_aggregate(node)
+    below = builder.build(node.children[0], read.attribute_ids)
+    reader = builder.reader(below)
+    keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
+    calls = read.calls(reader)
+    if read.distinct:
+        raise NotTranslatableError("a distinct aggregation below another operation")
+    relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
+    final = FinalReader(read, relation, calls)
+    chosen = [one for one in read.results if one.expr_id in required] or list(read.results[:1])
+    outputs = tuple(
+        Output(f"{one.fields['name']}#{one.expr_id}", final(one.children[0] if one.name == "Alias" else one))
+        for one in chosen
+    )
+    positions = {one.expr_id: n for n, one in enumerate(chosen)}
+    return Fragment(Project(relation, outputs), positions)
+
+
+@contextmanager
+def _broken_at(node: PlanNode) -> Iterator[None]:
+    """Let what is not covered be told of a relation, not of the filter above that reads it."""
+    try:
+        yield
+    except NotTranslatableError as problem:
+        raise BrokenError(node, str(problem)) from problem
+
+
+def _known(value: Node, below: Fragment) -> int:
+    if value.expr_id not in below.positions:
+        raise NotTranslatableError(f"{value.fields['name']} is no column of the input")
+    return value.expr_id
+
+
+def _check_column(attribute: Node) -> None:
+    """Refuse a column that is not read or compared as its declared type says."""
+    declared = attribute.fields["dataType"]
+    if isinstance(declared, str) and "collate" not in declared:
+        return
+    name = attribute.type_name.lower()
+    if "collate" in name:
+        raise NotTranslatableError(
+            f"column {attribute.fields['name']} has type {name}; only strings compared by bytes"
+        )
+
+
+def _narrowest(files: ParquetFiles) -> int:
+    """A column to count rows by."""
+    if not files.columns:
+        raise NotTranslatableError("it has no columns")
+
+    def width(expr_id: int) -> int:
+        try:
+            return int(files.columns[expr_id].type.bit_width)
+        except ValueError:
+            return 1 << 20
+
+    return min(files.columns, key=width)
