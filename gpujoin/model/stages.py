@@ -26,6 +26,17 @@ class NullKeys(Enum):
     """They are needed, and any partition will do."""
 
 
+class Rerun(Enum):
+    """What a task is known to read when Spark runs it again, where what both runs wrote may be mixed."""
+
+    OTHER_ROWS = "other rows"
+    """Nothing is known."""
+    SAME_ROWS = "same rows"
+    """The same rows in any order, as after a shuffle."""
+    SAME_ORDER = "same order"
+    """The same rows in the same order, as from files."""
+
+
 def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
     """Whether rows with a null key on one side of a join can change its result."""
     if join_type is JoinType.NULL_AWARE_ANTI or join_type.preserves(side):

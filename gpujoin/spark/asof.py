@@ -13,8 +13,9 @@ from gpujoin.config import Strategy
 from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
+from gpujoin.model.stages import Rerun
 from gpujoin.plan.asof import plan_as_of
-from gpujoin.spark.catalyst.repeatable import repeatable
+from gpujoin.spark.catalyst.reruns import rerun_of
 from gpujoin.spark.compat import arrow_schema, is_connect
 from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.outcomes import new_join_id
@@ -106,7 +107,7 @@ def gpu_asof_join(
         schema = renamed[side].schema
         prepared[side] = PreparedSide(
             spark=schema, arrow=arrow_schema(schema, large=large),
-            repeatable=not is_connect(left.sparkSession) and repeatable(optimized_plan(frame)),
+            rerun=Rerun.OTHER_ROWS if is_connect(left.sparkSession) else rerun_of(optimized_plan(frame)),
         )  # fmt: skip
     description = f"as-of join, {Direction.parse(direction).value}, on {on or f'{left_on}, {right_on}'}"
     request = JoinRequest(

@@ -18,19 +18,19 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.stages import NullKeys, null_keys_of
+from gpujoin.model.stages import NullKeys, Rerun, null_keys_of
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Portion, Role
 from gpujoin.spark.narrowing import narrowed
 from gpujoin.spark.portions import Heavy
-from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
+from gpujoin.spark.scattering import ROUND_BYTES, Dealer, rounds, scatter
 
 
 @dataclass(frozen=True)
 class Splitter:
     """Splits the rows of one side by partition of their key.
 
-    The partition of a row depends on the row and on :attr:`salt` only, never on the order in which rows come: Spark may
-    run a mapper again and mix what the two runs made.
+    Spark may run a mapper again and mix what the two runs made. So the partition of a row depends on the row and on
+    :attr:`salt` only, but for rows that may go anywhere where :attr:`rerun` says that they come in one order.
 
     Attributes
     ----------
@@ -47,16 +47,15 @@ class Splitter:
     blob_bytes : int
         Target size of a blob.
     salt : int
-        Number of the mapper's partition, which decides with the row's content where rows with a null key go.
+        Number of the mapper's partition, which decides too where rows go that may go anywhere.
     counts : BlobCounts
         Counted into.
     heavy : Heavy or None
         Keys with very many rows, see `gpujoin.spark.portions`.
     nulls_label : int or None
         Label of the partition in which left rows of a ``NOT IN`` with a null key meet all right rows.
-    repeatable : bool
-        Whether the mapper is known to have the same rows when it runs again. If not, rows that may go anywhere go
-        together, by the mapper's number alone.
+    rerun : Rerun
+        What the mapper is known to have when it runs again.
     """
 
     form: BlobFormat
@@ -70,7 +69,7 @@ class Splitter:
     counts: BlobCounts = field(default_factory=BlobCounts)
     heavy: Heavy | None = None
     nulls_label: int | None = None
-    repeatable: bool = True
+    rerun: Rerun = Rerun.SAME_ROWS
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as blob rows.
@@ -131,7 +130,7 @@ class Splitter:
         hashes = hash_rows(self._codec.codes(rows, self.side))
         targets = partitions_of(hashes, len(self.labels))
         if mask is not None:
-            targets[mask] = self._spread(rows.filter(pa.array(mask)))
+            targets[mask] = self._dealer.deal(rows.filter(pa.array(mask)))
         heavy = None if self.heavy is None else self.heavy.mask(hashes)
         if heavy is None or not heavy.any():
             yield Portion.REGULAR, role, rows, targets
@@ -173,9 +172,9 @@ class Splitter:
             yield Portion.NULLS, Role.STREAM, nulls, self.nulls_label
 
     def _scattered(self, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """Partitions of rows that may go anywhere: by content, and, of rows with keys alone, by number too."""
-        targets = self._spread(rows)
-        if not self.repeatable or not self._keys_alone:
+        """Partitions of rows that may go anywhere, and, where rows of a key are alike, as many of them in each."""
+        targets = self._dealer.deal(rows)
+        if self.rerun is not Rerun.SAME_ROWS or not self._keys_alone:
             return targets
         # Rows of one key are equal here, so which of them gets which number does not matter.
         for key in np.unique(hashes).tolist():
@@ -215,13 +214,8 @@ class Splitter:
         return null_keys_of(self.spec.join_type, self.side) is NullKeys.DROP
 
     @cached_property
-    def _spread_codec(self) -> KeyCodec:
-        return spread_codec(self.form.schema)
-
-    def _spread(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        if not self.repeatable:
-            return np.full(rows.num_rows, self.salt % len(self.labels), np.int32)
-        return spread(rows, self._spread_codec, self.salt, len(self.labels))
+    def _dealer(self) -> Dealer:
+        return Dealer(self.form.schema, self.rerun, self.salt, len(self.labels))
 
 
 _Placed: TypeAlias = tuple[Portion, Role, pa.RecordBatch, "npt.NDArray[np.int32] | int | None"]

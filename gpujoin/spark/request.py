@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Strategy
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.jointype import Side
+from gpujoin.model.stages import Rerun
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,15 +34,15 @@ class PreparedSide:
         Spark's estimate of its size; ``None`` if there is none.
     rows : float or None
         The same of its rows.
-    repeatable : bool
-        Whether each partition is known to have the same rows when a task runs again.
+    rerun : Rerun
+        What each partition is known to have when a task runs again.
     """
 
     spark: StructType
     arrow: pa.Schema
     size_bytes: int | None = None
     rows: float | None = None
-    repeatable: bool = False
+    rerun: Rerun = Rerun.OTHER_ROWS
 
     def __post_init__(self) -> None:
         if self.spark.names != self.arrow.names:

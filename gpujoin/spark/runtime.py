@@ -83,7 +83,7 @@ def execute(request: JoinRequest, left: DataFrame, right: DataFrame) -> DataFram
     terms = JoinTerms(
         request.join_id, request.spec, request.left.arrow, request.right.arrow, request.build_side,
         request.options, blob_bytes(session, request.options.exchange_blob_bytes),
-        repeatable=frozenset(side for side in Side if request.side(side).repeatable),
+        reruns={side: request.side(side).rerun for side in Side},
     )  # fmt: skip
     schema = result if result.fields else StructType([StructField(ROWS_COLUMN, BooleanType())])
     run = _shuffled if request.strategy is Strategy.SHUFFLE else _broadcast
@@ -119,7 +119,7 @@ def _with_columns(request: JoinRequest, side: Side, frame: DataFrame) -> tuple[J
         arrow=pa.schema([pa.field(name, pa.bool_(), nullable=False)]),
         size_bytes=prepared.size_bytes,
         rows=prepared.rows,
-        repeatable=prepared.repeatable,
+        rerun=prepared.rerun,
     )
     frame = frame.select(sf.lit(True).alias(name))
     return (

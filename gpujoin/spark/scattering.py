@@ -1,12 +1,14 @@
 """Rows on their way to partitions: rounds of a size worth splitting, and splitting them.
 
-A row's partition depends on the row, and on the mapper's number where it may go anywhere, never on the order in which
-rows come: Spark may run a mapper again and mix what the two runs made.
+Spark may run a mapper again and mix what the two runs made, so a row must go to the same partition in both. That of its
+key depends on the key; where a row may go anywhere, it depends on what is known of a second run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import Rerun
 from gpujoin.spark.blobrows import BlobCounts, BlobPacker
 
 ROUND_BYTES = 128 << 20
@@ -71,6 +74,46 @@ def spread_codec(schema: pa.Schema, unsettled: frozenset[int] = frozenset()) -> 
         found.append(pair)
     # Keys come first in most schemas and are the null ones here: take the last columns.
     return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(found[-_SPREAD_COLUMNS:])), schema, schema)
+
+
+@dataclass
+class Dealer:
+    """Deals out rows that may go to any partition.
+
+    In turn, where the rows are known to come in one order; else by content, by which rows that are alike go together;
+    all to one partition where a second run may have others.
+
+    Attributes
+    ----------
+    schema : Schema
+        Columns of the rows.
+    rerun : Rerun
+        What the mapper is known to have when it runs again.
+    salt : int
+        Number of the mapper.
+    partitions : int
+        How many there are.
+    """
+
+    schema: pa.Schema
+    rerun: Rerun
+    salt: int
+    partitions: int
+    _dealt: int = field(default=0, init=False)
+
+    def deal(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """Give the partition of each row, of shape (rows,); rows must be passed in the order in which they came."""
+        if self.rerun is Rerun.OTHER_ROWS:
+            return np.full(rows.num_rows, self.salt % self.partitions, np.int32)
+        if self.rerun is Rerun.SAME_ROWS:
+            return spread(rows, self._codec, self.salt, self.partitions)
+        first = self.salt + self._dealt
+        self._dealt += rows.num_rows
+        return (np.arange(first, first + rows.num_rows) % self.partitions).astype(np.int32)
+
+    @cached_property
+    def _codec(self) -> KeyCodec:
+        return spread_codec(self.schema)
 
 
 def spread(rows: pa.RecordBatch, codec: KeyCodec, salt: int, partitions: int) -> npt.NDArray[np.int32]:

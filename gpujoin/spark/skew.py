@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as sf
 
 from gpujoin.config import Skew
 from gpujoin.engine.hashing import hash_rows
 from gpujoin.engine.keys import KeyCodec
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.spark.compat import is_connect
+from gpujoin.spark.gateway import first_of_partitions
 from gpujoin.spark.portions import Heavy, splittable
 from gpujoin.spark.scattering import conform
 from gpujoin.spark.stages import stage_function
@@ -48,24 +52,56 @@ _log = logging.getLogger("gpujoin")
 
 @dataclass(frozen=True)
 class SampleKeys:
-    """Counts the keys of a task's first rows."""
+    """Counts the keys of a task's first rows.
 
-    terms: JoinTerms
+    Attributes
+    ----------
+    keys : tuple of NullEquality
+        How the keys compare nulls; key ``i`` is column ``i`` of both sides.
+    left, right : Schema
+        Columns of the keys.
+    side : Side
+        Which side's rows these are.
+    """
+
+    keys: tuple[NullEquality, ...]
+    left: pa.Schema
+    right: pa.Schema
     side: Side
+
+    @classmethod
+    def of(cls, terms: JoinTerms, side: Side) -> SampleKeys:
+        """Make the work for one side of a join."""
+        schemas = {
+            one: pa.schema(
+                [
+                    terms.schema_of(one).field(key.of(one)).with_name(f"k{i}")
+                    for i, key in enumerate(terms.spec.keys)
+                ]
+            )
+            for one in Side
+        }
+        return cls(tuple(key.nulls for key in terms.spec.keys), schemas[Side.LEFT], schemas[Side.RIGHT], side)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows that are sampled."""
+        return self.left if self.side is Side.LEFT else self.right
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Hashes of keys with the times they were seen; a null hash counts all rows."""
         del task
-        terms = self.terms
-        codec = KeyCodec.of(terms.spec, terms.left, terms.right)
+        pairs = tuple(KeyPair(i, i, nulls) for i, nulls in enumerate(self.keys))
+        codec = KeyCodec.of(JoinSpec(JoinType.INNER, pairs), self.left, self.right)
         taken, hashes = 0, []
         for given in batches:
-            rows = conform(given, terms.schema_of(self.side)).slice(0, SAMPLE_ROWS - taken)
-            taken += rows.num_rows
+            rows = conform(given, self.schema).slice(0, SAMPLE_ROWS - taken)
             mask = codec.null_mask(rows, self.side)
             found = hash_rows(codec.codes(rows, self.side))
             hashes.append(found if mask is None else found[~mask])
-            if taken >= SAMPLE_ROWS:
+            taken += rows.num_rows
+            if rows.num_rows < given.num_rows:
+                # Spark ends a worker that leaves input unread; so the input is cut before it comes, where it can be.
                 break
         keys, seen = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_counts=True)
         often = seen >= LEAST_SEEN
@@ -101,10 +137,7 @@ def find_heavy(
         return None
     if mode is Skew.AUTO and not _worth_a_look(request):
         return None
-    halves = [
-        frames[side].mapInArrow(stage_function(SampleKeys(terms, side), f"{request.join_id}_sample"), _DDL)
-        for side in Side
-    ]
+    halves = [_sampled(request, SampleKeys.of(terms, side), frames[side]) for side in Side]
     try:
         found = halves[0].union(halves[1]).toArrow()
     except Exception as problem:  # noqa: BLE001 - whatever is wrong with the input, the join itself will tell
@@ -115,6 +148,16 @@ def find_heavy(
         samples[Side.RIGHT if number else Side.LEFT].add(key, seen)
     rows = {side: request.side(side).size_bytes for side in Side}
     return heavy_keys(samples, rows, sides, partitions)
+
+
+def _sampled(request: JoinRequest, work: SampleKeys, frame: DataFrame) -> DataFrame:
+    names = [request.side(work.side).spark.names[key.of(work.side)] for key in request.spec.keys]
+    keys = frame.select(
+        *(sf.col(name).alias(key) for name, key in zip(names, work.schema.names, strict=True))
+    )
+    if not is_connect(frame.sparkSession):
+        keys = first_of_partitions(keys, SAMPLE_ROWS)
+    return keys.mapInArrow(stage_function(work, f"{request.join_id}_sample"), _DDL)
 
 
 def _worth_a_look(request: JoinRequest) -> bool:

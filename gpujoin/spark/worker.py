@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.stages import NullKeys, null_keys_of
+from gpujoin.model.stages import NullKeys, Rerun, null_keys_of
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobReader, Portion, Role
 from gpujoin.spark.broadcast import BuildCache, open_payload, read_payload
 from gpujoin.spark.devices import Chosen, chosen_backend
@@ -137,8 +137,8 @@ class JoinTerms:
         Label of the partition of left rows of ``NOT IN`` with a null key.
     probe_rows : int or None
         Stream rows that one build side is expected to meet.
-    repeatable : frozenset of Side
-        Sides whose partitions are known to have the same rows when a task runs again.
+    reruns : mapping from Side to Rerun
+        What the partitions of each side are known to have when a task runs again; the same rows where nothing is said.
     """
 
     join_id: str
@@ -151,7 +151,7 @@ class JoinTerms:
     heavy: Heavy | None = None
     nulls_label: int | None = None
     probe_rows: int | None = None
-    repeatable: frozenset[Side] = frozenset(Side)
+    reruns: Mapping[Side, Rerun] = field(default_factory=dict)
 
     def form(self, role: Role) -> BlobFormat:
         """Format of the blobs of a role."""
@@ -211,9 +211,10 @@ class Split:
         """Split the task's rows."""
         terms = self.terms
         side = terms.side(self.role)
+        rerun = terms.reruns.get(side, Rerun.SAME_ROWS)
         splitter = Splitter(
             terms.form(self.role), terms.spec, terms.left, terms.right, side, self.labels, terms.blob_bytes,
-            task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label, repeatable=side in terms.repeatable,
+            task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label, rerun=rerun,
         )  # fmt: skip
         part = Part.BUILD_EXCHANGE if self.role is Role.BUILD else Part.STREAM_EXCHANGE
         return _counted(splitter.split, batches, splitter.counts, part, terms.join_id, task)

@@ -13,6 +13,7 @@ from gpujoin.config import Options, Strategy
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import Rerun
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.metrics import JoinReport, metrics
 from gpujoin.spark.request import JoinRequest, PreparedSide
@@ -42,11 +43,15 @@ def request(
             how, tuple(KeyPair(a, b, nulls) for a, b in keys), condition=condition,
             left_output=tuple(left_output), right_output=() if how.left_rows_only else tuple(right_output),
         ),
-        left=PreparedSide(spark=left.schema, arrow=arrow_schema(left.schema), size_bytes=sizes[0], repeatable=True),
-        right=PreparedSide(spark=right.schema, arrow=arrow_schema(right.schema), size_bytes=sizes[1], repeatable=True),
+        left=_prepared(left, sizes[0]), right=_prepared(right, sizes[1]),
         strategy=strategy, build_side=build_side, options=options or Options(fallback="raise"),  # type: ignore[arg-type]
         partitions=partitions, join_id=f"gpujoin_test_{next(_ids)}", description=f"{how.value} join",
     )  # fmt: skip
+
+
+def _prepared(frame: DataFrame, size: int | None) -> PreparedSide:
+    schema = arrow_schema(frame.schema)
+    return PreparedSide(spark=frame.schema, arrow=schema, size_bytes=size, rerun=Rerun.SAME_ROWS)
 
 
 def join(left: DataFrame, right: DataFrame, how: JoinType, strategy: Strategy, **more: object) -> DataFrame:

@@ -11,9 +11,9 @@ from pyspark.sql import functions as sf
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.model.stages import NullKeys
+from gpujoin.model.stages import NullKeys, Rerun
 from gpujoin.spark.blobrows import BlobFormat, Role
-from gpujoin.spark.catalyst.repeatable import repeatable
+from gpujoin.spark.catalyst.reruns import rerun_of
 from gpujoin.spark.exchange import Splitter
 from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.query import planner
@@ -119,17 +119,15 @@ def test_rows_without_keys_go_by_settled_columns() -> None:
     assert set(homes(first, frozenset(range(3))).values()) == {3}
 
 
-@pytest.mark.parametrize("repeatable", [True, False])
-def test_rows_of_a_mapper_that_may_have_others_go_together(repeatable: bool) -> None:
+@pytest.mark.parametrize("rerun", Rerun)
+def test_rows_of_a_mapper_that_may_have_others_go_together(rerun: Rerun) -> None:
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), left_output=(0, 1, 2))
     right = pa.schema([pa.field("r", pa.int64())])
     form = BlobFormat(ROWS, Role.STREAM)
     for salt in range(9):
-        splitter = Splitter(
-            form, spec, ROWS, right, Side.LEFT, tuple(range(4)), 1 << 12, salt, repeatable=repeatable
-        )
+        splitter = Splitter(form, spec, ROWS, right, Side.LEFT, tuple(range(4)), 1 << 12, salt, rerun=rerun)
         labels = {label for made in splitter.split([summed(0.0)]) for label in made.column(0).to_pylist()}
-        assert labels == (set(range(4)) if repeatable else {salt % 4})
+        assert labels == ({salt % 4} if rerun is Rerun.OTHER_ROWS else set(range(4)))
 
 
 @pytest.mark.spark
@@ -137,14 +135,19 @@ def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
     made = tables.createDataFrame([(1, 2.0)], "k int, d double")
     sales = tables.table("sales")
 
-    def known(frame: DataFrame) -> bool:
-        return repeatable(optimized_plan(frame))
+    def known(frame: DataFrame, rerun: Rerun = Rerun.SAME_ROWS) -> bool:
+        found = rerun_of(optimized_plan(frame))
+        assert found in (rerun, Rerun.OTHER_ROWS)
+        return found is rerun
 
-    assert known(sales.where("k > 1").select("id", sf.col("price") * 2))
+    cached = sales.where("k > 1").select("id", sf.col("price") * 2).cache()
+    for frame in (cached, sales.where("k > 1").select("id", sf.col("price") * 2), made):
+        assert known(frame, Rerun.SAME_ORDER)
+    cached.unpersist()
     assert known(sales.join(tables.table("items"), "k", "left"))
     assert known(sales.groupBy("k").agg(sf.sum("price"), sf.max("s"), sf.count("weight")))
-    assert known(made)
-    assert known(tables.range(3).union(tables.range(5)))
+    assert known(tables.range(3).union(tables.range(5)), Rerun.SAME_ORDER)
+    assert not known(sales.select(sf.rand(7)).cache())
     assert not known(sales.groupBy("k").agg(sf.sum("weight")))
     assert not known(sales.groupBy("k").agg(sf.first("s")))
     assert not known(sales.groupBy("k").agg(sf.avg("id")))

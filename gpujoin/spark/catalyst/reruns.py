@@ -1,0 +1,95 @@
+"""What a plan gives in each partition when Spark runs a task of it again.
+
+From files rows come in one order, after a shuffle in any. Most operations do not mind; a sum of floating-point numbers,
+the first value of a group, a limit or a row number over ties do. Spark takes care that such rows are not sent to
+different partitions by two runs of a task only where it sends them round robin; a mapper of ours has to know itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import types as t
+
+from gpujoin.model.stages import Rerun
+from gpujoin.spark.catalyst.nodes import Node, read_expression
+
+_IN_ORDER = frozenset({
+    "Expand", "Filter", "Generate", "LocalRelation", "OneRowRelation", "Project", "Range", "ResolvedHint",
+    "SubqueryAlias", "Union", "View",
+})  # fmt: skip
+"""Nodes that give the rows of what is below in its order."""
+_ROW_BY_ROW = frozenset({"Distinct", "Join", "Repartition", "RepartitionByExpression", "Sort"})
+_FILES = "HadoopFsRelation"
+_ORDERED = (
+    t.IntegralType,
+    t.DecimalType,
+    t.StringType,
+    t.BinaryType,
+    t.BooleanType,
+    t.DateType,
+    t.TimestampType,
+)
+_EXACT = {
+    "Count": (t.DataType,), "Sum": (t.IntegralType, t.DecimalType), "Average": (t.DecimalType,), "Min": _ORDERED,
+    "Max": _ORDERED,
+}  # fmt: skip
+"""Aggregate functions that do not depend on the order of rows, by the types of what they take."""
+_STRENGTH = (Rerun.OTHER_ROWS, Rerun.SAME_ROWS, Rerun.SAME_ORDER)
+
+
+def rerun_of(plan: Any) -> Rerun:
+    """Tell what a logical plan is known to give in each partition when its task runs again.
+
+    Parameters
+    ----------
+    plan : py4j object
+        An analyzed or optimized plan.
+    """
+    if not plan.deterministic():
+        return Rerun.OTHER_ROWS
+    found = Rerun.SAME_ORDER
+    todo = [plan]
+    while todo and found is not Rerun.OTHER_ROWS:
+        node = todo.pop()
+        found = min(found, _own(node), key=_STRENGTH.index)
+        children = node.children()
+        todo += [children.apply(i) for i in range(children.size())]
+    return found
+
+
+def _own(node: Any) -> Rerun:
+    """What a node gives of rows that come in one order."""
+    match str(node.getClass().getSimpleName()):
+        case "LogicalRelation":
+            files = str(node.relation().getClass().getSimpleName()) == _FILES
+            return Rerun.SAME_ORDER if files else Rerun.SAME_ROWS
+        case "InMemoryRelation":
+            return rerun_of(node.cacheBuilder().logicalPlan())
+        case "LogicalRDD":
+            level = str(node.rdd().outputDeterministicLevel().toString())
+            # What Spark calls unordered may hold a function that cares for the order.
+            return Rerun.SAME_ORDER if level == "DETERMINATE" else Rerun.OTHER_ROWS
+        case "Aggregate":
+            exact = all(map(_exact, _expressions(node.aggregateExpressions())))
+            return Rerun.SAME_ROWS if exact else Rerun.OTHER_ROWS
+        case name:
+            if name in _IN_ORDER:
+                return Rerun.SAME_ORDER
+            return Rerun.SAME_ROWS if name in _ROW_BY_ROW else Rerun.OTHER_ROWS
+
+
+def _expressions(sequence: Any) -> list[Node]:
+    return [read_expression(sequence.apply(i)) for i in range(sequence.size())]
+
+
+def _exact(result: Node) -> bool:
+    """Whether the aggregates in an expression do not depend on the order of rows."""
+    for node in result.walk():
+        if node.name != "AggregateExpression":
+            continue
+        function = node.children[0]
+        kinds = _EXACT.get(function.name)
+        if kinds is None or not all(isinstance(child.data_type, kinds) for child in function.children):
+            return False
+    return True
