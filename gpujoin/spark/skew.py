@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
@@ -41,9 +42,9 @@ LEAST_SEEN = 16
 MOST_HEAVY = 64
 """So many keys are heavy at most; there cannot be many that each fill a partition."""
 
-_DDL = "side tinyint, hash bigint, seen bigint"
+SAMPLE_DDL = "input int, hash bigint, seen bigint"
 _FIELDS: list[pa.Field[Any]] = [
-    pa.field("side", pa.int8()), pa.field("hash", pa.int64()), pa.field("seen", pa.int64()),
+    pa.field("input", pa.int32()), pa.field("hash", pa.int64()), pa.field("seen", pa.int64()),
 ]  # fmt: skip
 _SCHEMA = pa.schema(_FIELDS)
 
@@ -103,16 +104,39 @@ class SampleKeys:
             if rows.num_rows < given.num_rows:
                 # Spark ends a worker that leaves input unread; so the input is cut before it comes, where it can be.
                 break
-        keys, seen = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_counts=True)
-        often = seen >= LEAST_SEEN
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(np.full(int(often.sum()) + 1, self.side is Side.RIGHT, np.int8)),
-                pa.array([None, *keys[often].view(np.int64).tolist()], pa.int64()),
-                pa.array([taken, *seen[often].tolist()], pa.int64()),
-            ],
-            schema=_SCHEMA,
-        )
+        yield counted(list(Side).index(self.side), taken, hashes)
+
+
+def counted(number: int, rows: int, hashes: Sequence[npt.NDArray[np.uint64]]) -> pa.RecordBatch:
+    """What a task has seen of an input, for :func:`samples_of`.
+
+    Parameters
+    ----------
+    number : int
+        Of the input.
+    rows : int
+        Looked at.
+    hashes : sequence of ndarray of uint64
+        Of their keys, where they are not null.
+    """
+    keys, seen = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_counts=True)
+    often = seen >= LEAST_SEEN
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(int(often.sum()) + 1, number, np.int32)),
+            pa.array([None, *keys[often].view(np.int64).tolist()], pa.int64()),
+            pa.array([rows, *seen[often].tolist()], pa.int64()),
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def samples_of(found: pa.Table) -> dict[int, Sample]:
+    """Give what tasks have seen, by the number of the input."""
+    samples: dict[int, Sample] = defaultdict(Sample)
+    for number, key, seen in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        samples[number].add(key, seen)
+    return samples
 
 
 def find_heavy(
@@ -143,9 +167,8 @@ def find_heavy(
     except Exception as problem:  # noqa: BLE001 - whatever is wrong with the input, the join itself will tell
         _log.debug("no look for heavy keys: %s", problem)
         return None
-    samples = {side: Sample() for side in Side}
-    for number, key, seen in zip(*(column.to_pylist() for column in found.columns), strict=True):
-        samples[Side.RIGHT if number else Side.LEFT].add(key, seen)
+    seen = samples_of(found)
+    samples = {side: seen[number] for number, side in enumerate(Side)}
     rows = {side: request.side(side).size_bytes for side in Side}
     return heavy_keys(samples, rows, sides, partitions)
 
@@ -157,7 +180,7 @@ def _sampled(request: JoinRequest, work: SampleKeys, frame: DataFrame) -> DataFr
     )
     if not is_connect(frame.sparkSession):
         keys = first_of_partitions(keys, SAMPLE_ROWS)
-    return keys.mapInArrow(stage_function(work, f"{request.join_id}_sample"), _DDL)
+    return keys.mapInArrow(stage_function(work, f"{request.join_id}_sample"), SAMPLE_DDL)
 
 
 def _worth_a_look(request: JoinRequest) -> bool:
@@ -193,7 +216,10 @@ class Sample:
 
 
 def heavy_keys(
-    samples: dict[Side, Sample], sizes: dict[Side, int | None], sides: tuple[Side, ...], partitions: int
+    samples: Mapping[Side, Sample],
+    sizes: Mapping[Side, float | None],
+    sides: tuple[Side, ...],
+    partitions: int,
 ) -> Heavy | None:
     """Choose the heavy keys, and the side to split.
 
@@ -203,9 +229,9 @@ def heavy_keys(
 
     Parameters
     ----------
-    samples : dict from Side to Sample
+    samples : mapping from Side to Sample
         What was seen.
-    sizes : dict from Side to int or None
+    sizes : mapping from Side to float or None
         Estimated bytes of the sides.
     sides : tuple of Side
         Those that may be split.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy
@@ -17,6 +18,7 @@ from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
 
 if TYPE_CHECKING:
+    from gpujoin.spark.query.feeds import HeavyRows
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.trees.builder import ScanSource
 
@@ -62,12 +64,27 @@ class IslandRun:
         Threads of each task.
     notes : tuple of str
         What decided.
+    heavy : mapping of int to HeavyRows
+        Keys with very many rows, by the index of the exchange.
     """
 
     last: StageRun
     scans: tuple[int, ...]
     threads: int
     notes: tuple[str, ...]
+    heavy: Mapping[int, HeavyRows] = field(default_factory=dict)
+
+    def with_heavy(self, heavy: Mapping[int, HeavyRows]) -> IslandRun:
+        """Give the same run, in which some keys are split."""
+        if not heavy:
+            return self
+        keys = sum(len(one.keys.hashes) for one in heavy.values() if not one.replicated)
+        note = (
+            f"{keys} heavy keys are split over the partitions of their join"
+            if keys > 1
+            else ("a heavy key is split over the partitions of its join")
+        )
+        return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note))
 
 
 def worth(island: Island, options: Options) -> Reason | None:

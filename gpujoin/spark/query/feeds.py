@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.engine.hashing import hash_rows, partitions_of
@@ -21,6 +23,7 @@ from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Role
 from gpujoin.spark.narrowing import narrowed
+from gpujoin.spark.portions import Heavy
 from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
 
@@ -48,6 +51,27 @@ class FeedFormat(BlobFormat):
 
 
 @dataclass(frozen=True)
+class HeavyRows:
+    """What becomes of the rows of one input that have a heavy key.
+
+    Attributes
+    ----------
+    keys : Heavy
+        The keys, and the side that is split.
+    side : Side
+        Of the input in the join.
+    """
+
+    keys: Heavy
+    side: Side
+
+    @property
+    def replicated(self) -> bool:
+        """Whether the rows go to every partition; if not, each goes to any one."""
+        return self.side is not self.keys.split
+
+
+@dataclass(frozen=True)
 class Outlet:
     """Where the rows of a stage go.
 
@@ -61,6 +85,8 @@ class Outlet:
         Label of each partition.
     blob_bytes : int
         Target size of a blob.
+    heavy : HeavyRows or None
+        Keys whose rows go elsewhere than the hash says.
     """
 
     form: FeedFormat
@@ -71,9 +97,17 @@ class Outlet:
     unsettled: frozenset[int]
     labels: tuple[int, ...]
     blob_bytes: int
+    heavy: HeavyRows | None = None
 
     @classmethod
-    def of(cls, exchange: Exchange, form: FeedFormat, labels: Sequence[int], blob_bytes: int) -> Outlet:
+    def of(
+        cls,
+        exchange: Exchange,
+        form: FeedFormat,
+        labels: Sequence[int],
+        blob_bytes: int,
+        heavy: HeavyRows | None = None,
+    ) -> Outlet:  # fmt: skip
         """Make the outlet of an exchange's producer."""
         return cls(
             form,
@@ -84,6 +118,7 @@ class Outlet:
             exchange.unsettled,
             tuple(labels),
             blob_bytes,
+            heavy,
         )
 
     def split(
@@ -107,22 +142,56 @@ class Outlet:
         packer = BlobPacker(self.form, self.blob_bytes, counts)
         limit = min(ROUND_BYTES, self.blob_bytes * len(self.labels))
         for rows in rounds(batches, self.form.schema, limit, counts):
-            yield from self._scattered(rows, salt, packer)
+            yield from self._scattered(rows, salt, packer, counts)
         yield from packer.flush()
 
-    def _scattered(self, rows: pa.RecordBatch, salt: int, packer: BlobPacker) -> Iterator[pa.RecordBatch]:
-        mask = self._matching.null_mask(rows, Side.LEFT)
+    def _scattered(
+        self, rows: pa.RecordBatch, salt: int, packer: BlobPacker, counts: BlobCounts
+    ) -> Iterator[pa.RecordBatch]:
+        mask = self.null_mask(rows)
         if mask is not None and self.nulls is NullKeys.DROP:
             rows = rows.filter(pa.array(~mask))
             mask = None
         if rows.num_rows == 0:
             return
-        # Null counts as a value, so that one hash serves joins by = and by <=>, and groups.
-        targets = partitions_of(hash_rows(self._hashed.codes(rows, Side.LEFT)), len(self.labels))
+        hashes = self.hashes(rows)
+        heavy = self._heavy_rows(hashes, mask)
+        if heavy is not None:
+            counts.heavy += int(heavy.sum())
+            if self.heavy is not None and self.heavy.replicated:
+                some, rest = narrowed(rows.filter(pa.array(heavy))), ~heavy
+                for label in self.labels:
+                    yield from packer.add(some, label)
+                rows, hashes, mask = (
+                    rows.filter(pa.array(rest)),
+                    hashes[rest],
+                    None if mask is None else mask[rest],
+                )
+            else:
+                mask = heavy if mask is None else heavy | mask
+        targets = partitions_of(hashes, len(self.labels))
         if mask is not None:
             codec = spread_codec(self.form.schema, self.unsettled)
             targets[mask] = spread(rows.filter(pa.array(mask)), codec, salt, len(self.labels))
         yield from scatter(narrowed(rows), targets, self.labels, packer)
+
+    def _heavy_rows(
+        self, hashes: npt.NDArray[np.uint64], nulls: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.bool_] | None:
+        if self.heavy is None:
+            return None
+        found = self.heavy.keys.mask(hashes)
+        if nulls is not None:
+            found &= ~nulls
+        return found if found.any() else None
+
+    def null_mask(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+        """Tell which rows have a null key that matches nothing; ``None`` if there are none."""
+        return self._matching.null_mask(rows, Side.LEFT)
+
+    def hashes(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        """Hash the keys of rows; null counts as a value, so that one hash serves joins by = and by <=>, and groups."""
+        return hash_rows(self._hashed.codes(rows, Side.LEFT))
 
     @property
     def _places(self) -> tuple[tuple[int, int], ...]:

@@ -18,6 +18,7 @@ from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, arrange, worth
 from gpujoin.spark.query.explained import explain_island
+from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.nearest.terms import Nearest
@@ -211,6 +212,8 @@ class QueryPlanner:
                 return None
         island_id = new_join_id()
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
+        if self._runs:
+            run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
         explained = explain_island(island, run, island_id, self._backend())
         if not self._runs:
             return Rewritten(node.jvm, (explained,), True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from gpujoin.spark.gateway import analyzed_plan
 from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
-from gpujoin.spark.query.feeds import FeedFormat, FeedReader, Outlet
+from gpujoin.spark.query.feeds import FeedFormat, FeedReader, HeavyRows, Outlet
 from gpujoin.spark.query.finals import FinalExpressions
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.query.plans import items, to_map, to_seq
@@ -136,7 +136,7 @@ class IslandPlacer:
         island_id : str
             Name of the last stage; those before it have numbers too.
         """
-        frame = self._frame(run.last, None, options, island_id, self._schema(island))
+        frame = self._frame(run.last, None, options, island_id, self._schema(island), run.heavy)
         plan = analyzed_plan(frame)
         attributes = items(plan.output())
         named = self._named(island)
@@ -150,8 +150,9 @@ class IslandPlacer:
         return self._finished(island, below, attributes)
 
     def _frame(
-        self, run: StageRun, outlet: Outlet | None, options: Options, name: str, schema: StructType | str
-    ) -> DataFrame:
+        self, run: StageRun, outlet: Outlet | None, options: Options, name: str, schema: StructType | str,
+        heavy: Mapping[int, HeavyRows],
+    ) -> DataFrame:  # fmt: skip
         """Make the rows of a stage, or the blob rows of one whose rows are exchanged."""
         stage = run.stage
         forms = tuple(
@@ -160,7 +161,7 @@ class IslandPlacer:
         )
         feeds = tuple(one.index for one in stage.inputs)
         source = (
-            self._exchanged(run, forms, options, name)
+            self._exchanged(run, forms, options, name, heavy)
             if forms
             else self._spark.range(0, run.tasks, 1, run.tasks)
         )
@@ -171,18 +172,19 @@ class IslandPlacer:
         return source.mapInArrow(function, schema)
 
     def _exchanged(
-        self, run: StageRun, forms: tuple[FeedFormat, ...], options: Options, name: str
-    ) -> DataFrame:
+        self, run: StageRun, forms: tuple[FeedFormat, ...], options: Options, name: str,
+        heavy: Mapping[int, HeavyRows],
+    ) -> DataFrame:  # fmt: skip
         """Bring the blobs of all inputs of a stage together, partition by partition."""
         labels = partition_labels(self._spark.range(1), run.tasks)
         size = blob_bytes(self._spark, options.exchange_blob_bytes)
+        outlets = [
+            Outlet.of(exchange, form, labels.tolist(), size, heavy.get(exchange.index))
+            for exchange, form in zip(run.stage.inputs, forms, strict=True)
+        ]
         parts = [
-            self._frame(
-                before, Outlet.of(exchange, form, labels.tolist(), size), options, f"{name}_{place}", BLOB_DDL
-            )
-            for place, (before, exchange, form) in enumerate(
-                zip(run.inputs, run.stage.inputs, forms, strict=True)
-            )
+            self._frame(before, outlet, options, f"{name}_{place}", BLOB_DDL, heavy)
+            for place, (before, outlet) in enumerate(zip(run.inputs, outlets, strict=True))
         ]
         together = reduce(lambda one, two: one.union(two), parts)
         return repartition_by_label(together, run.tasks, "p").sortWithinPartitions("p", "side")

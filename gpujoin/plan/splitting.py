@@ -1,0 +1,85 @@
+"""Joins of exchanged rows in which the rows of one key may be divided among tasks.
+
+With the rows of one side divided and those of the other in every task, each divided row meets all that it meets in the
+whole join. That is right where the result is the union of the results over parts of that side, and where nothing
+further up in the stage takes rows with equal keys to be in one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpujoin.model.jointype import Side
+from gpujoin.model.relations import (
+    Expand,
+    Feed,
+    Filter,
+    Join,
+    Limit,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    TopN,
+)
+from gpujoin.model.stages import Stage
+from gpujoin.plan.stages import DIVIDES
+
+_ROW_BY_ROW = (Filter, Project, Expand, Limit, TopN)
+
+
+@dataclass(frozen=True)
+class SplitJoin:
+    """A join of two exchanged inputs.
+
+    Attributes
+    ----------
+    left, right : int
+        Indexes of its feeds.
+    sides : tuple of Side
+        Those whose rows of a key may be divided.
+    """
+
+    left: int
+    right: int
+    sides: tuple[Side, ...]
+
+    def feed(self, side: Side) -> int:
+        """Give the index of the feed on one side."""
+        return self.left if side is Side.LEFT else self.right
+
+
+def split_joins(stage: Stage) -> Iterator[SplitJoin]:
+    """Give the joins of a stage, not of those before it, in which keys may be split."""
+    node: Relation | None = stage.tree
+    while node is not None:
+        match node:
+            case Join(left=Feed() as left, right=Feed() as right):
+                sides = tuple(side for side in Side if node.spec.join_type in DIVIDES[side])
+                if sides and node.spec.keys:
+                    yield SplitJoin(left.index, right.index, sides)
+                return
+            case Join():
+                node = _fed(node)
+            case PartialAggregate():
+                node = None if node.once else node.child
+            case _ if isinstance(node, _ROW_BY_ROW):
+                (node,) = node.children
+            case _:
+                return
+
+
+def _fed(join: Join) -> Relation | None:
+    """The side that comes through exchanges, if the other is read whole and the join may be done in parts."""
+    fed = [side for side in Side if any(isinstance(one, Feed) for one in join.side(side).walk())]
+    if len(fed) != 1 or join.spec.join_type not in DIVIDES[fed[0]]:
+        return None
+    return join.side(fed[0])
+
+
+def cheap_to_sample(stage: Stage) -> bool:
+    """Whether the first rows of a stage take no more than reading them."""
+    return not stage.inputs and all(
+        isinstance(node, (Scan, Filter, Project, Expand)) for node in stage.tree.walk()
+    )
