@@ -18,6 +18,7 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.asof import AsOfBuild
 from gpujoin.engine.derive import Rest
+from gpujoin.engine.hostgather import take
 from gpujoin.engine.keys import key_frame
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.layout import JoinLayout
@@ -200,6 +201,25 @@ class BuiltSide:
                 self._twin = BuiltSide(self.layout, cpu, self.rows, self.options, metrics)
             return self._twin
 
+    @property
+    def counts_pairs(self) -> bool:
+        """Whether marking costs more where there are more pairs, those of build rows that have a match included."""
+        if self.layout.condition is not None:
+            return self.build is not None or self.ranges is not None
+        return self.ranges is not None and len(self.ranges.codec.axes) > 1
+
+    def only(self, rows: npt.NDArray[np.int64], metrics: JoinMetrics) -> BuiltSide:
+        """Some of the rows, searched in the same way; on the CPU where that does not fit."""
+        wanted = pa.array(rows)
+        columns = [take(column, wanted) for column in self.rows.columns]
+        some = pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
+        try:
+            return BuiltSide(self.layout, self.backend, some, self.options, metrics, self.probe_rows)
+        except DeviceMemoryError:
+            metrics.fallbacks += 1
+            cpu = create(BackendName.CPU, BackendRequest())
+            return BuiltSide(self.layout, cpu, some, self.options, metrics)
+
     def without_ranges(self, metrics: JoinMetrics) -> BuiltSide:
         """The same side with all of the condition tested pair by pair, made once."""
         with self._twin_lock:
@@ -249,12 +269,35 @@ def _evaluator(layout: JoinLayout, backend: AnyBackend) -> AnyBackend:
 
 
 @dataclass
+class Rounds:
+    """Where a run stands that needs no further probe rows once each build row has a match.
+
+    Attributes
+    ----------
+    size, taken : int
+        Probe rows of this round, and those that have come.
+    since : int
+        Probe rows since the search was made.
+    settled : bool
+        Whether each build row is known to have a match.
+    """
+
+    size: int = 0
+    taken: int = 0
+    since: int = 0
+    settled: bool = False
+
+
+@dataclass
 class _Shared:
     """What all views of a run have in common."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     twin: Run | None = None
     plain: Run | None = None
+    marked: npt.NDArray[np.bool_] | None = None
+    fewer: tuple[npt.NDArray[np.int64], Run] | None = None
+    rounds: Rounds = field(default_factory=Rounds)
 
 
 class Run:
@@ -310,7 +353,52 @@ class Run:
         for other in (self._shared.twin, self._shared.plain):
             if other is not None:
                 marks = marks | other.host_marks()
+        if self._shared.marked is not None:
+            marks = marks | self._shared.marked
+        if self._shared.fewer is not None:
+            rows, run = self._shared.fewer
+            marks = marks.copy()
+            marks[rows] |= run.host_marks()
         return marks
+
+    @property
+    def settles(self) -> bool:
+        """Whether a build row that has a match, and so the whole join, may need no further probe rows."""
+        derivation = self.built.layout.derivation
+        return not derivation.pairs and derivation.probe_rest is Rest.NOTHING
+
+    @property
+    def settled(self) -> bool:
+        """Whether no further probe rows are needed."""
+        return self._shared.rounds.settled
+
+    @property
+    def rounds(self) -> Rounds:
+        """Where a run that settles stands."""
+        return self._shared.rounds
+
+    @property
+    def current(self) -> Run:
+        """The run that further probe rows are for: this one, or that over the rows left by :meth:`leave_out`."""
+        fewer = self._shared.fewer
+        return self if fewer is None else fewer[1]
+
+    def leave_out(
+        self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics
+    ) -> None:
+        """Let further probe rows meet some of the build rows only; none may be under way.
+
+        Parameters
+        ----------
+        marks : ndarray of bool
+            Of :meth:`host_marks`.
+        waiting : ndarray of int64
+            Those rows.
+        metrics : JoinMetrics
+            Counters of the new search.
+        """
+        self._shared.marked, self._shared.fewer = marks, None
+        self._shared.fewer = waiting, Run.surely(self.built.only(waiting, metrics), metrics)
 
     def rest_of_build(self) -> Iterator[pa.RecordBatch]:
         """What the join returns of build rows, once all probe rows have been seen."""

@@ -150,6 +150,11 @@ class HashJoin:
             self._run = self.start()
         return self._run.finish()
 
+    @property
+    def settled(self) -> bool:
+        """Whether further probe rows would change nothing. See :attr:`JoinRun.settled`."""
+        return self._run is not None and self._run.settled
+
     def mark_built(self, matched: npt.NDArray[np.bool_]) -> None:
         """Count build rows as matched that have met a match elsewhere; not where the built side was spilled.
 
@@ -216,7 +221,8 @@ class JoinRun:
         Parameters
         ----------
         batches : iterable of RecordBatch
-            Rows of the side that is not built, all columns of its schema.
+            Rows of the side that is not built, all columns of its schema. Not read to its end where the rest would
+            change nothing.
 
         Yields
         ------
@@ -235,6 +241,11 @@ class JoinRun:
         source = self._run.finish() if isinstance(self._run, PartitionedRun) else self._run.rest_of_build()
         for batch in source:
             yield self._out(batch)
+
+    @property
+    def settled(self) -> bool:
+        """Whether further probe rows would change nothing: only build rows are returned, and all have a match."""
+        return isinstance(self._run, Run) and self._run.settles and self._run.settled
 
     def mark_built(self, matched: npt.NDArray[np.bool_]) -> None:
         """See :meth:`HashJoin.mark_built`."""

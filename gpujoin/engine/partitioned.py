@@ -132,8 +132,12 @@ class PartitionedRun:
                 layout, spilled.backend, spilled.options, self.metrics, rows, probe_rows=len(matched)
             )
             run = Run.surely(built, self.metrics)
-            for start, morsel in self._probe_rows(run.built.backend.morsel_rows):
-                yield from join_morsel(run, morsel, matched[start : start + morsel.num_rows])
+            size = run.built.backend.morsel_rows
+            if run.settles:
+                yield from probe_all(run, (morsel for _, morsel in self._probe_rows(size)))
+            else:
+                for start, morsel in self._probe_rows(size):
+                    yield from join_morsel(run, morsel, matched[start : start + morsel.num_rows])
             yield from run.rest_of_build()
         if layout.derivation.probe_rest is Rest.NOTHING:
             return

@@ -12,6 +12,7 @@ from gpujoin.engine.layout import SideLayout
 from gpujoin.engine.match import join_morsel
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order, morsels
+from gpujoin.engine.settling import settling
 from gpujoin.errors import JoinSpecError
 
 
@@ -20,17 +21,21 @@ def probe_all(run: Run, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
     merging = threading.Lock()
     backend = run.built.backend
 
-    def one(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def merge(metrics: JoinMetrics) -> None:
+        with merging:
+            run.metrics.merge(metrics)
+
+    def one(target: Run, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         metrics = JoinMetrics()
         try:
-            yield from join_morsel(run.view(metrics), rows)
+            yield from join_morsel(target.view(metrics), rows)
         finally:
-            with merging:
-                run.metrics.merge(metrics)
+            merge(metrics)
 
-    return in_order(
-        one, morsels(batches, run.built.layout.probe.schema, backend.morsel_rows), backend.threads
-    )
+    parts = morsels(batches, run.built.layout.probe.schema, backend.morsel_rows)
+    if run.settles:
+        return settling(run, parts, one, merge)
+    return in_order(lambda rows: one(run, rows), parts, backend.threads)
 
 
 def checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa.RecordBatch]:

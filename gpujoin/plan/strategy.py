@@ -21,6 +21,10 @@ BROADCAST_LIMIT = 8 << 30
 NOT_IN_BROADCAST = 512 << 20
 """Largest right side of ``NOT IN`` that is broadcast unasked: within the default of ``spark.driver.maxResultSize``."""
 
+MUCH_SMALLER = 5
+"""The left side of a semi, anti or existence join is broadcast, and its rows marked, if it is known to be so many times
+as small as the right side: what is built is held by every worker, and the marks take a task more."""
+
 UNKNOWN_SIZE = 1 << 62
 """Estimates from here on mean that nothing is known: Spark then says the largest long."""
 
@@ -133,6 +137,16 @@ def broadcast_sides(join_type: JoinType) -> tuple[Side, ...]:
     return (Side.RIGHT,)
 
 
+def marked_side(join_type: JoinType) -> Side | None:
+    """Give the side that may be broadcast though its own rows are returned: by which of them have a match.
+
+    Tasks mark its rows and one task returns them. That is the left side of semi, anti and existence joins; of outer
+    joins rows with a match are returned with that match, and ``NOT IN`` reads nulls of all right rows.
+    """
+    marked = join_type.left_rows_only and join_type is not JoinType.NULL_AWARE_ANTI
+    return Side.LEFT if marked else None
+
+
 def choose(facts: JoinFacts, options: Options) -> Choice:
     """Choose strategy and build side.
 
@@ -179,6 +193,9 @@ def _without_equality(facts: JoinFacts, options: Options) -> Choice:
             Strategy.SHUFFLE, _smaller(facts, (Side.RIGHT, Side.LEFT)),
             notes=(f"a {facts.join_type.value} outer join without an equality is one task: no side may be broadcast",),
         )  # fmt: skip
+    marked = _marked(facts)
+    if marked is not None:
+        return Choice(Strategy.NESTED_LOOP, marked[0], notes=(marked[1],))
     side, note = _broadcast_side(facts, legal)
     asked = options.strategy is not Strategy.AUTO or facts.side(side).hint is Hint.BROADCAST
     size = _size(facts.side(side))
@@ -188,6 +205,22 @@ def _without_equality(facts: JoinFacts, options: Options) -> Choice:
             f"the {side.value} side is estimated at {size} bytes, too large to broadcast", "strategy='nested_loop'",
         )  # fmt: skip
     return Choice(Strategy.NESTED_LOOP, side, notes=(note,))
+
+
+def _marked(facts: JoinFacts) -> tuple[Side, str] | None:
+    """The side that is broadcast so that its rows are marked, where that is asked for or much cheaper; and why."""
+    side = marked_side(facts.join_type)
+    if side is None or facts.side(side.other).hint is Hint.BROADCAST:
+        return None
+    how = f"tasks mark which {side.value} rows have a match, and one task returns them"
+    if facts.side(side).hint is Hint.BROADCAST:
+        return side, f"hint broadcast on the {side.value} side: {how}"
+    size, other = _size(facts.side(side)), _size(facts.side(side.other))
+    if size is None or size > BROADCAST_LIMIT:
+        return None
+    if size > facts.spark_threshold if other is None else size * MUCH_SMALLER > other:
+        return None
+    return side, f"the {side.value} side, much the smaller one, is broadcast: {how}"
 
 
 def _as_of(facts: JoinFacts, options: Options) -> Choice:

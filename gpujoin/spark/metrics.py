@@ -38,6 +38,7 @@ class Part(Enum):
     BUILD_EXCHANGE = "exchange of the build side"
     STREAM_EXCHANGE = "exchange of the stream side"
     BROADCAST = "broadcast of the build side"
+    MARKS = "build rows returned by their marks"
     ISLAND = "island"
 
 

@@ -14,9 +14,11 @@ from gpujoin.config import Strategy, parse_bytes
 from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import NullEquality
+from gpujoin.plan.strategy import marked_side
 from gpujoin.spark.blobrows import BLOB_DDL, Role
 from gpujoin.spark.broadcast import Payload, can_broadcast, make_payload
 from gpujoin.spark.compat import context_of
+from gpujoin.spark.marking import MARKS_DDL, MarkBroadcast, ReturnMarked
 from gpujoin.spark.metrics import JoinDescription, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label
 from gpujoin.spark.request import JoinRequest, PreparedSide
@@ -174,7 +176,8 @@ def _broadcast(
     request: JoinRequest, terms: JoinTerms, frames: dict[Side, DataFrame], schema: StructType
 ) -> DataFrame:
     kind, side = request.spec.join_type, request.build_side
-    if not can_broadcast(kind, side):
+    marked = marked_side(kind) is side
+    if not can_broadcast(kind, side) and not marked:
         raise JoinSpecError(
             f"a {kind.value} join cannot broadcast its {side.value} side, whose rows may reach the result unmatched. "
             'Broadcast the other side, or use strategy="shuffle".'
@@ -185,16 +188,24 @@ def _broadcast(
     payload = collect_build_side(terms, frames[side], accumulator)
     # A worker keeps the build side for the tasks that come after, so one meets the rows of all tasks of a core.
     terms = dataclasses.replace(terms, probe_rows=_probe_rows(request, _cores(stream.sparkSession)))
-    carried: Any = _in_closure(payload) if context is None else context.broadcast(payload.data)
-    function = stage_function(
-        JoinBroadcast(terms, payload.key), request.join_id, payload=carried, accumulator=accumulator
+    carried: Any = (
+        _in_closure(payload, 2 if marked else 1) if context is None else context.broadcast(payload.data)
     )
-    return stream.mapInArrow(function, schema)
+    work = MarkBroadcast(terms, payload.key) if marked else JoinBroadcast(terms, payload.key)
+    name = f"{request.join_id}_marks" if marked else request.join_id
+    function = stage_function(work, name, payload=carried, accumulator=accumulator)
+    if not marked:
+        return stream.mapInArrow(function, schema)
+    # The last task must run even if no other one does.
+    none = stream.sparkSession.range(0, 1, 1, 1).select(sf.lit(None).cast("binary").alias("marks"))
+    marks = stream.mapInArrow(function, MARKS_DDL).union(none).repartition(1)
+    function = stage_function(ReturnMarked(terms), request.join_id, payload=carried, accumulator=accumulator)
+    return marks.mapInArrow(function, schema)
 
 
-def _in_closure(payload: Payload) -> bytes:
-    """A payload to be sent with the function itself: Spark Connect has no broadcast variables."""
-    if len(payload.data) > MAX_CLOSURE_BYTES:
+def _in_closure(payload: Payload, copies: int) -> bytes:
+    """A payload to be sent with so many functions themselves: Spark Connect has no broadcast variables."""
+    if len(payload.data) * copies > MAX_CLOSURE_BYTES:
         raise GpuJoinError(
             f"the build side has {len(payload.data)} bytes; over Spark Connect at most {MAX_CLOSURE_BYTES} can be "
             'broadcast. Use strategy="shuffle", or a classic session.'

@@ -297,7 +297,7 @@ class JoinPartitions:
         portions = reader.portions()
         first = next(portions, None)  # an empty task takes no GPU slot
         if first is not None:
-            with _backend(terms, task, metrics) as chosen:
+            with task_backend(terms, task, metrics) as chosen:
                 notes = chosen.notes
                 for _, portion, build, stream in chain((first,), portions):
                     part = joins[portion]
@@ -307,7 +307,7 @@ class JoinPartitions:
                         if portion is not Portion.REGULAR:
                             # Before a stand-in for columns of a result that has none.
                             found = chain(padded(batch, part, output, terms.spec) for batch in found)
-                        yield from _output(found)
+                        yield from output_of(found)
         task.report(
             TaskRecord(terms.join_id, Part.JOIN, task.stage, task.partition, task.attempt, metrics, notes)
         )
@@ -332,10 +332,8 @@ class JoinBroadcast:
         first = next(source, None)
         if first is not None:
             schema = terms.schema(Role.STREAM)
-            with _backend(terms, task, metrics) as chosen:
+            with task_backend(terms, task, metrics) as chosen:
                 notes = chosen.notes
-                _builds.limit = max(_builds.limit, terms.options.memory_budget)
-                key = (self.key, chosen.backend.name, chosen.slot and chosen.slot.gpu)
 
                 def make() -> HashJoin:
                     join = terms.join(chosen, metrics)
@@ -346,16 +344,37 @@ class JoinBroadcast:
                         raise
                     return join
 
-                with _builds.borrow(key, make) as join, closing(join.start(metrics)) as run:
-                    yield from _output(run.probe(_conformed(first, source, schema)))
-                    yield from _output(run.finish())
-                _yield_device(terms.options, chosen)
+                with borrowed(terms, self.key, chosen, make) as join, closing(join.start(metrics)) as run:
+                    yield from output_of(run.probe(conformed(first, source, schema)))
+                    yield from output_of(run.finish())
         task.report(
             TaskRecord(terms.join_id, Part.JOIN, task.stage, task.partition, task.attempt, metrics, notes)
         )
 
 
-def _conformed(first: pa.RecordBatch, rest: Batches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def borrowed(terms: JoinTerms, key: str, chosen: Chosen, make: Callable[[], HashJoin]) -> Iterator[HashJoin]:
+    """A built join kept from task to task in this worker; its device memory is freed if another process waits for it.
+
+    Parameters
+    ----------
+    terms : JoinTerms
+        The join.
+    key : str
+        Names its build side.
+    chosen : Chosen
+        The task's backend.
+    make : callable () -> HashJoin
+        Builds it.
+    """
+    _builds.limit = max(_builds.limit, terms.options.memory_budget)
+    with _builds.borrow((key, chosen.backend.name, chosen.slot and chosen.slot.gpu), make) as join:
+        yield join
+    _yield_device(terms.options, chosen)
+
+
+def conformed(first: pa.RecordBatch, rest: Batches, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches in exactly the given schema."""
     yield conform(first, schema)
     for batch in rest:
         yield conform(batch, schema)
@@ -368,7 +387,7 @@ def _yield_device(options: Options, chosen: Chosen) -> None:
 
 
 @contextmanager
-def _backend(terms: JoinTerms, task: Task, metrics: JoinMetrics) -> Iterator[Chosen]:
+def task_backend(terms: JoinTerms, task: Task, metrics: JoinMetrics) -> Iterator[Chosen]:
     """The task's backend, counted."""
     with chosen_backend(terms.options, task.gpus, task.name) as chosen:
         name = chosen.backend.name.value
@@ -377,7 +396,7 @@ def _backend(terms: JoinTerms, task: Task, metrics: JoinMetrics) -> Iterator[Cho
         yield chosen
 
 
-def _output(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def output_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches for Spark, never without columns and never empty."""
     for batch in batches:
         if batch.num_rows == 0:

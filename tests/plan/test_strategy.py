@@ -166,3 +166,30 @@ def test_not_in_is_shuffled_unless_its_right_side_can_surely_be_collected() -> N
     assert of(SideFacts(NOT_IN_BROADCAST + 1, 10)) is Strategy.SHUFFLE
     assert of(SideFacts()) is Strategy.SHUFFLE
     assert of(hinted(SideFacts(), Hint.BROADCAST)) is Strategy.BROADCAST
+
+
+class TestMarkedSide:
+    """Semi, anti and existence joins without an equality broadcast a left side that is much the smaller one."""
+
+    @staticmethod
+    def chosen(how: JoinType, left: SideFacts, right: SideFacts) -> Side | None:
+        facts = JoinFacts(how, equality=False, condition=True, left=left, right=right)
+        return choose(facts, CPU).build_side
+
+    @pytest.mark.parametrize("how", [JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE])
+    def test_by_size_and_hint(self, how: JoinType) -> None:
+        small, large, unknown = SideFacts(1000), SideFacts(5000), SideFacts(None)
+        assert self.chosen(how, small, large) is Side.LEFT
+        assert self.chosen(how, small, SideFacts(4999)) is Side.RIGHT
+        assert self.chosen(how, large, small) is Side.RIGHT
+        assert self.chosen(how, small, unknown) is Side.LEFT
+        assert self.chosen(how, SideFacts(11 << 20), unknown) is Side.RIGHT
+        assert self.chosen(how, unknown, small) is Side.RIGHT
+        hinted = SideFacts(5000, hint=Hint.BROADCAST)
+        assert self.chosen(how, small, hinted) is Side.RIGHT
+        assert self.chosen(how, hinted, small) is Side.LEFT
+
+    def test_not_of_outer_joins_or_not_in(self) -> None:
+        small, large = SideFacts(1000), SideFacts(1 << 20)
+        for how in (JoinType.LEFT, JoinType.NULL_AWARE_ANTI):
+            assert self.chosen(how, small, large) is Side.RIGHT

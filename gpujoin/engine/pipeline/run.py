@@ -301,6 +301,8 @@ class _Runner:
             )  # fmt: skip
             join.build(backend.to_join(piece, node, side) for piece in built)
             for piece in pieces:
+                if join.settled:
+                    break
                 streamed = backend.collect(piece)
                 self._metrics.gather_joins += 1
                 found = join.probe([backend.to_join(streamed, node, side.other)])
