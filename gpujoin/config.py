@@ -321,7 +321,8 @@ class Options:
     exchange_skew: Skew = _setting(
         "exchange.skew", Skew.AUTO, _one_of(Skew),
         "Whether a shuffled join samples the keys of both sides first, to split those with very many rows over its "
-        "partitions: `auto` (of inputs of at least 32 MiB that are read from files or memory), `on`, `off`.",
+        "partitions: `auto` (of inputs of at least 32 MiB that are read from files or memory; within whole queries, of "
+        "256 MiB as estimated), `on`, `off`.",
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(
         "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),

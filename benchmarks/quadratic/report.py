@@ -30,9 +30,18 @@ def page(record: dict[str, Any], plotted: bool) -> str:
             f"| {one['case']} | {one['rows']:,} | {one['other_rows']:,} | {one['out']:,} | {one['seconds']:.2f} |"
             f" {beside} | {ratio} | {goal(one)} |"
         )
+    lines += [""] * any("task_seconds" in one for one in record["cases"])
+    for one in record["cases"]:
+        if one.get("other_task_seconds"):
+            split, whole = _tasks(one["task_seconds"]), _tasks(one["other_task_seconds"])
+            lines.append(f"- {one['case']}: {split}; not split: {whole}.")
     if plotted:
         lines += ["", "![seconds by rows](quadratic-cpu.svg)"]
     return "\n".join(lines) + "\n"
+
+
+def _tasks(seconds: Sequence[float]) -> str:
+    return f"longest of {len(seconds)} tasks {max(seconds):.2f} s of {sum(seconds):.2f} s in all"
 
 
 def goal(one: dict[str, Any]) -> str:
