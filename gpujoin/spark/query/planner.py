@@ -21,9 +21,8 @@ from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
-from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.nearestjoins import NearestJoinPlan
-from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq, without_broadcast
+from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq, with_an_order, without_broadcast
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
@@ -93,6 +92,8 @@ class QueryPlanner:
         self._finder = IslandFinder(options, self._values.placeholder)
         self._placer = IslandPlacer(spark)
         self._unreadable = reading_obstacle(conf)
+        self._searched: set[int] = set()
+        """Joins that are run as as-of joins, by ``id()``."""
         self._deterministic = True
         self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
@@ -135,16 +136,20 @@ class QueryPlanner:
             islands = placed is None
         asked = asked_below(node, top)
         below = [self._visit(child, islands=islands, top=asked) for child in node.children]
+        if node.for_nearest is not None and id(node.for_nearest) in self._searched:
+            return below[0]
         parts = tuple(part for one in below for part in one.parts)
         changed = any(one.changed for one in below)
         plan = node.jvm
         if changed:
-            plan = plan.withNewChildren(to_seq(self._gateway, [one.plan for one in below]))
+            plan = with_an_order(
+                node, plan.withNewChildren(to_seq(self._gateway, [one.plan for one in below]))
+            )
         plan, inner, replaced = self._with_subqueries(node, plan)
         if islands and node.class_name in (JOIN, AGGREGATE):
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
-            joined = self._join(plan, parts, node.nearest)
+            joined = self._join(node, plan, parts)
             large = [one.nbytes > self._broadcast_threshold for one in below]
             if any(large) and not joined.changed:
                 joined = dataclasses.replace(joined, plan=without_broadcast(self._gateway, plan, large))
@@ -214,6 +219,7 @@ class QueryPlanner:
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
         if self._runs:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
+        self._searched.update(id(one) for one in node.walk() if one.nearest is not None)
         explained = explain_island(island, run, island_id, self._backend())
         if not self._runs:
             return Rewritten(node.jvm, (explained,), True)
@@ -253,7 +259,8 @@ class QueryPlanner:
             return plan, tuple(parts), False
         return plan.transformExpressions(to_map(self._gateway, entries)), tuple(parts), True
 
-    def _join(self, join: Any, parts: tuple[Part, ...], nearest: Nearest | None) -> Rewritten:
+    def _join(self, node: PlanNode, join: Any, parts: tuple[Part, ...]) -> Rewritten:
+        nearest = node.nearest
         join_id = new_join_id()
         inputs = tuple(part for part in parts if isinstance(part, JoinExplanation))
         others = tuple(part for part in parts if isinstance(part, IslandExplanation))
@@ -264,6 +271,7 @@ class QueryPlanner:
             plan = self._decided(searched, join)
             if plan is not None:
                 decided = searched
+                self._searched.add(id(node))
         if plan is None:
             plan = self._decided(decided, join)
         if plan is None and not self._runs:

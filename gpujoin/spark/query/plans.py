@@ -35,6 +35,8 @@ class PlanNode:
         Its inputs.
     nearest : Nearest or None
         Of a join: that of each row's matches the nearest alone is needed.
+    for_nearest : PlanNode or None
+        Of a ``Sort``: a join of which it does no more than say which match is the nearest.
     """
 
     class_name: str
@@ -43,6 +45,7 @@ class PlanNode:
     fetch: Callable[[], Any] = field(repr=False)
     children: tuple[PlanNode, ...] = ()
     nearest: Nearest | None = field(default=None, repr=False)
+    for_nearest: PlanNode | None = field(default=None, repr=False)
 
     @cached_property
     def jvm(self) -> Any:
@@ -209,9 +212,45 @@ def without_broadcast(gateway: Any, join: Any, large: Sequence[bool]) -> Any:
     if not any(one and hint.isEmpty() for one, hint in zip(large, hints, strict=True)):
         return join
     logical = gateway.org.apache.spark.sql.catalyst.plans.logical
-    never = getattr(getattr(logical, "NO_BROADCAST_HASH$"), "MODULE$")
+    never = _object(logical, "NO_BROADCAST_HASH")
     info = gateway.scala.Some(logical.HintInfo(gateway.scala.Some(never)))
     left, right = (info if one and hint.isEmpty() else hint for one, hint in zip(large, hints, strict=True))
     return join.copy(
         join.left(), join.right(), join.joinType(), join.condition(), logical.JoinHint(left, right)
     )
+
+
+def with_an_order(node: PlanNode, plan: Any) -> Any:
+    """Give the row numbers of a window that has no order a constant one, without which Spark does not analyze them.
+
+    Spark itself makes such windows: subqueries with ``LIMIT``, decorrelated.
+
+    Parameters
+    ----------
+    node : PlanNode
+        A node of an optimized plan.
+    plan : py4j object
+        The same with other children.
+    """
+    if node.name != "Window" or node.expressions("orderSpec"):
+        return plan
+    expressions = node.gateway.org.apache.spark.sql.catalyst.expressions
+    entries = []
+    for named in node.expressions("windowExpressions"):
+        for one in named.walk():
+            if one.name == "WindowExpression" and one.children[0].name == "RowNumber":
+                spec = one.children[1].jvm
+                order = expressions.SortOrder(
+                    _object(expressions, "Literal").TrueLiteral(),
+                    _object(expressions, "Ascending"), _object(expressions, "NullsFirst"), to_seq(node.gateway, []),
+                )  # fmt: skip
+                ordered = spec.copy(
+                    spec.partitionSpec(), to_seq(node.gateway, [order]), spec.frameSpecification()
+                )
+                entries.append((spec, ordered))
+    return plan.transformExpressions(to_map(node.gateway, entries)) if entries else plan
+
+
+def _object(package: Any, name: str) -> Any:
+    """A Scala object."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -12,7 +12,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import EQUALITIES
 from gpujoin.spark.query.aggregates import read_aggregate
 from gpujoin.spark.query.nearest.conditions import FLOATS, Candidate, bare, candidates
-from gpujoin.spark.query.nearest.operations import Input, defined, harmless, join_below, operation_of
+from gpujoin.spark.query.nearest.operations import Input, defined, harmless, join_below, mark, operation_of
 from gpujoin.spark.query.nearest.terms import Domain
 from gpujoin.spark.query.plans import conjuncts
 
@@ -49,7 +49,7 @@ def mark_decorrelated(top: PlanNode) -> None:
                 continue
             ties = above.ties(dataclasses.replace(way, fixed=fixed), below)
             if harmless(top, above, below, way.nearest):
-                below.join.nearest = dataclasses.replace(way.nearest, ties=ties, domain=domain)
+                mark(below, dataclasses.replace(way.nearest, ties=ties, domain=domain))
             return
 
 

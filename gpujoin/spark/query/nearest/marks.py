@@ -9,7 +9,13 @@ from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.conditions import candidates
 from gpujoin.spark.query.nearest.decorrelated import mark_decorrelated
-from gpujoin.spark.query.nearest.operations import NotUnderstoodError, harmless, join_below, operation_of
+from gpujoin.spark.query.nearest.operations import (
+    NotUnderstoodError,
+    harmless,
+    join_below,
+    mark,
+    operation_of,
+)
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.plans import PlanNode
@@ -48,5 +54,5 @@ def _mark(node: PlanNode) -> None:
         except NotUnderstoodError:
             continue
         if harmless(node, above, below, way.nearest):
-            below.join.nearest = dataclasses.replace(way.nearest, ties=ties)
+            mark(below, dataclasses.replace(way.nearest, ties=ties))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +19,7 @@ from gpujoin.spark.query.plans import conjuncts
 if TYPE_CHECKING:
     from gpujoin.spark.query.plans import PlanNode
 
-_PASSED = frozenset({"Project", "WindowGroupLimit"})
+_PASSED = frozenset({"Project", "Sort", "WindowGroupLimit"})
 
 
 class NotUnderstoodError(Exception):
@@ -40,11 +41,26 @@ class Input:
         What projections in between compute, topmost first, by expression id.
     filters : tuple of Node
         Conditions in between.
+    order : PlanNode or None
+        A ``Sort`` in between.
+    above_order : int
+        How many of the projections are above it.
     """
 
     join: PlanNode
     projects: tuple[Defined, ...]
     filters: tuple[Node, ...] = ()
+    order: PlanNode | None = None
+    above_order: int = 0
+
+    @property
+    def sorted_by(self) -> tuple[Node, ...]:
+        """What the ``Sort`` sorts by."""
+        return () if self.order is None else self.order.expressions("order")
+
+    def at_order(self) -> Input:
+        """Give what the ``Sort`` reads."""
+        return dataclasses.replace(self, projects=self.projects[self.above_order :])
 
     def attribute(self, node: Node) -> int | None:
         """The join's column that an expression is, as it orders; ``None`` if it is more than that."""
@@ -64,7 +80,10 @@ class Input:
 
 
 class Aggregation:
-    """An aggregation, which must not notice that matches are missing."""
+    """An aggregation, which must not notice that matches are missing.
+
+    ``first`` and ``any_value`` take any row: that of the nearest match too.
+    """
 
     def __init__(self, node: PlanNode) -> None:
         read = read_aggregate(node)
@@ -73,13 +92,19 @@ class Aggregation:
         self.results: tuple[Defined, ...] = (
             {one.expr_id: one.children[0] for one in read.results if one.name == "Alias"},
         )
-        self._calls = []
+        self._calls: list[Node] = []
+        self._any_row = False
         for call in read.aggregates:
             function, *condition = call.children
-            if condition or call.fields["isDistinct"] or function.name not in _EXTREMES:
+            if condition or call.fields["isDistinct"]:
                 raise NotUnderstoodError
-            self._calls.append(function)
             self.computed += function.children
+            if function.name in _EXTREMES:
+                self._calls.append(function)
+            elif function.name in ("First", "Last") and not function.fields["ignoreNulls"]:
+                self._any_row = True
+            else:
+                raise NotUnderstoodError
 
     def ties(self, way: Candidate, below: Input) -> tuple[Tie, ...]:
         """What decides among matches of equal order.
@@ -92,7 +117,7 @@ class Aggregation:
         if not all(below.reads(key) <= way.fixed for key in self.groups):
             raise NotUnderstoodError
         found: set[tuple[Tie, ...]] = set()
-        read = False
+        read = self._any_row
         for function in self._calls:
             if function.name in ("Max", "Min") and below.reads(function.children[0]) <= way.fixed:
                 continue
@@ -129,7 +154,12 @@ _EXTREMES = {
 
 
 class FirstOfWindow:
-    """A window that numbers rows, of which the first is kept."""
+    """A window that numbers rows, of which the first is kept.
+
+    A window without an order takes any row. Where its rows are sorted below it, the first in that order is meant: Spark
+    decorrelates ``ORDER BY r.t LIMIT 1`` to such plans where ``r.t`` is not selected. The row of the nearest match is
+    then what was asked for, and one of those that the plan may give.
+    """
 
     def __init__(self, node: PlanNode) -> None:
         window = node.children[0]
@@ -154,8 +184,13 @@ class FirstOfWindow:
         if not all(below.reads(one) <= way.fixed for one in self.groups):
             raise NotUnderstoodError
         rest = [one for one in self._order if not below.reads(one) <= way.fixed]
+        if not rest and below.order is not None:
+            below = below.at_order()
+            rest = [one for one in below.sorted_by if not below.reads(one) <= way.fixed]
+        if not rest:
+            return ()
         latest = way.nearest.direction is Direction.BACKWARD
-        if not rest or below.attribute(rest[0].children[0]) != way.nearest.column:
+        if below.attribute(rest[0].children[0]) != way.nearest.column:
             raise NotUnderstoodError
         if ordered_by(rest[0], "direction", "Descending") is not latest:
             raise NotUnderstoodError
@@ -189,7 +224,7 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
     between: list[PlanNode] = []
     while (
         child.name == "Project"
-        or (windowed and child.name == "WindowGroupLimit")
+        or (windowed and child.name in ("WindowGroupLimit", "Sort"))
         or (decorrelated and child.name == "Filter")
     ):
         between.append(child)
@@ -198,14 +233,29 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
         return None
     projects = tuple(defined(one) for one in between if one.name == "Project")
     filters = tuple(one.expression("condition") for one in between if one.name == "Filter")
-    return Input(child, projects, filters)
+    sorts = [place for place, one in enumerate(between) if one.name == "Sort"]
+    if not sorts:
+        return Input(child, projects, filters)
+    above = sum(one.name == "Project" for one in between[: sorts[0]])
+    return Input(child, projects, filters, between[sorts[0]], above)
+
+
+def mark(below: Input, nearest: Nearest) -> None:
+    """Mark the join below an operation, and the ``Sort`` between the two."""
+    below.join.nearest = nearest
+    if below.order is not None:
+        below.order.for_nearest = below.join
 
 
 def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -> bool:
     """Tell whether nothing is noticed of rows that are not computed any more: no errors, no state."""
     if not node.jvm.deterministic():
         return False
-    computed = [*above.computed, *(value for project in below.projects for value in project.values())]
+    computed = [
+        *above.computed,
+        *(one.children[0] for one in below.sorted_by),
+        *(value for project in below.projects for value in project.values()),
+    ]
     computed += [nearest.bound, *(one.bound for one in nearest.limits), *nearest.conditions]
     plain = ("AttributeReference", "Literal")
     return all(
