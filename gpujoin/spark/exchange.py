@@ -130,7 +130,7 @@ class Splitter:
         hashes = hash_rows(self._codec.codes(rows, self.side))
         targets = partitions_of(hashes, len(self.labels))
         if mask is not None:
-            targets[mask] = self._dealer.deal(rows.filter(pa.array(mask)))
+            targets[mask] = self._of_nulls.deal(rows.filter(pa.array(mask)))
         heavy = None if self.heavy is None else self.heavy.mask(hashes)
         if heavy is None or not heavy.any():
             yield Portion.REGULAR, role, rows, targets
@@ -173,7 +173,7 @@ class Splitter:
 
     def _scattered(self, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """Partitions of rows that may go anywhere, and, where rows of a key are alike, as many of them in each."""
-        targets = self._dealer.deal(rows)
+        targets = self._of_heavy.deal(rows)
         if self.rerun is not Rerun.SAME_ROWS or not self._keys_alone:
             return targets
         # Rows of one key are equal here, so which of them gets which number does not matter.
@@ -213,8 +213,13 @@ class Splitter:
     def _drops(self) -> bool:
         return null_keys_of(self.spec.join_type, self.side) is NullKeys.DROP
 
+    # One for each kind of rows: which of the two kinds comes first depends on how rows are cut into rounds.
     @cached_property
-    def _dealer(self) -> Dealer:
+    def _of_nulls(self) -> Dealer:
+        return Dealer(self.form.schema, self.rerun, self.salt, len(self.labels))
+
+    @cached_property
+    def _of_heavy(self) -> Dealer:
         return Dealer(self.form.schema, self.rerun, self.salt, len(self.labels))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,7 @@ from gpujoin.engine.hashing import hash_rows
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
+from gpujoin.model.stages import Rerun
 from gpujoin.plan.resolve import resolve
 from gpujoin.spark.blobrows import Portion, Role
 from gpujoin.spark.metrics import Part
@@ -211,6 +214,44 @@ def test_placement_does_not_depend_on_order(rng: np.random.Generator) -> None:
         counts = [count for (_, own), count in forward.items() if own == key]
         assert len(counts) == len(LABELS)
         assert max(counts) - min(counts) <= 1, "rows of keys alone were not split evenly"
+
+
+def test_rows_in_one_order_are_dealt_out_however_they_are_cut(rng: np.random.Generator) -> None:
+    """Rows alike are spread evenly, and a second run places each as the first did."""
+    given = pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.where(rng.random(600) < 0.5, HEAVY, 1), mask=rng.random(600) < 0.3),
+            pa.array(np.zeros(600, np.int64)), pa.array(np.zeros(600, np.int32)),
+        ],
+        schema=LEFT,
+    )  # fmt: skip
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), None, (0, 1), (0,))
+    terms = JoinTerms(
+        "j", spec, LEFT, RIGHT, Side.RIGHT, Options(), 1 << 10, Heavy(hashes(HEAVY), Side.LEFT),
+        reruns=dict.fromkeys(Side, Rerun.SAME_ORDER),
+    )  # fmt: skip
+    forms = {
+        form.number: form
+        for portion, one in terms.portions().items()
+        for form in terms.forms_of(portion, one)
+    }
+
+    def placed(batches: list[pa.RecordBatch]) -> Counter[tuple[int, int | None]]:
+        found: Counter[tuple[int, int | None]] = Counter()
+        for batch in Split(terms, Role.STREAM, LABELS).run(batches, Task()):
+            for label, side, data in zip(
+                *(batch[name].to_pylist() for name in ("p", "side", "data")), strict=True
+            ):
+                found.update(
+                    (label, key) for key in forms[side].decode(pa.py_buffer(data), label)["l0"].to_pylist()
+                )
+        return found
+
+    whole = placed([given])
+    assert placed([given.slice(start, 7) for start in range(0, 600, 7)]) == whole
+    for key in (HEAVY, None):
+        counts = [whole[label, key] for label in LABELS]
+        assert max(counts) - min(counts) <= 1 < min(counts)
 
 
 def test_choosing_heavy_keys() -> None:
