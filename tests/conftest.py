@@ -25,8 +25,14 @@ _SEED_VARIABLE = "GPUJOIN_TEST_SEED"
 _DEFAULT_SEED = "20260807"
 _DRAWN = "random"
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For drivers of many small queries: compiling their code well costs more time than it saves."""
+_SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -Xmn512m "
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""For drivers of many small queries, for which Spark generates many classes that run once.
+
+Compiling them well, verifying them and growing the heap step by step costs more time than it saves: a fifth of a driver's.
+"""
 
 # How long a loaded machine takes says nothing of the code.
 hypothesis.settings.register_profile(

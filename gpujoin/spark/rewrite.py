@@ -128,7 +128,8 @@ class PlanBuilder:
             if has.nullable == needs.nullable and has.metadata == needs.metadata:
                 continue
             value = columns[i]
-            if has.nullable != needs.nullable:
+            # Spark's analyzer forgets that an alias has no metadata, and gives it those of the column that it names.
+            if has.nullable != needs.nullable or not needs.metadata:
                 known = self._expressions.KnownNullable if needs.nullable else self._expressions.KnownNotNull
                 value = known(value)
             metadata = self.gateway.scala.Some(self._metadata(needs))
