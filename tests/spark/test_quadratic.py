@@ -51,6 +51,10 @@ QUERIES = {
         """select i, j from (select i, timestamp_seconds(x) t from l) join (select j, timestamp_seconds(y) u from r)
         on t between u - interval 5 seconds and u + interval 5 seconds""", Shape.RANGE,
     ),
+    "within seconds": (
+        """select i, j from (select i, timestamp_seconds(x) t from l) join (select j, timestamp_seconds(y) u from r)
+        on abs(unix_timestamp(t) - unix_timestamp(u)) <= 5 and cast(t as bigint) >= cast(u as bigint)""", Shape.RANGE,
+    ),
     "exists or, a range": (
         "select i from l where exists (select 1 from r where y between x - 5 and x + 5) or c = 1", Shape.RANGE,
     ),

@@ -95,7 +95,12 @@ def _safe_itself(node: Expanded) -> bool:
         return eval_mode(node) is not EvalMode.ANSI or _lossless(node.children[0].data_type, node.data_type)
     if node.name in ("RLike", "Like"):
         return node.children[1].name == "Literal"
+    if node.name in ("UnixTimestamp", "ToUnixTimestamp"):
+        return isinstance(node.children[0].data_type, _MOMENTS)
     return False
+
+
+_MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)
 
 
 def _lossless(source: t.DataType, target: t.DataType) -> bool:
@@ -117,8 +122,9 @@ def _lossless(source: t.DataType, target: t.DataType) -> bool:
         return whole and target.scale >= source.scale
     if isinstance(source, (t.FloatType, t.DecimalType)) and isinstance(target, t.DoubleType):
         return True
-    moments = (t.DateType, t.TimestampType, t.TimestampNTZType)
-    return isinstance(source, moments) and isinstance(target, moments)
+    if isinstance(source, t.TimestampType) and isinstance(target, (t.LongType, t.FloatType, t.DoubleType)):
+        return True
+    return isinstance(source, _MOMENTS) and isinstance(target, _MOMENTS)
 
 
 def _unsupported(why: str) -> Reason:
@@ -138,5 +144,6 @@ _SAFE = frozenset({
     "CreateNamedStruct", "GetStructField",
     "Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekDay", "WeekOfYear",
     "Hour", "Minute", "Second", "DateDiff", "ExtractANSIIntervalDays",
+    "UnixDate", "UnixSeconds", "UnixMillis", "UnixMicros",
     "DateAdd", "DateSub", "AddMonths", "DateAddYMInterval", "TimeAdd", "TimestampAddInterval", "TimestampAddYMInterval",
 })  # fmt: skip
