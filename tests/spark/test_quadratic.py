@@ -30,6 +30,11 @@ def tables(spark: SparkSession) -> SparkSession:
     return spark
 
 
+_TIMES = """(select i, ts t, cast(ts as timestamp_ntz) n, date_add(date'2024-01-01', x) d
+  from (select i, x, timestamp_seconds(1711841800 + x * 10) ts from l))
+  join (select j, ts u, cast(ts as timestamp_ntz) v, date_add(date'2024-01-02', y) e
+  from (select j, y, timestamp_millis(1711841800499 + y * 10001) ts from r))"""
+"""Moments around the change to summer time in Europe."""
 QUERIES = {
     "two columns NOT IN": ("select * from l where (a, b) not in (select p, q from r)", Shape.NOT_IN),
     "three columns NOT IN, one without nulls": (
@@ -55,6 +60,16 @@ QUERIES = {
         """select i, j from (select i, timestamp_seconds(x) t from l) join (select j, timestamp_seconds(y) u from r)
         on abs(unix_timestamp(t) - unix_timestamp(u)) <= 5 and cast(t as bigint) >= cast(u as bigint)""", Shape.RANGE,
     ),
+    "apart by an interval": (f"select i, j from {_TIMES} on abs(t - u) <= interval 5 seconds", Shape.RANGE),
+    "apart by less than an interval, full outer": (
+        f"select i, j from {_TIMES.replace(' join', ' full join')} on abs(v - n) < interval '3' second", Shape.RANGE,
+    ),
+    "apart by an interval to one side, left outer": (
+        f"""select i, j from {_TIMES.replace(' join', ' left join')}
+        on t - u <= interval 5 seconds and t - u > interval -2 seconds""", Shape.RANGE,
+    ),
+    "days apart by an interval": (f"select i, j from {_TIMES} on abs(d - e) <= interval 50 hours", Shape.RANGE),
+    "casts apart": (f"select i, j from {_TIMES} on abs(cast(t as double) - cast(u as double)) < 2.5D", Shape.RANGE),
     "exists or, a range": (
         "select i from l where exists (select 1 from r where y between x - 5 and x + 5) or c = 1", Shape.RANGE,
     ),
@@ -84,6 +99,26 @@ def test_queries(tables: SparkSession, name: str) -> None:
         assert_same_rows(found.toArrow(), native.toArrow())
     finally:
         tables.conf.unset("spark.gpujoin.backend")
+
+
+def test_intervals_are_those_of_local_clocks(tables: SparkSession) -> None:
+    """At the change to summer time a second is an hour and a second, as Spark subtracts timestamps."""
+    text = f"select i, j from {_TIMES} on abs(t - u) <= interval 3 minutes"
+    zone = str(tables.conf.get("spark.sql.session.timeZone"))
+    tables.conf.set("spark.gpujoin.backend", "cpu")
+    rows = {}
+    try:
+        for other in ("UTC", "Europe/Berlin"):
+            tables.conf.set("spark.sql.session.timeZone", other)
+            native = tables.sql(text)
+            found = accelerate(native)
+            assert [join.shape for join in explain(found).joins if join.accelerated] == [Shape.RANGE.value]
+            rows[other] = found.toArrow()
+            assert_same_rows(rows[other], native.toArrow())
+    finally:
+        tables.conf.set("spark.sql.session.timeZone", zone)
+        tables.conf.unset("spark.gpujoin.backend")
+    assert rows["Europe/Berlin"].num_rows < rows["UTC"].num_rows
 
 
 def test_in_under_or(tables: SparkSession) -> None:

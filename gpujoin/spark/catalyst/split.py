@@ -87,7 +87,7 @@ def split_condition(join: JoinNode, columns: dict[Side, SideColumns], gateway: A
     if result.reasons:
         return result
     ids = {side: frozenset(c.expr_id for c in join.columns(side)) for side in Side}
-    splitter = _Splitter(join.join_type, Translator(ids, columns), result)
+    splitter = _Splitter(join.join_type, Translator(ids, columns, gateway), result)
     parts = list(_conjuncts(expand(join.condition, gateway)))
     for part in splitter.not_in(parts) or parts:
         splitter.take(part)
@@ -108,7 +108,7 @@ def split_keys(
     """
     result = SplitCondition(columns)
     ids = {side: frozenset(c.expr_id for c in join.columns(side)) for side in Side}
-    splitter = _Splitter(join.join_type, Translator(ids, columns), result)
+    splitter = _Splitter(join.join_type, Translator(ids, columns, gateway), result)
     for part in parts:
         result.reasons += obstacles(part)
         if not result.reasons:

@@ -16,6 +16,7 @@ from pyspark.sql import types as t
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.jointype import Side
+from gpujoin.spark.catalyst import moments
 from gpujoin.spark.catalyst.columns import SideColumns, arrow_type
 from gpujoin.spark.catalyst.nodes import Expanded, Node
 from gpujoin.spark.catalyst.traits import MayFail, eval_mode, may_fail
@@ -104,11 +105,16 @@ class Translator(ExpressionReader):
         Attributes of the two children.
     columns : mapping from Side to SideColumns
         Where columns are taken from; columns are added for what Spark is to compute.
+    gateway : py4j JVM view
+        ``spark._jvm``.
     """
 
-    def __init__(self, ids: Mapping[Side, frozenset[int]], columns: Mapping[Side, SideColumns]) -> None:
+    def __init__(
+        self, ids: Mapping[Side, frozenset[int]], columns: Mapping[Side, SideColumns], gateway: Any
+    ) -> None:
         self._ids = ids
         self._columns = columns
+        self._gateway = gateway
 
     def side_of(self, node: Node) -> Side | None:
         """Give the side whose columns alone an expression reads; ``None`` where it reads both, or none."""
@@ -131,6 +137,34 @@ class Translator(ExpressionReader):
     def column(self, node: Node) -> Expression:
         """Refuse an attribute of neither side; those of a side never come here."""
         raise NotTranslatableError(f"{node} is a column of neither side")
+
+    def _operation(self, node: Node) -> Expression:
+        if node.name in _COMPARISONS and any(moments.is_distance(child) for child in node.children):
+            operands = tuple(self._microseconds(child) for child in node.children)
+            return Call(function=_FUNCTIONS[node.name], arguments=operands, type=pa.bool_())
+        return super()._operation(node)
+
+    def _microseconds(self, node: Node) -> Expression:
+        """Translate an interval of days to seconds, the difference of two moments or a constant."""
+        constant = moments.constant(node)
+        if constant is not None:
+            return constant
+        if node.name == "Cast" and moments.keeps_all(node):
+            return self._microseconds(node.children[0])
+        if node.name == "Abs":
+            operands: tuple[Expression, ...] = (self._microseconds(node.children[0]),)
+        elif node.name in moments.DIFFERENCES:
+            operands = tuple(self._moment(child, node) for child in node.children)
+        else:
+            raise NotTranslatableError(f"{node}: {node.name} of an interval is not covered")
+        function = Function.ABS if node.name == "Abs" else Function.SUBTRACT
+        return Call(function=function, arguments=operands, mode=moments.EXACT, type=moments.MICROSECONDS)
+
+    def _moment(self, node: Node, difference: Node) -> Expression:
+        side = self.side_of(node)
+        if side is None or not isinstance(node, Expanded) or may_fail(node) is not MayFail.NEVER:
+            raise NotTranslatableError(f"{node} is not computed from one side alone, or may fail")
+        return self._of_side(side, moments.clock(node.source, difference, self._gateway))
 
     def _of_side(self, side: Side, source: Node) -> Expression:
         _refuse_collation(source)
@@ -284,6 +318,7 @@ def _refuse_zones(node: Node) -> None:
 _TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable"})
 _UNLISTED = frozenset({"Cast", "CaseWhen", "If", "NullIfResult", "InSet"})
 """Nodes that become something else than a call of a function."""
+_COMPARISONS = frozenset({"EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"})
 _ZONED = frozenset({"Hour", "Minute", "Second", "DateDiff"})
 _FUNCTIONS = {
     "EqualTo": Function.EQ,

@@ -11,6 +11,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.ranges import Shape
 from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.joins import read_join
+from gpujoin.spark.catalyst.moments import DIFFERENCES
 from gpujoin.spark.catalyst.traits import across
 from gpujoin.spark.classic import JoinPlan, choose_without_reading
 from gpujoin.spark.explaining import size_of
@@ -104,6 +105,8 @@ class RowJoinPlan(JoinPlan):
 
 _BY_ORDER = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 
+_DIFFERENCES = ("Subtract", "DateDiff", *DIFFERENCES)
+
 
 def _or_unknown(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
     """Whether this looks like an equality of ``NOT IN``."""
@@ -114,7 +117,7 @@ def _is_distance(part: Node, ids: dict[Side, frozenset[int]]) -> bool:
     """Whether this looks like ``abs(a - b) <= constant``, or the same without ``abs``."""
     if part.name not in _BY_ORDER:
         return False
-    return any(across(_difference(child), ids, ("Subtract", "DateDiff")) for child in part.children)
+    return any(across(_difference(child), ids, _DIFFERENCES) for child in part.children)
 
 
 def _difference(node: Node) -> Node:
