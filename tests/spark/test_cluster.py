@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpujoin.cli.demo.joins import JOINS
-from tests.spark.cluster_app import ISLANDS
+from tests.spark.cluster_app import ISLANDS, SKEWED
 
 ROOT = Path(__file__).parents[2]
 APP = Path(__file__).with_name("cluster_app.py")
@@ -160,8 +160,18 @@ def test_islands_of_several_stages(told: dict[str, dict[str, Any]], name: str) -
     assert found["disturbed"], "the disturbance never happened"
 
 
+@pytest.mark.parametrize("name", SKEWED)
+def test_heavy_keys(told: dict[str, dict[str, Any]], name: str) -> None:
+    """Rows that are alike go where they went before when their mapper runs again elsewhere."""
+    found = told[name]
+    assert found["equal"]
+    assert found["rows"] == 5 * 20_001 + 39_999
+    assert ("a heavy key is split" if name.endswith("island") else "20,001 of heavy keys") in found["text"]
+    assert found["disturbed"], "the disturbance never happened"
+
+
 def test_nothing_is_left_behind(cluster: Cluster, told: dict[str, dict[str, Any]]) -> None:
-    assert set(told) == {"executors", *SCENARIOS, *ISLANDS}
+    assert set(told) == {"executors", *SCENARIOS, *ISLANDS, *SKEWED}
     deadline = time.monotonic() + 30
     left: list[Path] = []
     while time.monotonic() < deadline:
