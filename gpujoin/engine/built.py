@@ -29,7 +29,7 @@ from gpujoin.engine.ranges import RangeCodec, RangeEvaluationError, spread
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
 from gpujoin.model.gathering import ChooseGather
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 from gpujoin.model.maps import AllNull, GatherMaps, Indices, RowMap, Span, slice_map
 from gpujoin.plan.algorithm import ASKED_FOR, OrderChoice, choose_order, chooser
@@ -184,8 +184,8 @@ class BuiltSide:
 
     @cached_property
     def null_patterns(self) -> NullPatterns | None:
-        """What null keys match in a null-aware anti join; ``None`` in all others."""
-        if self.layout.spec.join_type is not JoinType.NULL_AWARE_ANTI:
+        """What null keys match in a null-aware join; ``None`` in all others."""
+        if not self.layout.spec.join_type.null_aware:
             return None
         choose = chooser(self.options.gpu_algorithm, self.probe_rows)
         wanted = _wanted(self.layout)

@@ -49,6 +49,7 @@ _LEFT_REST = {
     JoinType.LEFT_ANTI: Rest.UNMATCHED,
     JoinType.NULL_AWARE_ANTI: Rest.UNMATCHED,
     JoinType.EXISTENCE: Rest.FLAGGED,
+    JoinType.NULL_AWARE_EXISTENCE: Rest.FLAGGED,
 }
 
 
@@ -58,11 +59,11 @@ def derive(join_type: JoinType, build_side: Side) -> Derivation:
     Raises
     ------
     JoinSpecError
-        For a null-aware anti join with the left side built: which left rows stay is known only once the whole
-        right side is.
+        For a null-aware join with the left side built: which left rows match is known only once the whole right side
+        is.
     """
-    if join_type is JoinType.NULL_AWARE_ANTI and build_side is Side.LEFT:
-        raise JoinSpecError("a null-aware anti join builds its right side, not its left")
+    if join_type.null_aware and build_side is Side.LEFT:
+        raise JoinSpecError(f"a {join_type.value} join builds its right side, not its left")
     rest = {side: Rest.UNMATCHED_PADDED if join_type.preserves(side) else Rest.NOTHING for side in Side}
     if join_type.left_rows_only:
         rest = {Side.LEFT: _LEFT_REST[join_type], Side.RIGHT: Rest.NOTHING}

@@ -22,7 +22,6 @@ from gpujoin.engine.payload import one_batch
 from gpujoin.engine.spill import SpillDirectory, SpillFile
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.jointype import JoinType
 
 FAN_OUT = 16
 """Partitions a spilled side is split into; a part still too big is split again with a fresh hash."""
@@ -105,7 +104,7 @@ def take_in(
     probe_rows : int or None
         Expected rows of the other side.
     """
-    divisible = layout.spec.keys and layout.spec.join_type is not JoinType.NULL_AWARE_ANTI
+    divisible = layout.spec.keys and not layout.spec.join_type.null_aware
     division = Division.HASH if divisible and depth < _DEEPEST and not stuck else Division.SLICES
     # Slices of the build side of an as-of join say nothing of which row is the nearest: it stays in one piece.
     whole = layout.spec.as_of is not None and division is Division.SLICES

@@ -12,7 +12,7 @@ from gpujoin.engine.derive import Derivation, derive
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import ConditionError, JoinSpecError
 from gpujoin.model.expressions import ColumnRef, Expression
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.plan.asof import as_of_type
 from gpujoin.plan.ranges import Axis, split_ranges
@@ -99,7 +99,7 @@ class JoinLayout:
             as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
         plain = cls._of(spec, spec.condition, left, right, build_side)
         split = None
-        if spec.join_type is not JoinType.NULL_AWARE_ANTI:
+        if not spec.join_type.null_aware:
             split = split_ranges(spec.condition, build_side)
         if split is None:
             return plain

@@ -63,7 +63,7 @@ def join_tables(
         differ or are dictionaries.
     how : str or JoinType
         ``inner``, ``cross``, ``left``, ``right``, ``full``, ``left_semi``, ``left_anti``, ``existence``,
-        ``null_aware_anti``, or any of Spark's spellings.
+        ``null_aware_anti``, ``null_aware_existence``, or any of Spark's spellings.
     left_on, right_on : str or sequence of str, optional
         Key columns of different names, in place of ``on``. Both appear in the result.
     condition : Expression, optional
@@ -83,7 +83,7 @@ def join_tables(
     Returns
     -------
     Table
-        Rows in no promised order, in batches near ``options.batch_bytes``. An existence join adds a column ``exists``.
+        Rows in no promised order, in batches near ``options.batch_bytes``. Existence joins add a column ``exists``.
         A dictionary column whose chunks have more values together than its indices can count gets 32-bit indices.
 
     Raises
@@ -235,7 +235,7 @@ def gather_maps(
         ``None``.
     """
     join_type = JoinType.parse(how)
-    if join_type in (JoinType.CROSS, JoinType.EXISTENCE):
+    if join_type is JoinType.CROSS or join_type.flags_rows:
         raise JoinSpecError(f"gather_maps does not do {join_type.value} joins; use join_tables")
     tables = {Side.LEFT: _keys(left_keys, Side.LEFT), Side.RIGHT: _keys(right_keys, Side.RIGHT)}
     counts = {table.num_columns for table in tables.values()}
@@ -373,7 +373,7 @@ def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, 
     right_names = [rights[i] + (suffixes[1] if rights[i] in clash else "") for i in right_rest]
     names = [*request.left_on] if request.shared else []
     names += left_names + right_names
-    if kind is JoinType.EXISTENCE:
+    if kind.flags_rows:
         names.append("exists")
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -533,7 +533,7 @@ def _build_side(
     tables: dict[Side, pa.Table], join_type: JoinType, condition: Expression | None = None
 ) -> Side:
     """The side that one range serves; else the smaller one; the right one where only that works, or in doubt."""
-    if join_type is JoinType.NULL_AWARE_ANTI:
+    if join_type.null_aware:
         return Side.RIGHT
     better = better_build_side(condition, (Side.RIGHT, Side.LEFT))
     if better is not None:

@@ -33,6 +33,8 @@ class JoinType(Enum):
     """All left rows and a boolean column: has a match."""
     NULL_AWARE_ANTI = "null_aware_anti"
     """``NOT IN``: a left row stays unless its key equals, or by a null might equal, a right key."""
+    NULL_AWARE_EXISTENCE = "null_aware_existence"
+    """All left rows and a boolean column: whether ``NOT IN`` would drop the row."""
 
     @classmethod
     def parse(cls, how: str | JoinType) -> JoinType:
@@ -59,7 +61,7 @@ class JoinType(Enum):
     def preserves(self, side: Side) -> bool:
         """Whether every row of ``side`` appears in the output at least once."""
         if side is Side.LEFT:
-            return self in (JoinType.LEFT, JoinType.FULL, JoinType.EXISTENCE)
+            return self.flags_rows or self in (JoinType.LEFT, JoinType.FULL)
         return self in (JoinType.RIGHT, JoinType.FULL)
 
     @property
@@ -67,8 +69,21 @@ class JoinType(Enum):
         """Whether the output is made of left rows alone, each at most once."""
         return self in _LEFT_ONLY
 
+    @property
+    def null_aware(self) -> bool:
+        """Whether a pair of rows also matches where the equality of their keys is unknown."""
+        return self in (JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE)
 
-_LEFT_ONLY = frozenset({JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE, JoinType.NULL_AWARE_ANTI})
+    @property
+    def flags_rows(self) -> bool:
+        """Whether the output is all left rows and a boolean column: has a match."""
+        return self in (JoinType.EXISTENCE, JoinType.NULL_AWARE_EXISTENCE)
+
+
+_LEFT_ONLY = frozenset({
+    JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE, JoinType.NULL_AWARE_ANTI,
+    JoinType.NULL_AWARE_EXISTENCE,
+})  # fmt: skip
 _SPELLINGS = {
     "inner": JoinType.INNER,
     "cross": JoinType.CROSS,
@@ -85,8 +100,10 @@ _SPELLINGS = {
     "leftanti": JoinType.LEFT_ANTI,
     "existence": JoinType.EXISTENCE,
     "nullawareanti": JoinType.NULL_AWARE_ANTI,
+    "nullawareexistence": JoinType.NULL_AWARE_EXISTENCE,
 }
 _SUGGESTED = (
     "inner", "cross", "left", "left_outer", "right", "right_outer", "full", "full_outer", "outer",
     "semi", "left_semi", "anti", "left_anti", "existence", "null_aware_anti",
+    "null_aware_existence",
 )  # fmt: skip

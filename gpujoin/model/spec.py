@@ -153,9 +153,9 @@ class JoinSpec:
             raise JoinSpecError(f"an as-of join is a left join without condition, not {kind.value}")
         if kind is JoinType.CROSS and (self.keys or self.condition is not None):
             raise JoinSpecError("a cross join takes no keys and no condition; use an inner join")
-        if kind is JoinType.NULL_AWARE_ANTI and not 1 <= len(self.keys) <= MOST_NULL_AWARE_KEYS:
+        if kind.null_aware and not 1 <= len(self.keys) <= MOST_NULL_AWARE_KEYS:
             raise JoinSpecError(
-                f"a null-aware anti join needs 1 to {MOST_NULL_AWARE_KEYS} keys, got {len(self.keys)}"
+                f"a {kind.value} join needs 1 to {MOST_NULL_AWARE_KEYS} keys, got {len(self.keys)}"
             )
         if kind.left_rows_only and self.right_output:
             raise JoinSpecError(
@@ -179,7 +179,7 @@ class JoinSpec:
             _nullable(right.field(i), or_absent=self.join_type in (JoinType.LEFT, JoinType.FULL))
             for i in self.right_output
         ]
-        if self.join_type is JoinType.EXISTENCE:
+        if self.join_type.flags_rows:
             fields.append(pa.field(self.existence_name, pa.bool_(), nullable=False))
         return pa.schema(fields)
 

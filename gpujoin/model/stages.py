@@ -39,7 +39,7 @@ class Rerun(Enum):
 
 def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
     """Whether rows with a null key on one side of a join can change its result."""
-    if join_type is JoinType.NULL_AWARE_ANTI or join_type.preserves(side):
+    if join_type.null_aware or join_type.preserves(side):
         return NullKeys.SPREAD
     if join_type is JoinType.LEFT_ANTI and side is Side.LEFT:
         return NullKeys.SPREAD

@@ -100,9 +100,10 @@ def estimate(
 
     Notes
     -----
-    Spark runs a range join, and ``NOT IN`` over several columns or with a further condition, as a nested loop over all
-    pairs. How many pairs match is not known; one a row is taken for it. Of an as-of join it looks at all rows of equal
-    key before each row; how many those are is not known either, and the root of the right rows is taken for it.
+    Spark runs a range join, and ``NOT IN`` over several columns, with a further condition or under ``OR``, as a nested
+    loop over all pairs. How many pairs match is not known; one a row is taken for it. Of an as-of join it looks at all
+    rows of equal key before each row; how many those are is not known either, and the root of the right rows is taken
+    for it.
     """
     rows_in = left_rows + right_rows
     pairs = left_rows * right_rows
@@ -117,7 +118,7 @@ def estimate(
         candidates = left_rows * math.sqrt(right_rows) if equality else pairs
         spark = candidates * SPARK_PAIR_SECONDS + (rows_in * SPARK_HASH_SECONDS if equality else 0.0)
         return Estimate(here=crossing + sorting, spark=spark)
-    if shape is Shape.NOT_IN and (keys > 1 or condition):
+    if shape is Shape.NOT_IN and (keys > 1 or condition or join_type.flags_rows):
         crossing = START_SECONDS + (rows_in + left_rows) * ROW_SECONDS
         return Estimate(here=crossing + rows_in * PATTERN_SECONDS, spark=pairs * SPARK_PAIR_SECONDS)
     if equality:

@@ -98,7 +98,7 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
             share = min(right.kept, 1.0)
         case JoinType.LEFT_ANTI | JoinType.NULL_AWARE_ANTI:
             share = _MATCHED
-        case JoinType.EXISTENCE | JoinType.LEFT:
+        case JoinType.EXISTENCE | JoinType.NULL_AWARE_EXISTENCE | JoinType.LEFT:
             return Estimate(left.rows, left.kept, read)
         case JoinType.RIGHT:
             return Estimate(right.rows, right.kept, read)

@@ -421,7 +421,7 @@ def shape_of(
     """Say in which shape a join is computed."""
     if as_of:
         return Shape.AS_OF
-    if join_type is JoinType.NULL_AWARE_ANTI:
+    if join_type.null_aware:
         return Shape.NOT_IN
     if keys:
         return Shape.EQUALITY

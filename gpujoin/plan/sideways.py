@@ -30,7 +30,7 @@ _FILTERS = {
 _PASSES = {
     Side.LEFT: frozenset({
         JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
-        JoinType.NULL_AWARE_ANTI,
+        JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE,
     }),
     Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
 }  # fmt: skip

@@ -53,7 +53,7 @@ _TEXT_BYTES = 24
 DIVIDES = {
     Side.LEFT: frozenset({
         JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
-        JoinType.NULL_AWARE_ANTI,
+        JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE,
     }),
     Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
 }  # fmt: skip
@@ -357,7 +357,7 @@ class _Planner:
     def _exchanging(self, node: Join, sides: Mapping[Side, _Part]) -> _Part | None:
         """Share both sides out by their keys."""
         spec = node.spec
-        if not spec.keys or spec.join_type is JoinType.NULL_AWARE_ANTI:
+        if not spec.keys or spec.join_type.null_aware:
             return None
         keys = _Keys.of(node)
         plans = [{}, *({side: one} for side in Side for one in sides[side].known)]

@@ -143,7 +143,7 @@ def marked_side(join_type: JoinType) -> Side | None:
     Tasks mark its rows and one task returns them. That is the left side of semi, anti and existence joins; of outer
     joins rows with a match are returned with that match, and ``NOT IN`` reads nulls of all right rows.
     """
-    marked = join_type.left_rows_only and join_type is not JoinType.NULL_AWARE_ANTI
+    marked = join_type.left_rows_only and not join_type.null_aware
     return Side.LEFT if marked else None
 
 
@@ -296,7 +296,7 @@ def _broadcast_side(facts: JoinFacts, legal: tuple[Side, ...]) -> tuple[Side, st
 
 def _shuffle(facts: JoinFacts, note: str) -> Choice:
     first = Side.LEFT if facts.join_type is JoinType.RIGHT else Side.RIGHT
-    if facts.join_type is JoinType.NULL_AWARE_ANTI:
+    if facts.join_type.null_aware:
         return Choice(Strategy.SHUFFLE, Side.RIGHT, notes=(note,))
     return Choice(Strategy.SHUFFLE, _smaller(facts, (first, first.other)), notes=(note,))
 

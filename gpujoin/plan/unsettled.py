@@ -13,7 +13,7 @@ import pyarrow.types as pat
 
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Expression
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
     Expand,
     Feed,
@@ -106,7 +106,7 @@ def _joined(node: Join, below: Mapping[Side, frozenset[int]]) -> frozenset[int]:
     found = {n for n, old in enumerate(spec.left_output) if old in below[Side.LEFT]}
     right = enumerate(spec.right_output, len(spec.left_output))
     found |= {n for n, old in right if old in below[Side.RIGHT]}
-    if spec.join_type is JoinType.EXISTENCE:
+    if spec.join_type.flags_rows:
         matched = any(pair.of(side) in below[side] for pair in spec.keys for side in Side)
         if matched or (spec.condition is not None and _reads(spec.condition, below)):
             found.add(len(node.schema) - 1)

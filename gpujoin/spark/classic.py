@@ -23,7 +23,7 @@ from gpujoin.spark.catalyst.columns import SideColumns
 from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.reruns import rerun_of
-from gpujoin.spark.catalyst.split import SplitCondition, split_condition
+from gpujoin.spark.catalyst.split import NULL_AWARE, SplitCondition, split_condition
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.explaining import expected_backend, joins_in, size_of
 from gpujoin.spark.gateway import analyzed_plan, optimized_plan
@@ -386,7 +386,7 @@ def _spec(
     spec = JoinSpec(kind, tuple(split.keys), split.residual, tuple(left), tuple(right))
     sources = list(range(len(outputs[Side.LEFT])))
     sources += [left.index(same[i]) if i in same else len(left) + right.index(i) for i in outputs[Side.RIGHT]]
-    if kind is JoinType.EXISTENCE:
+    if kind.flags_rows:
         sources.append(len(left))
     return spec, tuple(sources)
 
@@ -429,7 +429,7 @@ def _shown(facts: JoinFacts) -> str:
 
 def _kind(join: JoinNode, split: SplitCondition) -> JoinType:
     """What the join returns, an anti join over equalities that may be unknown being ``NOT IN``."""
-    return JoinType.NULL_AWARE_ANTI if split.null_aware else join.join_type
+    return NULL_AWARE[join.join_type] if split.null_aware else join.join_type
 
 
 def _same_as_left(join: JoinNode, split: SplitCondition) -> dict[int, int]:

@@ -117,7 +117,7 @@ class Splitter:
             self.counts.dropped += int(mask.sum())
             rows = rows.filter(pa.array(~mask))
             mask = None
-        if self.spec.join_type is JoinType.NULL_AWARE_ANTI and len(self.labels) > 1:
+        if self.spec.join_type.null_aware and len(self.labels) > 1:
             yield from self._nulls_of_not_in(rows, mask)
             if mask is not None:
                 rows = rows.filter(pa.array(~mask))

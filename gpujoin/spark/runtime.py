@@ -105,7 +105,7 @@ def result_schema(request: JoinRequest) -> StructType:
         for position in request.spec.output_of(side):
             one = given[position]
             fields.append(StructField(one.name, one.dataType, one.nullable or absent, one.metadata))
-    if request.spec.join_type is JoinType.EXISTENCE:
+    if request.spec.join_type.flags_rows:
         fields.append(StructField(request.spec.existence_name, BooleanType(), False))
     return StructType(fields)
 
@@ -166,7 +166,7 @@ def _nulls_apart(request: JoinRequest, partitions: int) -> bool:
     """Whether left rows of a ``NOT IN`` with a null key have a partition of their own, if they can be."""
     fields = request.left.spark.fields
     return (
-        request.spec.join_type is JoinType.NULL_AWARE_ANTI
+        request.spec.join_type.null_aware
         and partitions > 1
         and any(fields[key.left].nullable and key.nulls is NullEquality.UNEQUAL for key in request.spec.keys)
     )

@@ -42,7 +42,7 @@ def oracle_join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     schema = spec.output_schema(left.schema, right.schema)
 
     kind = spec.join_type
-    if kind is JoinType.EXISTENCE:
+    if kind.flags_rows:
         kept = _take(left.select(list(spec.left_output)), range(left.num_rows))
         flags = pa.array([bool(found) for found in matches], pa.bool_())
         return pa.Table.from_arrays([*kept, flags], schema=schema)
@@ -68,7 +68,7 @@ def _matcher(left: pa.Schema, right: pa.Schema, spec: JoinSpec) -> Callable[[Row
     keys = [_key_test(left, right, key.left, key.right, key.nulls) for key in spec.keys]
     condition = None if spec.condition is None else compile_expression(spec.condition, left, right).run
     # NOT IN drops a row also when an equality is unknown: neither true nor false.
-    enough = (True, None) if spec.join_type is JoinType.NULL_AWARE_ANTI else (True,)
+    enough = (True, None) if spec.join_type.null_aware else (True,)
 
     def match(one: Row, two: Row) -> bool:
         if not all(key(one, two) in enough for key in keys):

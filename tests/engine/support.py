@@ -29,7 +29,10 @@ from gpujoin.testing.generate import Generator, KeyShape
 WHOLE = 1 << 30
 """A batch size that makes one batch of a table."""
 
-KEYED: list[JoinType] = [kind for kind in JoinType if kind is not JoinType.CROSS]
+KEYED: list[JoinType] = [
+    kind for kind in JoinType if kind not in (JoinType.CROSS, JoinType.NULL_AWARE_EXISTENCE)
+]
+"""All with keys but the flag of ``NOT IN``, which is made of what the null-aware anti join is made of."""
 
 CONDITIONS: dict[str, Expression | None] = {
     "no condition": None,
@@ -92,7 +95,7 @@ def run_join(
 
 def build_sides(join_type: JoinType) -> tuple[Side, ...]:
     """The sides that may be built."""
-    return (Side.RIGHT,) if join_type is JoinType.NULL_AWARE_ANTI else (Side.RIGHT, Side.LEFT)
+    return (Side.RIGHT,) if join_type.null_aware else (Side.RIGHT, Side.LEFT)
 
 
 def keyed(

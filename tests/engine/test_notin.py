@@ -38,6 +38,9 @@ def everything(columns: int) -> pa.Table:
     return pa.table(data | {"row": pa.array(range(len(rows)), pa.int32())})
 
 
+NULL_AWARE = [kind for kind in JoinType if kind.null_aware]
+
+
 def kept(one: tuple[int | None, ...], others: list[tuple[int | None, ...]]) -> bool:
     """SQL's definition: NOT IN is true if for every row of the other side some equality is false."""
     return all(
@@ -75,12 +78,13 @@ def test_types_and_conditions(
 ) -> None:
     for nulls in (0.0, 0.3, 1.0):
         one, two = sides(seed, [KEY_TYPES[n] for n in names], (60, 25), distinct=3, nulls=nulls)
-        spec = keyed(JoinType.NULL_AWARE_ANTI, one, two, keys=len(names), condition=condition)  # type: ignore[arg-type]
-        expected = oracle_join(one, two, spec)
-        for rows in (7, 1000):
+        for kind, rows in itertools.product(NULL_AWARE, (7, 1000)):
+            spec = keyed(kind, one, two, keys=len(names), condition=condition)  # type: ignore[arg-type]
+            expected = oracle_join(one, two, spec)
             options = Options(candidate_pairs=20, batch_bytes=2000)
             actual = run_join(spec, one, two, backend=backend, batch_rows=rows, options=options)
-            assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, {nulls} nulls")
+            context = f"seed {seed}, {nulls} nulls, {kind.value}"
+            assert_same_rows(actual, expected, allow_empty=True, context=context)
 
 
 def test_null_safe_keys_have_no_pattern(backend: AnyBackend, seed: int) -> None:
@@ -137,12 +141,13 @@ def test_against_duckdb(
 
 def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     one, two = sides(seed, [pa.int32(), pa.string()], (90, 80), distinct=12, nulls=0.02)
-    metrics = JoinMetrics()
-    spec = keyed(JoinType.NULL_AWARE_ANTI, one, two, keys=2)
-    options = Options(spill_dir=str(tmp_path), memory_budget=2000)
-    actual = run_join(spec, one, two, backend=backend, options=options, metrics=metrics)
-    assert metrics.spills > 1
-    assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True, context=f"seed {seed}")
+    for kind in NULL_AWARE:
+        metrics = JoinMetrics()
+        spec = keyed(kind, one, two, keys=2)
+        options = Options(spill_dir=str(tmp_path), memory_budget=2000)
+        actual = run_join(spec, one, two, backend=backend, options=options, metrics=metrics)
+        assert metrics.spills > 1
+        assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True, context=f"seed {seed}")
 
 
 @pytest.mark.parametrize("condition", [None, left("row") % lit(2) == right("row") % lit(2)])

@@ -75,6 +75,7 @@ def test_preserved_sides() -> None:
         JoinType.LEFT,
         JoinType.FULL,
         JoinType.EXISTENCE,
+        JoinType.NULL_AWARE_EXISTENCE,
     }
     assert {t for t in JoinType if t.preserves(Side.RIGHT)} == {JoinType.RIGHT, JoinType.FULL}
 
@@ -112,7 +113,7 @@ def test_output_schema(join_type: JoinType) -> None:
     assert found.names[:2] == ["b", "a"]
     assert found.field(1).metadata == metadata
     assert found.field(1).nullable is (join_type in (JoinType.RIGHT, JoinType.FULL))
-    if join_type is JoinType.EXISTENCE:
+    if join_type.flags_rows:
         assert found.field(2).equals(pa.field("exists", pa.bool_(), nullable=False))
     elif join_type.left_rows_only:
         assert len(found) == 2

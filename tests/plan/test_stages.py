@@ -82,10 +82,10 @@ def test_a_small_side_is_read_by_every_task(kind: JoinType) -> None:
 
 @pytest.mark.parametrize("kind", list(JoinType))
 def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
-    if kind in (JoinType.CROSS, JoinType.NULL_AWARE_ANTI):
+    if kind is JoinType.CROSS or kind.null_aware:
         tree: Relation = (
             joined(scan(0), scan(1), kind)
-            if kind is JoinType.NULL_AWARE_ANTI
+            if kind.null_aware
             else Join(scan(0), scan(1), JoinSpec(kind, left_output=(0,), right_output=(1,)))
         )
         assert plan_stages(tree, {0: BIG, 1: BIG}, LIMITS) is None

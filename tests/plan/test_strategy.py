@@ -45,7 +45,7 @@ def test_small_sides_are_broadcast_where_legal(kind: JoinType) -> None:
         if side in broadcast_sides(kind):
             assert (choice.strategy, choice.build_side) == (Strategy.BROADCAST, side)
         else:
-            built = Side.RIGHT if kind is JoinType.NULL_AWARE_ANTI else side
+            built = Side.RIGHT if kind.null_aware else side
             assert (choice.strategy, choice.build_side) == (Strategy.SHUFFLE, built)
 
 
@@ -60,6 +60,7 @@ def test_legal_broadcast_sides() -> None:
         JoinType.LEFT_ANTI: {Side.RIGHT},
         JoinType.EXISTENCE: {Side.RIGHT},
         JoinType.NULL_AWARE_ANTI: {Side.RIGHT},
+        JoinType.NULL_AWARE_EXISTENCE: {Side.RIGHT},
     }
 
 
@@ -142,6 +143,10 @@ def test_auto_takes_a_large_nested_loop_to_a_gpu() -> None:
 
 
 def test_estimates_grow_with_rows() -> None:
+    flagged = estimate(
+        JoinType.NULL_AWARE_EXISTENCE, 1e6, 1e6, equality=True, condition=False, gpu=False, shape=Shape.NOT_IN, keys=1
+    )  # fmt: skip
+    assert flagged.taken
     few = estimate(JoinType.INNER, 1e3, 1e3, equality=False, condition=True, gpu=False)
     many = estimate(JoinType.INNER, 1e5, 1e5, equality=False, condition=True, gpu=False)
     assert few.here < many.here

@@ -84,7 +84,7 @@ def test_heavy_keys_change_no_answer(
     spec = JoinSpec(how, (KeyPair(0, 0),), condition, (0, 1), () if how.left_rows_only else (0, 1))
     in_all = splittable(spec)
     assert bool(in_all) is not (how is JoinType.FULL and condition is not None)
-    apart = how is JoinType.NULL_AWARE_ANTI
+    apart = how.null_aware
     for split in in_all:
         for here in ((True, True), (True, False), (False, True)):
             sides = {

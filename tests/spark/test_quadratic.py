@@ -40,6 +40,10 @@ QUERIES = {
     "three columns NOT IN, one without nulls": (
         "select * from l where (a, b, c) not in (select p, q, r from r)", Shape.NOT_IN,
     ),
+    "two columns NOT IN under OR": (
+        "select * from l where (a, b) not in (select p, q from r where y > 300) or c = 1", Shape.NOT_IN,
+    ),
+    "NOT IN in the select list": ("select i, a not in (select q from r where j < 9) as n from l", Shape.NOT_IN),
     "between": ("select i, j from l join r on x between y - 5 and y + 5", Shape.RANGE),
     "between, full outer": ("select i, j from l full join r on x >= y - 5 and x <= y + 5", Shape.RANGE),
     "less, left outer, with a rest": ("select i, j from l left join r on x < y and (i + j) % 2 = 0", Shape.RANGE),

@@ -60,6 +60,7 @@ EXPECTED: dict[JoinType, list[tuple[object, ...]]] = {
     JoinType.LEFT_ANTI: [("p",), ("s",)],
     JoinType.EXISTENCE: [("p", False), ("q", True), ("r", True), ("s", False), ("t", True)],
     JoinType.NULL_AWARE_ANTI: [],
+    JoinType.NULL_AWARE_EXISTENCE: [(row, True) for row in "pqrst"],
 }
 
 

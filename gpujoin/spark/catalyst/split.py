@@ -32,6 +32,12 @@ _FILTERED = {
 }
 """Sides on which a condition that reads one side alone may be applied before the join."""
 
+NULL_AWARE = {
+    JoinType.LEFT_ANTI: JoinType.NULL_AWARE_ANTI,
+    JoinType.EXISTENCE: JoinType.NULL_AWARE_EXISTENCE,
+}
+"""Spark's joins by which ``NOT IN`` is computed, and what they are if their equalities may be unknown."""
+
 
 @dataclass
 class SplitCondition:
@@ -50,7 +56,7 @@ class SplitCondition:
     residual : Expression or None
         The rest.
     null_aware : bool
-        Whether an anti join is ``NOT IN`` over the keys: a pair also matches where an equality is unknown.
+        Whether an anti or existence join is ``NOT IN`` over the keys: a pair also matches where an equality is unknown.
     shown_keys, shown_residual : list of str
         The same for people, with the user's names.
     reasons : list of Reason
@@ -128,7 +134,7 @@ class _Splitter:
         An equality of columns without nulls, of which the optimizer leaves nothing else, is one of the ``NOT IN`` in
         any case; one of columns that hold nulls may be a correlation, and is no match where it is unknown.
         """
-        if self._join_type is not JoinType.LEFT_ANTI:
+        if self._join_type not in NULL_AWARE:
             return None
         equalities = [_null_aware_equality(part) for part in parts]
         if not any(e is not None and self._across(e) for e in equalities):

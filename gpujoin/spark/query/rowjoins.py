@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.ranges import Shape
 from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.joins import read_join
 from gpujoin.spark.catalyst.moments import DIFFERENCES
+from gpujoin.spark.catalyst.split import NULL_AWARE
 from gpujoin.spark.catalyst.traits import across
 from gpujoin.spark.classic import JoinPlan, choose_without_reading
 from gpujoin.spark.explaining import size_of
@@ -83,11 +84,11 @@ class RowJoinPlan(JoinPlan):
         parts = () if join.condition is None else conjuncts(join.condition)
         ids = {side: frozenset(column.expr_id for column in join.columns(side)) for side in Side}
         equal = [part for part in parts if across(part, ids)]
-        unknown = [part for part in parts if join.join_type is JoinType.LEFT_ANTI and _or_unknown(part, ids)]
+        unknown = [part for part in parts if join.join_type in NULL_AWARE and _or_unknown(part, ids)]
         ranges = [part for part in parts if across(part, ids, _BY_ORDER) or _is_distance(part, ids)]
         kind, shape, keys = join.join_type, None, len(equal)
         if unknown:
-            kind, shape, keys = JoinType.NULL_AWARE_ANTI, Shape.NOT_IN, len(unknown) + len(equal)
+            kind, shape, keys = NULL_AWARE[kind], Shape.NOT_IN, len(unknown) + len(equal)
         elif ranges and not equal:
             shape = Shape.RANGE
         return JoinFacts(

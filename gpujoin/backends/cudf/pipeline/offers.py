@@ -148,7 +148,8 @@ def _join_obstacles(node: Join) -> list[Reason]:
     spec = node.spec
     reasons = []
     if (
-        spec.join_type in (JoinType.NULL_AWARE_ANTI, JoinType.CROSS)
+        spec.join_type is JoinType.CROSS
+        or spec.join_type.null_aware
         or not spec.keys
         or spec.as_of is not None
     ):

@@ -11,6 +11,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.split import NULL_AWARE
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both
@@ -30,9 +31,9 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     sides = {side: builder.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
     keys: list[Key] = []
     rest: list[Node] = []
-    unknowing = [null_aware(part, sides) for part in parts] if kind is JoinType.LEFT_ANTI else []
+    unknowing = [null_aware(part, sides) for part in parts] if kind in NULL_AWARE else []
     if any(unknowing):
-        kind = JoinType.NULL_AWARE_ANTI
+        kind = NULL_AWARE[kind]
         keys, rest = not_in(list(zip(parts, unknowing, strict=True)), sides)
     else:
         for part in parts:
@@ -82,7 +83,7 @@ def _joined(
         # Its rows are counted: any column will do, one that has no id above too.
         left_output, ids = (0,), [None]
     spec = JoinSpec(kind, pairs, residual, left_output, right_output, f"exists#{exists}")
-    if kind is JoinType.EXISTENCE:
+    if kind.flags_rows:
         assert exists is not None
         ids.append(exists)
     side = _build_side(kind, builder.rows(left), builder.rows(right))
