@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,8 @@ from gpujoin.engine.payload import one_batch
 
 T = TypeVar("T")
 
+AHEAD = 32
+"""Results that several threads may have ready before they are asked for; of a join these are output batches."""
 _SMALL = 16
 """Batches of less than one part in this many of a morsel are merged before they are probed."""
 
@@ -54,22 +57,100 @@ def in_order(
 ) -> Iterator[T]:
     """Results of ``work`` over all items, in order; several items at once if there are threads for it.
 
-    With one thread nothing runs ahead of the consumer. With more, at most ``threads + 1`` items are finished or under
-    way before their turn.
+    With one thread nothing runs ahead of the consumer. With more, at most ``threads + 1`` items are under way or have
+    results waiting, :data:`AHEAD` results at most in all (two of each item, if that is more): however many results
+    an item has, no more of them are held.
     """
     if threads == 1:
         for item in items:
             yield from work(item)
         return
-    waiting: deque[Future[list[T]]] = deque()
+    most = max(2, AHEAD // (threads + 1))
+    lanes: deque[_Lane[T]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="gpujoin") as pool:
         try:
             for item in items:
-                waiting.append(pool.submit(lambda one: list(work(one)), item))
-                if len(waiting) > threads:
-                    yield from waiting.popleft().result()
-            while waiting:
-                yield from waiting.popleft().result()
+                lanes.append(_Lane(most))
+                pool.submit(lanes[-1].fill, work, item)
+                if len(lanes) > threads:
+                    yield from lanes[0].results()
+                    lanes.popleft()
+            while lanes:
+                yield from lanes[0].results()
+                lanes.popleft()
         finally:
-            for future in waiting:
-                future.cancel()
+            for lane in lanes:
+                lane.close()
+
+
+class _Lane(Generic[T]):
+    """Results of one item on their way from a worker to the consumer.
+
+    The pool starts items in order, so the one whose results are taken next is never waiting for a thread.
+
+    Parameters
+    ----------
+    most : int
+        So many results wait here; then the worker does.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ready: deque[T] = deque()
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def fill(self, work: Callable[[pa.RecordBatch], Iterator[T]], item: pa.RecordBatch) -> None:
+        """Run the work, in a worker."""
+        error: BaseException | None = None
+        try:
+            if not self._closed:
+                source = work(item)
+                try:
+                    for result in source:
+                        if not self._put(result):
+                            break
+                finally:
+                    close = getattr(source, "close", None)
+                    if close is not None:
+                        close()
+        except BaseException as problem:  # noqa: BLE001 - raised by the consumer
+            error = problem
+        with self._changed:
+            self._ended, self._error = True, error
+            self._changed.notify_all()
+
+    def _put(self, result: T) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._ready) < self._most)
+            if not self._closed:
+                self._ready.append(result)
+                self._changed.notify_all()
+            return not self._closed
+
+    def results(self) -> Iterator[T]:
+        """All results as they come.
+
+        Raises
+        ------
+        BaseException
+            What the work raised, after the results before it.
+        """
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._ended)
+                if not self._ready:
+                    break
+                result = self._ready.popleft()
+                self._changed.notify_all()
+            yield result
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Let the worker stop at its next result."""
+        with self._changed:
+            self._closed = True
+            self._ready.clear()
+            self._changed.notify_all()

@@ -128,6 +128,8 @@ class IslandExplanation:
         The joins inside, parents first.
     notes : tuple of str
         What decided.
+    warnings : tuple of str
+        What may make it slow wherever it runs.
     """
 
     island_id: str
@@ -138,6 +140,7 @@ class IslandExplanation:
     tree: tuple[str, ...]
     joins: tuple[JoinExplanation, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def accelerated(self) -> bool:
@@ -153,7 +156,8 @@ class IslandExplanation:
         tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
         threads = f" of {self.threads} threads" if self.threads > 1 else ""
         head = f"* island: {tasks}{threads} on {self.backend} reading {show_bytes(self.input_bytes)} [{self.island_id}]"
-        return [head, *(f"    {line}" for line in self.tree), *(f"    because {note}" for note in self.notes)]
+        more = [f"warning: {one}" for one in self.warnings] + [f"because {note}" for note in self.notes]
+        return [head, *(f"    {line}" for line in (*self.tree, *more))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options, Strategy
-from gpujoin.errors import JoinSpecError, ProductSizeError
+from gpujoin.errors import JoinSpecError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import Rerun
 from gpujoin.plan.explain import JoinExplanation
+from gpujoin.plan.products import Product, product_warnings, refuse_products
 from gpujoin.plan.ranges import Shape, shape_of
 from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
@@ -160,7 +161,7 @@ class JoinPlan:
         frames = {side: self._prepare(join, side, split, columns[side]) for side in Side}
         facts = self._facts(join, split, frames)
         choice = choose(facts, self._options)
-        _check_product(facts, self._options)
+        refuse_products(_products(facts), self._options.max_product_rows)
         if choice.strategy is Strategy.SPARK:
             self.explanation = self._explain(split, facts, choice)
             return
@@ -234,7 +235,7 @@ class JoinPlan:
         left_bytes, right_bytes = facts.left.size_bytes, facts.right.size_bytes
         base = dataclasses.replace(
             base, left_bytes=left_bytes, right_bytes=right_bytes,
-            warnings=_product_warnings(facts, self._options.warn_product_rows),
+            warnings=product_warnings(_products(facts), self._options.warn_product_rows),
         )  # fmt: skip
         if choice.strategy is Strategy.SPARK:
             return base
@@ -391,40 +392,12 @@ def _spec(
     return spec, tuple(sources)
 
 
-def _check_product(facts: JoinFacts, options: Options) -> None:
-    """Refuse a product that is estimated to be too large, before anything runs.
-
-    Raises
-    ------
-    ProductSizeError
-        If ``spark.gpujoin.maxProductRows`` is set, and less.
-    """
-    most, pairs = options.max_product_rows, _product(facts)
-    if most is not None and pairs is not None and pairs > most:
-        raise ProductSizeError(
-            f"{_shown(facts)}, more than spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by "
-            "order, or raise the setting"
-        )
-
-
-def _product_warnings(facts: JoinFacts, most: int | None) -> tuple[str, ...]:
-    pairs = _product(facts)
-    return () if most is None or pairs is None or pairs <= most else (_shown(facts),)
-
-
-def _product(facts: JoinFacts) -> float | None:
-    """How many pairs a join without keys or ranges is estimated to look at."""
+def _products(facts: JoinFacts) -> tuple[Product, ...]:
+    """The pairs of a join without keys or ranges, if it is one and its rows are estimated."""
     left, right = facts.left.rows, facts.right.rows
     if facts.shape is not Shape.PRODUCT or left is None or right is None:
-        return None
-    return left * right
-
-
-def _shown(facts: JoinFacts) -> str:
-    return (
-        f"about {facts.left.rows:.0f} × {facts.right.rows:.0f} rows without keys or ranges are {_product(facts):.3g} "
-        "pairs"
-    )
+        return ()
+    return (Product(left, right),)
 
 
 def _kind(join: JoinNode, split: SplitCondition) -> JoinType:

@@ -158,3 +158,6 @@ def tell_query(explanation: Explanation, options: Options) -> None:
         return
     if refused and options.fallback is FallbackMode.WARN:
         log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(map(str, refused))))
+    warnings = [one for join in explanation.joins for one in join.warnings]
+    for warning in (*warnings, *(one for island in explanation.islands for one in island.warnings)):
+        log.warning("a join of the query: %s", warning)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -189,3 +191,64 @@ def test_products_are_warned_of(tables: SparkSession, caplog: pytest.LogCaptureF
     assert len(warned) == 1
     assert "warning: about" in str(explain(joined))
     assert "warning" not in str(explain(ranged))
+
+
+def test_products_of_files(tables: SparkSession, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """Inside islands too: warned of, and refused before a task starts."""
+    settings = {"backend": "cpu", "scan.smallestBytes": "1", "warnProductRows": "1000"}
+    for name in ("l", "r"):
+        tables.table(name).write.parquet(str(tmp_path / name))
+    one, two = (tables.read.parquet(str(tmp_path / name)) for name in ("l", "r"))
+    native = one.join(two, (one.x + two.y) % 7 == 0, "left_semi").agg({"i": "sum"})
+    for name, value in settings.items():
+        tables.conf.set(f"spark.gpujoin.{name}", value)
+    try:
+        found = accelerate(native)
+        (island,) = explain(found).islands
+        assert "warning: about 150 × 89 rows without keys or ranges are 1.34e+04 pairs" in str(explain(found))
+        assert any("without keys or ranges" in message for message in caplog.messages)
+        assert island.joins[0].shape == Shape.PRODUCT.value
+        assert found.collect() == native.collect()
+        tables.conf.set("spark.gpujoin.maxProductRows", "13349")
+        with pytest.raises(ProductSizeError, match="maxProductRows"):
+            accelerate(native)
+        tables.conf.set("spark.gpujoin.maxProductRows", "13350")
+        accelerate(native)
+    finally:
+        for name in (*settings, "maxProductRows"):
+            tables.conf.unset(f"spark.gpujoin.{name}")
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
+def test_not_in_over_columns_in_both_forms(tables: SparkSession, strategy: str) -> None:
+    """Rows with every pattern of nulls on both sides, in many batches; with a correlation and without."""
+    values = "(values (null), (1), (2)) as"
+    tables.sql(f"select a, b, c from {values} t(a), {values} u(b), {values} v(c)").createOrReplaceTempView(
+        "every"
+    )
+    some = "select p, q, r from (values (1, 1, 1), (2, null, 2), (null, 1, 2), (2, 2, null)) as s(p, q, r)"
+    tables.sql(f"{some} where p is not null or q is not null").createOrReplaceTempView("some")
+    rows = tables.sql("select every.*, id as i from every, range(0, 40, 1, 3)")
+    rows.createOrReplaceTempView("many")
+    queries = {
+        "select * from many where (a, b, c) not in (select p, q, r from some)": Shape.NOT_IN,
+        "select * from many where (a, b) not in (select q, p from some where r = c and p < i)": Shape.EQUALITY,
+        "select * from many where (a, b) not in (select p, q from some where r < i % 3)": Shape.NOT_IN,
+    }
+    settings = {
+        "spark.gpujoin.backend": "cpu", "spark.gpujoin.strategy": strategy, "spark.gpujoin.exchange.partitions": "3",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
+    }  # fmt: skip
+    for name, value in settings.items():
+        tables.conf.set(name, value)
+    try:
+        for text, shape in queries.items():
+            native = tables.sql(text)
+            found = accelerate(native)
+            (join,) = [join for join in explain(found).joins if join.join_type == "left_anti"]
+            assert (join.accelerated, join.strategy) == (True, Strategy(strategy)), str(explain(found))
+            assert join.shape == shape.value
+            assert_same_rows(found.toArrow(), native.toArrow(), allow_empty=True)
+    finally:
+        for name in settings:
+            tables.conf.unset(name)

@@ -35,7 +35,11 @@ _SHOWN = 400
 
 
 def explain_island(
-    island: Island, run: IslandRun, island_id: str, backend: BackendName = BackendName.CPU
+    island: Island,
+    run: IslandRun,
+    island_id: str,
+    backend: BackendName = BackendName.CPU,
+    warnings: tuple[str, ...] = (),
 ) -> IslandExplanation:
     """Describe an island.
 
@@ -45,6 +49,8 @@ def explain_island(
         The island.
     backend : BackendName
         Where its tasks are expected to run. On a GPU the notes say which nodes run on the CPU, and why.
+    warnings : tuple of str
+        What may make it slow wherever it runs.
     """
     kept = supports(island.relation, BackendName.GPU) if backend is BackendName.GPU else ()
     shown = _Shown(island, run)
@@ -57,6 +63,7 @@ def explain_island(
         tree=tuple(shown.lines(run.last.stage.tree, run.last)),
         joins=tuple(_join(one, island_id, backend) for one in _joins(run.last.stage)),
         notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
+        warnings=warnings,
     )
 
 

@@ -82,9 +82,14 @@ class Island:
     distinct: tuple[Node, ...] = ()
 
     @property
+    def scanned(self) -> dict[int, float]:
+        """Rows of the scans' files."""
+        return {index: source.rows for index, source in self.sources.items()}
+
+    @property
     def output_bytes(self) -> float:
         """About how many bytes its rows take: a guess."""
-        rows = estimate(self.relation, {index: source.rows for index, source in self.sources.items()}).rows
+        rows = estimate(self.relation, self.scanned).rows
         return rows * _VALUE_BYTES * len(self.columns)
 
     @property

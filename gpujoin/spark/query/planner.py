@@ -12,6 +12,7 @@ from gpujoin.errors import ProductSizeError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.gateway import dataframe_of, gateway_of
@@ -215,12 +216,15 @@ class QueryPlanner:
             if isinstance(run, Reason):
                 self._reasons.append(run)
                 return None
+        products = tuple(products_in(island.relation, island.scanned))
+        refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
         if self._runs:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
         self._searched.update(id(one) for one in node.walk() if one.nearest is not None)
-        explained = explain_island(island, run, island_id, self._backend())
+        warnings = product_warnings(products, self._options.warn_product_rows)
+        explained = explain_island(island, run, island_id, self._backend(), warnings)
         if not self._runs:
             return Rewritten(node.jvm, (explained,), True)
         placed = self._placer.place(island, run, options, island_id)

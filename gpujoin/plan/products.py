@@ -1,0 +1,75 @@
+"""Joins that look at every pair of rows: how many those are estimated to be, and whether that is too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpujoin.errors import ProductSizeError
+from gpujoin.model.relations import Join, Relation
+from gpujoin.plan.estimates import estimate
+from gpujoin.plan.ranges import Shape, shape_of
+
+
+@dataclass(frozen=True)
+class Product:
+    """The pairs of a join without keys or ranges.
+
+    Attributes
+    ----------
+    left, right : float
+        Estimated rows of the sides.
+    """
+
+    left: float
+    right: float
+
+    @property
+    def pairs(self) -> float:
+        """How many pairs there are."""
+        return self.left * self.right
+
+    def __str__(self) -> str:
+        return (
+            f"about {self.left:.0f} × {self.right:.0f} rows without keys or ranges are {self.pairs:.3g} pairs"
+        )
+
+
+def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Product]:
+    """Give the products of a tree, parents first.
+
+    Parameters
+    ----------
+    relation : Relation
+        Any tree.
+    scanned : mapping of int to float
+        Rows of each scan's files, by its index.
+    """
+    for node in relation.walk():
+        if not isinstance(node, Join):
+            continue
+        spec, as_of = node.spec, node.spec.as_of is not None
+        shape = shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)
+        if shape is Shape.PRODUCT:
+            yield Product(estimate(node.left, scanned).rows, estimate(node.right, scanned).rows)
+
+
+def refuse_products(products: Iterable[Product], most: int | None) -> None:
+    """Refuse products of more pairs than ``spark.gpujoin.maxProductRows``.
+
+    Raises
+    ------
+    ProductSizeError
+        If there is one.
+    """
+    for product in products:
+        if most is not None and product.pairs > most:
+            raise ProductSizeError(
+                f"{product}, more than spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by"
+                " order, or raise the setting"
+            )
+
+
+def product_warnings(products: Iterable[Product], most: int | None) -> tuple[str, ...]:
+    """Give a line for each product of more pairs than ``spark.gpujoin.warnProductRows``."""
+    return tuple(str(product) for product in products if most is not None and product.pairs > most)
