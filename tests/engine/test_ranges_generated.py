@@ -76,7 +76,7 @@ class Case:
         whole = self._part()
         for _ in range(self.pick.choice([0, 0, 1, 2])):
             whole &= self._part()
-        how = self.pick.choice([kind for kind in KEYED if keys or kind is not JoinType.NULL_AWARE_ANTI])
+        how = self.pick.choice([kind for kind in KEYED if keys or not kind.null_aware])
         condition = resolve(whole, self.one.schema, self.two.schema, mode=self.mode)
         equal = tuple(self.pick.random() < 0.3 for _ in range(keys))
         self.spec = keyed(how, self.one, self.two, keys=keys, equal=equal, condition=condition)
@@ -246,7 +246,7 @@ def test_no_columns_are_asked_for(condition: str, rng: np.random.Generator) -> N
     if given is None:
         one, two = one.select([]), two.select([])
     for how in KEYED:
-        if how is JoinType.NULL_AWARE_ANTI:
+        if how.null_aware:
             continue
         spec = JoinSpec(how, (), resolved)
         for rows in ((one, two), (one.slice(0, 0), two), (one, two.slice(0, 0))):
