@@ -78,7 +78,8 @@ def _safe_itself(node: Expanded) -> bool:
     if node.name in _SAFE:
         return True
     if node.name in ("Add", "Subtract", "Multiply"):
-        return eval_mode(node) is not EvalMode.ANSI or isinstance(node.data_type, (t.FloatType, t.DoubleType))
+        floats = isinstance(node.data_type, (t.FloatType, t.DoubleType))
+        return floats or eval_mode(node) is not EvalMode.ANSI or _fits(node)
     if node.name in (
         "Divide",
         "IntegralDivide",
@@ -101,6 +102,41 @@ def _safe_itself(node: Expanded) -> bool:
 
 
 _MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)
+
+
+def _fits(node: Expanded) -> bool:
+    """Whether a sum or a difference of integers is in its type whatever the rows hold."""
+    own, found = _RANGES.get(type(node.data_type)), _sum_of(node)
+    return own is not None and found is not None and own[0] <= found[0] and found[1] <= own[1]
+
+
+def _sum_of(node: Expanded) -> tuple[int, int] | None:
+    """Least and greatest value of a sum or difference of integers, if their type held it."""
+    parts = [_range_of(child) for child in node.children]
+    if len(parts) != 2 or parts[0] is None or parts[1] is None or node.name == "Multiply":
+        return None
+    (least, most), (low, high) = parts[0], parts[1]
+    return (least + low, most + high) if node.name == "Add" else (least - high, most - low)
+
+
+def _range_of(node: Expanded) -> tuple[int, int] | None:
+    """Least and greatest value that an integer may have."""
+    own = _RANGES.get(type(node.data_type))
+    if own is None:
+        return None
+    if node.name == "Literal" and isinstance(node.fields.get("value"), str):
+        return int(node.fields["value"]), int(node.fields["value"])
+    if node.name == "Cast" and _lossless(node.children[0].data_type, node.data_type):
+        return _range_of(node.children[0])
+    return (_sum_of(node) or own) if node.name in ("Add", "Subtract") and _fits(node) else own
+
+
+_RANGES: dict[type, tuple[int, int]] = {
+    t.ByteType: (-(1 << 7), (1 << 7) - 1),
+    t.ShortType: (-(1 << 15), (1 << 15) - 1),
+    t.IntegerType: (-(1 << 31), (1 << 31) - 1),
+    t.LongType: (-(1 << 63), (1 << 63) - 1),
+}
 
 
 def _lossless(source: t.DataType, target: t.DataType) -> bool:

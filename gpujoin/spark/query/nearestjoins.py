@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 
 from gpujoin.config import Options
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.reasons import Reason
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.ranges import Shape
 from gpujoin.spark.catalyst.columns import SideColumns
@@ -70,7 +70,7 @@ class NearestJoinPlan(RowJoinPlan):
         returned = join.left_columns
         if nearest.domain is not None:
             join = self._over_domain(join, nearest.domain)
-        reasons = self._refusals(join)
+        reasons = self._refusals(join) + self._unlike_planned()
         self._columns = columns = {side: SideColumns(side) for side in Side}
         outputs = register_outputs(dataclasses.replace(join, left_columns=returned), columns)
         split = split_keys(join, nearest.keys, columns, gateway)
@@ -85,7 +85,10 @@ class NearestJoinPlan(RowJoinPlan):
         self._terms = AsOf(
             left.index_of(nearest.bound), right.index_of(searched), nearest.direction, None, nearest.exact
         )
-        self._limits = tuple(left.index_of(limit.bound) for limit in nearest.limits)
+        self._limits = tuple(
+            left.index_of(limit.bound if limit.shift is None else limit.shift.attribute)
+            for limit in nearest.limits
+        )
         self._conditions = tuple(map(left.index_of, nearest.conditions))
         self._decide_strategy(join, split, columns, outputs)
 
@@ -97,9 +100,10 @@ class NearestJoinPlan(RowJoinPlan):
         order = sf.col(found[Side.RIGHT, self._terms.right])
         tests = [order.isNotNull()]
         for limit, at in zip(self._nearest.limits, self._limits, strict=True):
-            tests.append(
-                _within(order, sf.col(found[Side.LEFT, at]), self._nearest.direction, exact=limit.exact)
-            )
+            bound = sf.col(found[Side.LEFT, at])
+            if limit.shift is not None:
+                bound += limit.shift.by
+            tests.append(_within(order, bound, self._nearest.direction, exact=limit.exact))
         tests += [sf.col(found[Side.LEFT, at]) for at in self._conditions]
         matched = reduce(lambda one, two: one & two, tests)
         if not self._outer:
@@ -112,6 +116,15 @@ class NearestJoinPlan(RowJoinPlan):
                 for (side, _), name in found.items()
             )
         )
+
+    def _unlike_planned(self) -> list[Reason]:
+        """Why a tolerance cannot be computed as it was planned to be."""
+        if all(limit.shift is None for limit in self._nearest.limits):
+            return []
+        if self._conf.get("spark.sql.ansi.enabled", "true").lower() == "true":
+            return []
+        why = "the tolerance was planned in ANSI mode, which is off by now"
+        return [Reason(ReasonKind.UNSUPPORTED, "tolerance", why)]
 
     def _over_domain(self, join: JoinNode, domain: Domain) -> JoinNode:
         """The same join over the rows whose distinct values its left side is."""

@@ -71,6 +71,15 @@ QUERIES = {
     "within, inner": """
         select l.i, max(r.d), max_by(r.x, r.d) from l join r on r.k = l.k and r.d <= l.d and r.d > date_sub(l.d, 2)
         group by l.i""",
+    "within a number": """
+        select l.i, max(r.n), max_by(r.j, r.n) from l left join r on r.k = l.k and r.n >= l.n - 5 and r.n <= l.n
+        group by l.i""",
+    "within a number that may overflow": """
+        select l.i, min(r.n), min_by(r.x, r.n) from (select i, k, cast(n as bigint) n from l) l join r
+        on r.k = l.k and r.n > l.n and r.n < l.n + 4 group by l.i""",
+    "within a number that may overflow, outer, tested first": """
+        select l.c, max(r.j), max_by(r.x, r.j) from l left join r on r.k = l.k and r.j between l.c - 2 and l.c
+        group by l.c""",
     "without keys": "select l.i, max(r.t) from l left join r on r.t <= l.t group by l.i",
     "null-safe key, numbers of two widths": """
         select l.i, max(r.n), max_by(r.j, r.n) from l join r on r.k <=> l.k and r.n <= l.n group by l.i""",
@@ -140,6 +149,37 @@ UNORDERED = {
     ),
 }  # fmt: skip
 """Spark sorts below a window without an order: its own answer is right by luck at best. Another spelling's is."""
+
+
+AT_THE_END = {
+    "a match": ("array(int(-2147483648), 7)", "r.n <= l.n and r.n >= l.n - 5", True),
+    "no match": ("array(int(-2147483640), 7)", "r.n <= l.n and r.n >= l.n - 5", False),
+    "tested first": ("array(int(-2147483640), 7)", "r.n between l.n - 5 and l.n", True),
+    "tested first, strictly": ("array(2147483647, 7)", "r.n > l.n - 5 and r.n < l.n", True),
+    "tested first, no match by key": ("array(int(null))", "r.n between l.n - 5 and l.n", False),
+    "forward, tested first": ("array(5, 7)", "r.n <= l.m + 5 and r.n >= l.m", True),
+    "forward, no match": ("array(5, 7)", "r.n >= l.m and r.n <= l.m + 5", False),
+}
+"""Values of r, the condition, and whether Spark fails on a row of l near the end of its type."""
+
+
+@pytest.mark.parametrize("name", AT_THE_END)
+def test_tolerances_fail_where_spark_fails(spark: SparkSession, name: str) -> None:
+    values, condition, fails = AT_THE_END[name]
+    extreme = "min" if "m" in condition.replace("l.n", "").replace("r.n", "") else "max"
+    text = f"""select l.i, {extreme}(r.n) from (select * from values (1, int(-2147483647), int(2147483646)), (2, 9, 9)
+      as t(i, n, m)) l join (select explode({values}) n) r on {condition} group by l.i"""
+    for name, value in (("spark.gpujoin.backend", "cpu"), ("spark.sql.ansi.enabled", "true")):
+        spark.conf.set(name, value)
+    native = spark.sql(text)
+    found = rewrite(native)
+    assert [join.shape for join in found.explanation.joins] == [Shape.AS_OF.value], str(found.explanation)
+    for frame in (native, found.frame):
+        if fails:
+            with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+                frame.toArrow()
+    if not fails:
+        assert_same_rows(found.frame.toArrow(), native.toArrow(), allow_empty=True)
 
 
 def distinct(rows: pa.Table) -> pa.Table:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import Direction
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import across
-from gpujoin.spark.query.nearest.terms import Limit, Nearest
+from gpujoin.spark.catalyst.traits import across, eval_mode
+from gpujoin.spark.query.nearest.terms import Limit, Nearest, Shift
 from gpujoin.spark.query.plans import conjuncts
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ def candidates(join: PlanNode) -> Iterator[Candidate]:
             if split is None:
                 continue
             keys, limits, conditions = split
+            if not conditions:
+                limits = _shifted(limits, bound, direction, parts, part)
             nearest = Nearest(rows, column, direction, bound, exact, keys, limits, conditions)
             same = [
                 child.expr_id
@@ -128,6 +132,47 @@ def _split(
         else:
             return None
     return tuple(keys), tuple(limits), tuple(conditions)
+
+
+def _shifted(
+    limits: tuple[Limit, ...], bound: Node, direction: Direction, parts: Sequence[Node], part: Node
+) -> tuple[Limit, ...]:
+    """A tolerance that may fail, told by how much it is from the bound."""
+    own = bare(bound)
+    if len(limits) != 1 or own.name != "AttributeReference":
+        return limits
+    shift = _shift_of(limits[0].bound)
+    if shift is None or shift.attribute.expr_id != own.expr_id:
+        return limits
+    if (shift.by < 0) is not (direction is Direction.BACKWARD):
+        return limits
+    first = parts.index(limits[0].test) < parts.index(part)
+    return (dataclasses.replace(limits[0], shift=shift, first=first),)
+
+
+def _shift_of(node: Node) -> Shift | None:
+    """Read ``n - 5`` of integers in ANSI mode."""
+    if node.name == "Cast" and _whole_widened(node):
+        node = node.children[0]
+    if node.name not in ("Add", "Subtract") or eval_mode(node) is not EvalMode.ANSI:
+        return None
+    one, two = node.children
+    if one.name == "Literal" and node.name == "Add":
+        one, two = two, one
+    if one.name != "AttributeReference" or two.name != "Literal" or two.fields.get("value") is None:
+        return None
+    if not one.fields["dataType"] == two.fields["dataType"] in WHOLE_RANGES:
+        return None
+    by = int(two.fields["value"])
+    return Shift(one, by if node.name == "Add" else -by) if by else None
+
+
+WHOLE_RANGES = {"integer": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
+"""Types of integers that are added as they are, and their least and greatest values."""
+
+
+def _whole_widened(cast: Node) -> bool:
+    return str(cast.fields.get("dataType")) == "long" and cast.children[0].type_name in ("int", "integer")
 
 
 def bare(node: Node) -> Node:

@@ -13,6 +13,7 @@ from gpujoin.spark.catalyst.traits import MayFail, may_fail
 from gpujoin.spark.catalyst.translate import ordered_by
 from gpujoin.spark.query.aggregates import read_aggregate
 from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order
+from gpujoin.spark.query.nearest.late import failing_as_spark
 from gpujoin.spark.query.nearest.terms import Nearest, Tie
 from gpujoin.spark.query.plans import conjuncts
 
@@ -242,7 +243,7 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
 
 def mark(below: Input, nearest: Nearest) -> None:
     """Mark the join below an operation, and the ``Sort`` between the two."""
-    below.join.nearest = nearest
+    below.join.nearest = failing_as_spark(nearest, below.join.gateway)
     if below.order is not None:
         below.order.for_nearest = below.join
 
@@ -256,7 +257,11 @@ def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -
         *(one.children[0] for one in below.sorted_by),
         *(value for project in below.projects for value in project.values()),
     ]
-    computed += [nearest.bound, *(one.bound for one in nearest.limits), *nearest.conditions]
+    computed += [
+        nearest.bound,
+        *(one.bound for one in nearest.limits if one.shift is None),
+        *nearest.conditions,
+    ]
     plain = ("AttributeReference", "Literal")
     return all(
         may_fail(expand(one, node.gateway)) is MayFail.NEVER

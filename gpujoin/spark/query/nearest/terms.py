@@ -33,6 +33,22 @@ class Tie:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """A whole number added to an attribute, which is an error where the sum has no value in the attribute's type.
+
+    Attributes
+    ----------
+    attribute : Node
+        An integer or a long integer.
+    by : int
+        What is added.
+    """
+
+    attribute: Node
+    by: int
+
+
+@dataclass(frozen=True)
 class Limit:
     """A bound of the attribute from the other end: if the nearest match is beyond it, all are.
 
@@ -44,11 +60,17 @@ class Limit:
         Whether the attribute may equal its bound.
     test : Node
         The comparison.
+    shift : Shift or None
+        What the bound is, if computing it may fail. It is computed only of rows with a match then, as in Spark.
+    first : bool
+        Whether Spark tests it before the comparison with the attribute's bound from this end.
     """
 
     bound: Node
     exact: bool
     test: Node
+    shift: Shift | None = None
+    first: bool = False
 
 
 @dataclass(frozen=True)
