@@ -30,7 +30,7 @@ KINDS = [kind for kind in VALUES if kind != "struct"]
 
 
 class Store(BaseHTTPRequestHandler):
-    """The part of S3 that reading takes: ``HEAD`` and ``GET`` of an object, whole or a range of bytes."""
+    """The part of S3 that reading takes: ``HEAD`` and ``GET`` of an object, whole, a range of bytes or the last bytes."""
 
     root: Path
     protocol_version = "HTTP/1.1"
@@ -52,8 +52,11 @@ class Store(BaseHTTPRequestHandler):
         first, last = 0, len(data) - 1
         asked = self.headers.get("Range")
         if asked is not None:
-            ends = asked.removeprefix("bytes=").split("-")
-            first, last = int(ends[0]), min(last, int(ends[1] or last))
+            start, _, end = asked.removeprefix("bytes=").partition("-")
+            if start:
+                first, last = int(start), min(last, int(end or last))
+            else:
+                first = max(0, len(data) - int(end))
         self.send_response(200 if asked is None else 206)
         self.send_header("Content-Length", str(last - first + 1))
         if asked is not None:
