@@ -31,7 +31,7 @@ _SHORT_LIVED = (
 )
 """For drivers of many small queries, for which Spark generates many classes that run once.
 
-Compiling them well, verifying them and growing the heap step by step costs more time than it saves: a fifth of a driver's.
+Compiling them well, verifying them and growing the heap step by step costs a fifth of a driver's time.
 """
 
 # How long a loaded machine takes says nothing of the code.

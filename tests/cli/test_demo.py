@@ -153,11 +153,11 @@ def demo(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "only", ["customer", pytest.param("", marks=pytest.mark.slow)], ids=["joins-of-customers", "all-joins"]
+    "only", ["customers ", pytest.param("", marks=pytest.mark.slow)], ids=["joins-of-customers", "all-joins"]
 )
 def test_results_are_equal_and_strategies_as_asked(only: str) -> None:
     joins = [join for join in JOINS if only in join.title]
-    assert len(joins) >= 4
+    assert len(joins) >= 2
     done = demo("--scale", "0.01", "--master", "local[2]", "--backend", "cpu", "--only", only)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(joins)} of {len(joins)} results equal" in done.stdout
@@ -173,15 +173,17 @@ def test_results_are_equal_and_strategies_as_asked(only: str) -> None:
 
 
 @pytest.mark.spark
-def test_whole_queries_run_here_and_are_equal(spark: SparkSession) -> None:
+def test_whole_queries_run_here_and_are_equal(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with inner joins and one with an outer join; the long sweep of the demo runs all."""
     spark.conf.set("spark.gpujoin.backend", "cpu")
+    chosen = ("revenue by nation of customer", "customers by number of orders")
+    monkeypatch.setattr(queries, "QUERIES", {title: queries.QUERIES[title] for title in chosen})
     outcomes = queries.run_queries(spark, data.tpch_directory(0.01))
     assert [(outcome.joins, outcome.differences) for outcome in outcomes] == [
         ("3 of 3", ()),
         ("1 of 1", ()),
-        ("1 of 1", ()),
     ]
-    assert "3 of 3 queries equal" in queries.report_queries(outcomes)
+    assert "2 of 2 queries equal" in queries.report_queries(outcomes)
 
 
 def test_differences_of_queries_are_told() -> None:

@@ -16,7 +16,8 @@ PROGRAM = """
 import sys, __main__
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.gpujoin.strategy", "broadcast").config("spark.log.level", "ERROR").getOrCreate())
+    .config("spark.gpujoin.strategy", "broadcast").config("spark.log.level", "ERROR")
+    .config("spark.sql.shuffle.partitions", "1").getOrCreate())
 spark.range(6).createOrReplaceTempView("a")
 frame = spark.sql("select a.id, count(*) n from a join range(2, 9) b on a.id = b.id group by a.id order by a.id")
 frame.show()

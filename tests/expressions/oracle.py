@@ -87,7 +87,7 @@ class Judge:
         return Outcome(resolved.type, pa.concat_arrays(pieces), tuple(raised))
 
     def check(
-        self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, *, errors: int = 5
+        self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, *, errors: int = 2
     ) -> None:
         """Assert that each expression has Spark's type and Spark's values, and that Spark raises too.
 

@@ -11,8 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from gpujoin import FallbackError, explain, gpu_join
 from gpujoin.testing import assert_same_rows
 
-CASES = {"shuffle": ("one", "several"), "broadcast": ("one", "widths")}
+CASES = {"shuffle": ("one", "several"), "broadcast": ("widths", "one")}
 KINDS = ("inner", "cross", "left", "right", "full", "left_semi", "left_anti")
+
+
+def chosen(how: str, strategy: str) -> str:
+    """Which keys a type of join is run over with a strategy: in turn, as a round trip costs more than a join."""
+    names = CASES[strategy]
+    return names[KINDS.index(how) % len(names)]
 
 
 def sides(spark: SparkSession) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -64,9 +70,9 @@ def main() -> None:
     cases = {"one": (left, right, "k"), "several": (left, right, ["s", "d"]), "widths": (left, wide, ["k"])}
     for how in KINDS:
         for strategy in ("shuffle", "broadcast"):
-            for name, (one, two, on) in cases.items():
-                if name in CASES[strategy] and (how, strategy) != ("full", "broadcast"):
-                    found["joins"][f"{how} {strategy} {name}"] = compare(one, two, on, how, strategy)
+            if (how, strategy) != ("full", "broadcast"):
+                one, two, on = cases[chosen(how, strategy)]
+                found["joins"][f"{how} {strategy}"] = compare(one, two, on, how, strategy)
     refused: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         "condition": ((left, right, right.k == left.K), {"backend": "cpu"}),
         "product": ((left, right), {"backend": "cpu"}),

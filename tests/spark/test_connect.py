@@ -40,14 +40,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_equals_sparks_join(found: dict[str, Any], how: str, strategy: str) -> None:
     if how == "full" and strategy == "broadcast":
         pytest.skip("no side of a full outer join may be broadcast")
-    for case in ("one", "several") if strategy == "shuffle" else ("one", "widths"):
-        result = found["joins"][f"{how} {strategy} {case}"]
-        assert result["error"] is None
-        assert result["strategy"] == [strategy]
+    result = found["joins"][f"{how} {strategy}"]
+    assert result["error"] is None
+    assert result["strategy"] == [strategy]
 
 
 def test_rows_were_compared(found: dict[str, Any]) -> None:
-    assert sum(result["rows"] for result in found["joins"].values()) > 60
+    assert sum(result["rows"] for result in found["joins"].values()) > 30
 
 
 @pytest.mark.parametrize(

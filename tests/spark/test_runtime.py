@@ -51,7 +51,7 @@ def sides(spark_session: SparkSession, seed: int) -> tuple[DataFrame, DataFrame]
         made = spark_session.createDataFrame(
             data, f"{letter}0 int, {letter}1 string, {letter}2 double, {letter}3 long"
         )
-        return made.repartition(3)
+        return made.repartition(3).localCheckpoint()
 
     return frame("l", 700, 0, 300), frame("r", 400, 100, 400)
 

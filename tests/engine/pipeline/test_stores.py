@@ -30,7 +30,7 @@ KINDS = [kind for kind in VALUES if kind != "struct"]
 
 
 class Store(BaseHTTPRequestHandler):
-    """The part of S3 that reading takes: ``HEAD`` and ``GET`` of an object, whole, a range of bytes or the last bytes."""
+    """The part of S3 that reading takes: ``HEAD`` and ``GET`` of an object, whole, a range of bytes or its last."""
 
     root: Path
     protocol_version = "HTTP/1.1"
