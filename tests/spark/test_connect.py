@@ -25,6 +25,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        # The server takes a free port, so that test runs of one machine do not meet.
+        "SPARK_TESTING": "1",
     }
     run = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("connect_program.py"))],
