@@ -134,7 +134,12 @@ class RangeCodec:
                 if isinstance(bound.offset, float):
                     values = _reached(values, bound.offset, bound.comparison)
                 codes, there = codec.codes(values)
-                codes = _shifted(codes, _units(bound, axis.type))
+                if bound.reach is None:
+                    codes = _shifted(codes, _units(bound, axis.type))
+                else:
+                    reach = _values(bound.reach, pa.int64(), rows, self.build_side.other)
+                    codes, within = _outward(codes, reach, bound)
+                    valid = _both(valid, within)
                 valid = _both(valid, there)
                 valid = _both(valid, _narrow(low, high, bound.comparison, codes))
             columns += [_column(low, valid), _column(high, None)]
@@ -180,6 +185,19 @@ def _shifted(codes: Codes, offset: int) -> Codes:
     if offset > 0:
         return np.where(codes > MOST - offset, MOST, codes + min(offset, MOST))
     return np.where(codes < LEAST - offset, LEAST, codes + max(offset, LEAST))
+
+
+def _outward(codes: Codes, reach: pa.Array, bound: Bound) -> tuple[Codes, Mask | None]:
+    """Codes moved by a distance of each row, cut at the ends of their type, and which rows have one."""
+    valid = None if reach.null_count == 0 else pc.is_valid(reach).to_numpy(zero_copy_only=False)
+    assert isinstance(bound.offset, int)
+    by = _shifted(np.maximum(reach.fill_null(0).to_numpy(), LEAST + 1), bound.offset)
+    if bound.comparison is Comparison.AT_LEAST:
+        by = -np.maximum(by, LEAST + 1)
+    with np.errstate(over="ignore"):
+        moved = codes + by
+    moved = np.where((by > 0) & (moved < codes), MOST, moved)
+    return np.where((by < 0) & (moved > codes), LEAST, moved), valid
 
 
 def spread(groups: pa.Array) -> float:

@@ -84,11 +84,15 @@ class Bound:
         Reads the probe side alone.
     offset : int, Decimal or float
         Added to the expression's value: days to dates; to floats with room for what a difference is rounded by.
+    reach : Expression or None
+        Reads the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added to the
+        expression's value where that bounds the axis from above, and taken from it where it bounds it from below.
     """
 
     comparison: Comparison
     probe: Expression
     offset: int | Decimal | float = 0
+    reach: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,7 @@ def _read(part: Expression, build_side: Side) -> list[_Read]:
     if across is not None:
         build, probe, turned = across
         return [_Read(build, Bound(comparison.flipped if turned else comparison, probe))]
-    if _constant(one) is not None:
+    if len(one.sides()) < len(two.sides()):
         one, two, comparison = two, one, comparison.flipped
     return _within(one, two, comparison, build_side)
 
@@ -230,7 +234,7 @@ def _across(one: Expression, two: Expression, build_side: Side) -> tuple[Express
 
 
 def _within(distance: Expression, most: Expression, comparison: Comparison, build_side: Side) -> list[_Read]:
-    """``abs(a - b) <= constant``, or without ``abs``: ``b`` is between ``a - constant`` and ``a + constant``.
+    """``abs(a - b) <= c``, or without ``abs``: ``b`` is between ``a - c`` and ``a + c``.
 
     Of integers, short decimals and dates that is exact. Differences of floats are rounded, so their range is made a
     little wider, and the comparison is tested as well.
@@ -243,9 +247,11 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
     one, two = difference.arguments
     across = _across(one, two, build_side)
     constant = _constant(most)
-    if across is None or constant is None or difference.type is None:
+    if across is None or difference.type is None:
         return []
     build, probe, turned = across
+    if constant is None:
+        return _within_column(difference, across, most, comparison, absolute=absolute)
     kinds = _BOUNDED[comparison]
     if absolute:
         kinds = () if comparison not in (Comparison.LESS, Comparison.AT_MOST) else kinds
@@ -263,6 +269,31 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
                 bound = Bound(Comparison.AT_MOST, probe, -value if turned else value)
             found.append(_Read(build, bound, _widest(difference), isinstance(value, float)))
     return found
+
+
+def _within_column(
+    difference: Call,
+    across: tuple[Expression, Expression, bool],
+    most: Expression,
+    comparison: Comparison,
+    *,
+    absolute: bool,
+) -> list[_Read]:
+    """``abs(a - b) <= c`` of integers or dates, where ``c`` is an integer of the probe side."""
+    build, probe, turned = across
+    if comparison not in (Comparison.LESS, Comparison.AT_MOST) or most.sides() != probe.sides():
+        return []
+    if most.type is None or not pat.is_signed_integer(most.type):
+        return []
+    if _reach(difference, Decimal(0), upper=True, strict=False) is None or pat.is_decimal(difference.type):
+        return []
+    if pat.is_floating(difference.type):
+        return []
+    offset = -1 if comparison is Comparison.LESS else 0
+    ends = [Comparison.AT_LEAST if turned else Comparison.AT_MOST]
+    if absolute:
+        ends = [Comparison.AT_MOST, Comparison.AT_LEAST]
+    return [_Read(build, Bound(end, probe, offset, most), _widest(difference)) for end in ends]
 
 
 _BOUNDED = {

@@ -163,6 +163,35 @@ def test_differences(backend: AnyBackend, kind: str) -> None:
         )
 
 
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT], ids=lambda t: t.value)
+@pytest.mark.parametrize("dtype", [pa.int32(), pa.int64(), pa.date32()], ids=str)
+def test_distances_given_by_a_column(
+    backend: AnyBackend, join_type: JoinType, dtype: pa.DataType, rng: np.random.Generator
+) -> None:
+    """Negative, null, and larger than any distance; one- and two-sided, strictly and not."""
+    values = pa.array(rng.integers(-60, 60, 50), pa.int32(), mask=rng.random(50) < 0.1)
+    most = (1 << 63) - 1
+    reach = pa.array([-most - 1, most, -1, 0, None, *rng.integers(-3, 30, 45).tolist()], pa.int64())
+    one = pa.table({"a": values.cast(dtype), "reach": reach, "row": pa.array(range(50), pa.int32())})
+    two = pa.table({"c": values.take(pa.array(rng.permutation(50)[:40])).cast(dtype)})
+    function = Function.DATE_DIFF if pa.types.is_date(dtype) else Function.SUBTRACT
+    for difference in (call(function, left("a"), right("c")), call(function, right("c"), left("a"))):
+        for condition in (
+            call(Function.ABS, difference) <= left("reach"),
+            call(Function.ABS, difference) < left("reach"),
+            difference <= left("reach"),
+            left("reach") > difference,
+        ):
+            spec = keyed(join_type, one, two, keys=0, condition=resolve(condition, one.schema, two.schema))
+            metrics = JoinMetrics()
+            found = run_join(
+                spec, one, two, backend=backend, build_side=Side.RIGHT, batch_rows=30, metrics=metrics
+            )
+            assert_same_rows(found, oracle_join(one, two, spec), context=str(condition))
+            assert set(metrics.algorithms) <= {"range", "range_monotone"}
+            assert metrics.algorithms, "no index was made"
+
+
 @pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda m: m.value)
 def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
     """Where a difference of some pair has no value in its type, every pair is looked at, as Spark does."""

@@ -51,6 +51,9 @@ QUERIES = {
     "less, left outer, with a rest": ("select i, j from l left join r on x < y and (i + j) % 2 = 0", Shape.RANGE),
     "within a distance": ("select i, j from l join r on abs(x - y) <= 5", Shape.RANGE),
     "within a distance, left outer": ("select i, j from l left join r on abs(y - x) < 7", Shape.RANGE),
+    "within a distance given by a column": (
+        "select i, j from l left join r on abs(x - y) <= l.a and l.i > 3", Shape.RANGE,
+    ),
     "within a distance of decimals, full outer": (
         "select i, j from l full join r on abs(x / 10bd - y / 10bd) <= 0.4", Shape.RANGE,
     ),
