@@ -2,7 +2,7 @@
 
 Rows that cross from Spark to Arrow and back cost more than joining them, so an equi-join that takes rows in and gives
 rows out is slower here than in Spark, whatever computes it. What can be won is where Spark compares every pair of rows
-one by one, and a GPU compares them here.
+one by one, and they are searched by order here, or compared on a GPU.
 
 Only the ratios of the constants matter. They were measured with PySpark 4.3 on two cores of a server CPU:
 equality joins of 1 M × 1 M and 10 M × 10 M rows with three payload columns (1.5 to 2.4 times Spark's seconds), and
