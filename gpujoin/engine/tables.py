@@ -184,11 +184,15 @@ def asof_join_tables(
     JoinSpecError
         Missing or contradicting arguments; a tolerance that is negative or of the wrong type.
     KeyTypeError
-        Keys without a common order, or, for ``nearest`` and tolerances, without a distance.
+        Keys without a common order, or, for ``nearest`` and tolerances, without a distance; a timestamp that the finer
+        unit cannot hold.
 
     Notes
     -----
-    Null and NaN order keys match nothing on either side; their left rows are returned with nulls.
+    Null and NaN order keys match nothing on either side; their left rows are returned with nulls. Infinities and both
+    zeros are ordinary keys. Order keys of different types are compared in the type in which Spark compares them:
+    integers and doubles as doubles, timestamps of different units in the finer one, those of different zones as
+    moments. A tolerance is rounded down to whole units of that type, a ``timedelta`` of 36 hours to one day of dates.
     """
     options = _options(options)
     _check_metrics(metrics)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,6 +21,9 @@ from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import order_type
 
 _NARROW_DIGITS = 18
+_MOST_UNITS = (1 << 64) - 1
+_FAR = 100
+"""Powers of ten that no distance of a decimal comes near to."""
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -69,21 +74,37 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
             found = _time_units(dtype, tolerance)
     elif pat.is_floating(dtype):
         wanted = "a number"
-        found = float(tolerance) if is_number else None
+        found = _float(tolerance) if is_number else None
     elif pat.is_decimal(dtype):
         wanted = "an integer or a Decimal"
         if is_number and isinstance(tolerance, (Integral, Decimal)):
-            scaled = (tolerance if isinstance(tolerance, Decimal) else Decimal(int(tolerance))).scaleb(
-                dtype.scale
-            )
-            found = int(scaled // 1) if scaled.is_finite() else None
+            exact = tolerance if isinstance(tolerance, Decimal) else Decimal(int(tolerance))
+            found = _decimal_units(exact, dtype.scale)
     elif is_number and isinstance(tolerance, Integral):
         found = int(tolerance)
     if found is None:
         raise JoinSpecError(f"the tolerance of as-of keys of type {dtype} is {wanted}, got {tolerance!r}")
     if not found >= 0:
         raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
-    return found if isinstance(found, float) else min(found, (1 << 64) - 1)
+    return found if isinstance(found, float) else min(found, _MOST_UNITS)
+
+
+def _float(tolerance: Any) -> float:
+    try:
+        return float(tolerance)
+    except OverflowError:
+        return math.inf if tolerance > 0 else -math.inf
+    except ValueError:  # a NaN that signals
+        return math.nan
+
+
+def _decimal_units(tolerance: Decimal, scale: int) -> int | None:
+    """Whole units of the last digit, rounded down, so that no negative tolerance becomes none; ``None``: not finite."""
+    if not tolerance.is_finite():
+        return None
+    if tolerance and abs(tolerance.adjusted()) > _FAR:
+        return (_MOST_UNITS if tolerance.adjusted() > 0 else 0) if tolerance > 0 else -1
+    return math.floor(Fraction(tolerance) * 10**scale)
 
 
 def _time_units(dtype: pa.DataType, tolerance: dt.timedelta) -> int:

@@ -240,3 +240,79 @@ def test_zones_on_one_side_only() -> None:
     numbers = pa.table({"t": [1]})
     with pytest.raises(KeyTypeError, match="no common order"):
         asof_join_tables(one, numbers, "t")
+
+
+MOMENT, DAY = pa.timestamp("us"), pa.date32()
+UNORDERABLE = {
+    "lists": (pa.list_(pa.int64()), pa.list_(pa.int64())), "structs": (pa.struct([("a", pa.int8())]),) * 2,
+    "maps": (pa.map_(pa.int8(), pa.int8()),) * 2, "nulls": (pa.null(), pa.int64()), "booleans": (pa.bool_(),) * 2,
+    "a number and a text": (pa.int64(), pa.string()), "a date and a moment": (DAY, MOMENT),
+    "times of two units": (pa.time32("s"), pa.time64("us")),
+    "a time and a duration": (pa.time64("us"), pa.duration("us")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNORDERABLE)
+def test_keys_without_a_common_order(name: str) -> None:
+    one, two = (pa.table({"t": pa.nulls(1, dtype)}) for dtype in UNORDERABLE[name])
+    with pytest.raises(KeyTypeError, match="no common order"):
+        asof_join_tables(one, two, "t")
+
+
+WRONG: dict[str, tuple[pa.DataType, Any, str]] = {
+    "a number for moments": (MOMENT, 2, "a datetime.timedelta, got 2"),
+    "NumPy's timedelta": (MOMENT, np.timedelta64(2, "us"), "a datetime.timedelta, got"),
+    "a text for moments": (MOMENT, "2s", "a datetime.timedelta, got '2s'"),
+    "a negative duration": (MOMENT, -dt.timedelta(microseconds=1), "negative or NaN"),
+    "a negative part of a day": (DAY, -dt.timedelta(hours=1), "negative or NaN"),
+    "a text for numbers": (pa.float64(), "1", "a number, got '1'"),
+    "NaN": (pa.float64(), float("nan"), "negative or NaN"),
+    "a decimal NaN that signals": (pa.float64(), Decimal("sNaN"), "negative or NaN"),
+    "less than nothing": (pa.float64(), -(10**400), "negative or NaN"),
+    "a negative part of a decimal's unit": (pa.decimal128(5, 2), Decimal("-0.001"), "negative or NaN"),
+    "a tiny negative decimal": (pa.decimal128(5, 2), Decimal("-1E-999999"), "negative or NaN"),
+    "an infinite decimal": (pa.decimal128(5, 2), Decimal("Infinity"), "an integer or a Decimal, got"),
+    "a float for decimals": (pa.decimal128(5, 2), 0.5, "an integer or a Decimal, got 0.5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_tolerances(name: str) -> None:
+    dtype, tolerance, message = WRONG[name]
+    table = pa.table({"t": pa.nulls(1, dtype)})
+    for direction in ("backward", "nearest"):
+        with pytest.raises(JoinSpecError, match=message):
+            asof_join_tables(table, table, "t", direction=direction, tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "near", "far", "tolerance", "met"),
+    [
+        (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.00"), Decimal("1E+30"), True),
+        (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.00"), Decimal("1E+999999"), True),
+        (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.00"), Decimal("0.509"), True),
+        (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.00"), Decimal("0.4999"), False),
+        (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.00"), Decimal("1E-999999"), False),
+        (pa.float64(), 1.5, 1.0, 10**400, True), (pa.float64(), 1.5, 1.0, Decimal("0.5"), True),
+        (pa.float64(), float("inf"), 1.0, float("inf"), True), (pa.int64(), 1 << 62, -(1 << 62), 1 << 70, True),
+        (DAY, dt.date(2024, 1, 3), dt.date(2024, 1, 1), dt.timedelta(hours=47), False),
+        (pa.timestamp("s"), 3, 2, dt.timedelta(milliseconds=1500), True),
+    ],
+)  # fmt: skip
+def test_tolerances_at_their_ends(dtype: pa.DataType, near: Any, far: Any, tolerance: Any, met: bool) -> None:
+    one, two = pa.table({"t": pa.array([near], dtype)}), pa.table({"t": pa.array([far], dtype), "j": [7]})
+    found = asof_join_tables(one, two, "t", tolerance=tolerance, backend="cpu")
+    assert found["j"].to_pylist() == [7 if met else None]
+
+
+def test_units_and_zones(backend: AnyBackend) -> None:
+    """Moments are compared, whatever their units and zones."""
+    one = pa.table({"t": pa.array([5, 10], pa.timestamp("s", "UTC")), "i": [0, 1]})
+    two = pa.table({"t": pa.array([4_999_999, 10_000_001], pa.timestamp("us", "Asia/Tokyo")), "j": [0, 1]})
+    tolerance = dt.timedelta(microseconds=1)
+    for direction, expected in (("backward", [0, None]), ("forward", [None, 1]), ("nearest", [0, 1])):
+        found = asof_join_tables(one, two, "t", direction=direction, tolerance=tolerance, backend=backend)
+        assert found.sort_by("i")["j"].to_pylist() == expected
+    far = one.set_column(0, "t", pa.array([10**15, 1], pa.timestamp("s", "UTC")))
+    with pytest.raises(KeyTypeError, match="cannot hold"):
+        asof_join_tables(far, two, "t", backend=backend)

@@ -35,6 +35,15 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
             assert_same_rows(found.toArrow(), expected, check_types=False)
 
 
+def test_keys_that_are_not_numbers_match_nothing(spark: SparkSession) -> None:
+    """Rows come in no order; NaN and null keys are returned with nulls; infinities and both zeros are keys."""
+    keys = "(values (5.0D), (double('NaN')), (-0.0D), (null), (double('infinity')), (1.5D), (double('-infinity')))"
+    one = spark.sql(f"select t, monotonically_increasing_id() i from {keys} as v(t)")
+    two = one.selectExpr("if(t = 1.5D, 1.0D, t) as t", "i as j")
+    found = {row.i: row.j for row in gpu_asof_join(one, two, "t", allow_exact=True, backend="cpu").collect()}
+    assert found == {0: 0, 1: None, 2: 2, 3: None, 4: 4, 5: 5, 6: 6}
+
+
 def test_bad_input(spark: SparkSession) -> None:
     frame = spark.range(3).selectExpr("id as t", "array(id) as l")
     texts = frame.selectExpr(
@@ -46,8 +55,23 @@ def test_bad_input(spark: SparkSession) -> None:
     assert gpu_asof_join(texts, texts, "t").columns == ["t", "c", "s", "c_right", "s_right"]
     with pytest.raises(JoinSpecError, match="negative"):
         gpu_asof_join(frame, frame, "t", tolerance=-1)
-    with pytest.raises(KeyTypeError, match="no common order"):
-        gpu_asof_join(frame, frame, "l")
+    moments = spark.range(1).selectExpr(
+        "timestamp_seconds(id) as t", "cast(timestamp_seconds(id) as timestamp_ntz) as n", "current_date() as d",
+        "array(id) as l", "map(id, id) as m", "true as b", "'x' as s", "cast(id as double) as f", "id as i",
+    )  # fmt: skip
+    for one, two in (("l", "l"), ("m", "m"), ("b", "b"), ("s", "i"), ("d", "t")):
+        with pytest.raises(KeyTypeError, match="no common order"):
+            gpu_asof_join(moments, moments, left_on=one, right_on=two)
+    with pytest.raises(KeyTypeError, match="time zone"):
+        gpu_asof_join(moments, moments, left_on="t", right_on="n")
+    with pytest.raises(KeyTypeError, match="no distance"):
+        gpu_asof_join(moments, moments, "s", direction="nearest")
+    for key, tolerance in (("t", 2), ("d", 1), ("i", 0.5), ("i", dt.timedelta(1)), ("f", "1"), ("i", True)):
+        with pytest.raises(JoinSpecError, match="the tolerance of as-of keys"):
+            gpu_asof_join(moments, moments, key, tolerance=tolerance)
+    for key, tolerance in (("t", -dt.timedelta(1)), ("f", float("nan")), ("f", -1)):
+        with pytest.raises(JoinSpecError, match="negative or NaN"):
+            gpu_asof_join(moments, moments, key, tolerance=tolerance)
     with pytest.raises(JoinSpecError, match="must be a Spark DataFrame"):
         gpu_asof_join(frame, None, "t")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="shuffled or broadcast"):
