@@ -116,6 +116,9 @@ def operation(
     else:
         compute, prepare = _INTEGERS[function], int
 
+    # Spark's negation of a decimal checks the result's digits in every mode.
+    on_overflow = EvalMode.ANSI if exact and function in (Function.NEGATE, Function.ABS) else mode
+
     def run(*values: Cell) -> Cell:
         prepared = [prepare(value) for value in values]
         if function in _DIVISIONS and prepared[1] == 0:
@@ -123,7 +126,9 @@ def operation(
         try:
             return _fitted(compute(*prepared), dtype, mode)
         except NoValue:
-            return failed(mode, f"{function.value} of {', '.join(map(repr, values))} overflows {dtype}")
+            return failed(
+                on_overflow, f"{function.value} of {', '.join(map(repr, values))} overflows {dtype}"
+            )
 
     return run
 

@@ -318,6 +318,18 @@ def _in_mode(expression: Expression, mode: EvalMode) -> Expression:
     return dataclasses.replace(expression, mode=mode)
 
 
+@pytest.mark.parametrize("function", [Function.NEGATE, Function.ABS])
+@pytest.mark.parametrize("mode", EvalMode)
+def test_negated_decimals_with_a_digit_too_many_fail_in_every_mode(
+    function: Function, mode: EvalMode
+) -> None:
+    """Spark rounds to 34 digits there, and up."""
+    schema = pa.schema([("n", pa.decimal128(38, 0))])
+    node = Call(function=function, arguments=(left("n"),), mode=mode)
+    with pytest.raises(ExpressionEvaluationError):
+        compile_expression(node, schema, pa.schema([])).run(((Decimal("-" + "9" * 38),), ()))
+
+
 def test_both_sides_are_read() -> None:
     schema = pa.schema([("a", pa.int32()), ("b", pa.int64())])
     compiled = compile_expression(left("a") * lit(10) + right("b"), schema, schema)

@@ -261,6 +261,10 @@ class FileColumns:
         name = names[found[0]]
         leaves = self._leaves.get(name, [])
         held = plain(self._schema.field(found[0]).type)
+        if pat.is_nested(held) and pat.is_nested(logical(field.type)):
+            raise ScanError(
+                f"{self._path}: column {field.name!r} is {held}; nested columns are not read here"
+            )
         if len(leaves) != 1:
             raise ScanError(f"{self._path}: column {field.name!r} is {held}, planned as {field.type}")
         leaf = self._parquet.column(leaves[0])

@@ -292,6 +292,13 @@ def test_other_types_than_planned_are_refused(held: pa.DataType, wanted: pa.Data
     assert len(footer.obstacles) == 1
 
 
+def test_nested_columns_are_left_for_what_they_are(tmp_path: Path) -> None:
+    held = pa.list_(pa.int32())
+    path = written(tmp_path, pa.table({"c": pa.nulls(3, held)}))
+    [footer] = read_footers(scan_of(path, pa.schema([("c", held)])), [str(path)])
+    assert "nested columns are not read here" in str(footer.obstacles)
+
+
 @everywhere
 def test_dates_in_the_old_calendar_are_refused(tmp_path: Path) -> None:
     table = pa.table({"d": pa.array([dt.date(1500, 1, 1)]), "i": [1]})
