@@ -226,6 +226,15 @@ def test_accelerated_above_a_window_without_order(tables: SparkSession) -> None:
     assert found.frame.count() == tables.sql(text).count()
 
 
+def test_distances_of_a_column_in_an_island(tables: SparkSession) -> None:
+    """The side that is searched is the one that does not give the distance, though it is the larger one."""
+    text = "select l.i, r.j from l join r on abs(l.c - r.j) <= l.n - 10"
+    tables.conf.set("spark.gpujoin.scan.fuse", "true")
+    found = check(tables.sql(text))
+    (island,) = found.islands
+    assert [join.shape for join in found.joins] == [Shape.RANGE.value], str(island.lines())
+
+
 LEFT_ALONE = {
     "rank keeps ties": f"""
         select i, j from (select l.i, r.j, rank() over (partition by l.i order by r.t desc) n from l join r on {_KEYED})

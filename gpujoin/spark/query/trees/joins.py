@@ -9,6 +9,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.key_types import key_type
+from gpujoin.plan.ranges import better_build_side
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.split import NULL_AWARE
@@ -87,6 +88,8 @@ def _joined(
         assert exists is not None
         ids.append(exists)
     side = _build_side(kind, builder.rows(left), builder.rows(right))
+    if kind is JoinType.INNER and not pairs:
+        side = better_build_side(residual, tuple(Side)) or side
     relation = Join(left.relation, right.relation, spec, side)
     return Fragment(relation, {i: position for position, i in enumerate(ids) if i is not None})
 
