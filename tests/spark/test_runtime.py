@@ -208,6 +208,7 @@ def test_what_can_be_broadcast() -> None:
         (JoinType.CROSS, Side.RIGHT), (JoinType.LEFT, Side.RIGHT), (JoinType.RIGHT, Side.LEFT),
         (JoinType.LEFT_SEMI, Side.RIGHT), (JoinType.LEFT_ANTI, Side.RIGHT),
         (JoinType.EXISTENCE, Side.RIGHT), (JoinType.NULL_AWARE_ANTI, Side.RIGHT),
+        (JoinType.NULL_AWARE_EXISTENCE, Side.RIGHT),
     }  # fmt: skip
 
 
