@@ -163,7 +163,12 @@ AT_THE_END = {
 """Values of r, the condition, and whether Spark fails on a row of l near the end of its type."""
 
 
-@pytest.mark.parametrize("name", AT_THE_END)
+_BRIEF = ("a match", "no match", "tested first, strictly", "forward, tested first")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[] if one in _BRIEF else pytest.mark.slow) for one in AT_THE_END]
+)
 def test_tolerances_fail_where_spark_fails(spark: SparkSession, name: str) -> None:
     values, condition, fails = AT_THE_END[name]
     extreme = "min" if "m" in condition.replace("l.n", "").replace("r.n", "") else "max"
@@ -186,23 +191,32 @@ def distinct(rows: pa.Table) -> pa.Table:
     return rows.group_by(rows.column_names).aggregate([])
 
 
-@pytest.mark.parametrize("name", UNORDERED)
-def test_recognised_of_unordered_windows(tables: SparkSession, name: str) -> None:
+_IN_BOTH_WAYS = "lateral of another column"
+
+
+@pytest.mark.parametrize(
+    ("name", "fuse"),
+    [
+        pytest.param(name, fuse, marks=[] if brief else pytest.mark.slow)
+        for number, name in enumerate(UNORDERED)
+        for fuse, brief in (("true", number % 2 == 0), ("false", number % 2 == 1 or name == _IN_BOTH_WAYS))
+    ],
+)
+def test_recognised_of_unordered_windows(tables: SparkSession, name: str, fuse: str) -> None:
     text, same = UNORDERED[name]
     expected = distinct(tables.sql(same).toArrow())
     count = tables.sql(text).count()
-    for fuse in ("true", "false"):
-        tables.conf.set("spark.gpujoin.scan.fuse", fuse)
-        native = tables.sql(text)
-        found = rewrite(native)
-        assert found.frame.schema == native.schema
-        got = found.frame.toArrow()
-        assert got.num_rows == count
-        assert_same_rows(distinct(got), expected.rename_columns(got.column_names), check_nullability=False)
-        shapes = [join.shape for join in found.explanation.joins]
-        assert shapes.count(Shape.AS_OF.value) == 1, str(found.explanation)
-        assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
-        assert "Sort" not in str(found.frame._jdf.queryExecution().optimizedPlan().toString())
+    tables.conf.set("spark.gpujoin.scan.fuse", fuse)
+    native = tables.sql(text)
+    found = rewrite(native)
+    assert found.frame.schema == native.schema
+    got = found.frame.toArrow()
+    assert got.num_rows == count
+    assert_same_rows(distinct(got), expected.rename_columns(got.column_names), check_nullability=False)
+    shapes = [join.shape for join in found.explanation.joins]
+    assert shapes.count(Shape.AS_OF.value) == 1, str(found.explanation)
+    assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
+    assert "Sort" not in str(found.frame._jdf.queryExecution().optimizedPlan().toString())
 
 
 def test_any_row(tables: SparkSession) -> None:
