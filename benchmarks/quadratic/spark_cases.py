@@ -202,9 +202,8 @@ def with_tasks(spark: SparkSession, frame: DataFrame) -> tuple[Any, list[float]]
     context.setJobGroup(group, group)
     (row,) = frame.collect()
     store, tracker = context._jsc.sc().statusStore(), context.statusTracker()  # noqa: SLF001
-    stages = sorted(
-        stage for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds
-    )
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = sorted(stage for job in jobs if job is not None for stage in job.stageIds)
     for stage in reversed(stages):
         tasks = store.taskList(stage, 0, 1000)
         if tasks.size() == PARTITIONS:

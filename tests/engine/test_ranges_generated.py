@@ -152,7 +152,8 @@ def _result(run: Callable[[], pa.Table]) -> pa.Table | None:
 def sweep(first: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built, "LEAST_SPREAD", 1)
     monkeypatch.setattr(settling, "FIRST_ROWS", 2)
-    rows, taken = 0, set()
+    rows = 0
+    taken: set[str] = set()
     for seed in range(first, first + count):
         found, algorithms = Case(seed).check(seed)
         rows, taken = rows + found, taken | algorithms

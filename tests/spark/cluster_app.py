@@ -176,7 +176,9 @@ def skewed(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
         session.conf.set(key, value)
     try:
         whole = name.endswith("island")
-        joined = accelerate(native) if whole else gpu_join(*sides, "k", "left", strategy="shuffle")
+        joined = (
+            accelerate(native) if whole else gpu_join(sides[0], sides[1], "k", "left", strategy="shuffle")
+        )
         text = str(explain(joined))
         passed = joined.mapInArrow(
             disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema

@@ -14,9 +14,9 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.plan.ranges import Shape
 from gpujoin.plan.resolve import resolve
 from gpujoin.spark.compat import arrow_schema
-from gpujoin.spark.metrics import Part, metrics
+from gpujoin.spark.metrics import Part
 from gpujoin.testing import assert_same_rows
-from tests.spark.joins import arrow_of, join
+from tests.spark.joins import arrow_of, join, join_reports
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +60,7 @@ def test_rows(spark: SparkSession, how: JoinType, condition: str, sides: tuple[D
     more = {"keys": (), "condition": resolved, "build_side": Side.LEFT, "options": options}
     found = join(left, right, how, Strategy.NESTED_LOOP, **more)
     assert_same_rows(arrow_of(found), expected, check_types=False)
-    (report,) = metrics(found)
+    (report,) = join_reports(found)
     assert report.runs[-1].tasks == 4
     assert report.exchanges[Part.MARKS].rows == 60
     assert (report.metrics.spills > 0) is spilled
