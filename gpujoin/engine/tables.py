@@ -407,10 +407,12 @@ def _table(data: Any, side: Side) -> pa.Table:
     elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         try:
             table = pa.table(data)
-        except (pa.ArrowException, TypeError, ValueError) as problem:
+        except (pa.ArrowException, AssertionError, TypeError, ValueError) as problem:  # PySpark asserts
+            what = str(problem) or type(problem).__name__
+            arrow = " (toArrow() gives one)" if callable(getattr(data, "toArrow", None)) else ""
             raise JoinSpecError(
-                f"the {side.value} input is a {type(data).__name__} that Arrow cannot read as a table: {problem};"
-                " give a pyarrow Table or a data frame whose column types Arrow has"
+                f"the {side.value} input is a {type(data).__name__} that Arrow cannot read as a table: {what};"
+                f" give a pyarrow Table{arrow} or a data frame whose column types Arrow has"
             ) from problem
     else:
         raise JoinSpecError(

@@ -83,7 +83,9 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     elif is_number and isinstance(tolerance, Integral):
         found = int(tolerance)
     if found is None:
-        raise JoinSpecError(f"the tolerance of as-of keys of type {dtype} is {wanted}, got {tolerance!r}")
+        raise JoinSpecError(
+            f"the tolerance of as-of keys of type {dtype} must be {wanted}, got {tolerance!r}"
+        )
     if not found >= 0:
         raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
     return found if isinstance(found, float) else min(found, _MOST_UNITS)
@@ -111,7 +113,8 @@ def _time_units(dtype: pa.DataType, tolerance: dt.timedelta) -> int:
     if pat.is_date(dtype):
         return tolerance.days
     microseconds = tolerance // dt.timedelta(microseconds=1)
-    return microseconds * _UNITS[dtype.unit] // 10**6
+    nanoseconds = microseconds * 1000 + getattr(tolerance, "nanoseconds", 0)  # those of pandas' Timedelta
+    return nanoseconds * _UNITS[dtype.unit] // 10**9
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -15,14 +15,18 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
 from gpujoin.model.stages import Rerun
 from gpujoin.plan.asof import plan_as_of
+from gpujoin.plan.explain import JoinExplanation
+from gpujoin.plan.ranges import Shape
 from gpujoin.spark.catalyst.reruns import rerun_of
 from gpujoin.spark.compat import arrow_schema, is_connect
-from gpujoin.spark.gateway import optimized_plan
-from gpujoin.spark.outcomes import new_join_id
+from gpujoin.spark.explaining import expected_backend, joins_in
+from gpujoin.spark.gateway import analyzed_plan, gateway_of, optimized_plan
+from gpujoin.spark.join import explain
+from gpujoin.spark.outcomes import keep, new_join_id, tell
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.runtime import execute
-from gpujoin.spark.settings import check_backend, join_options, session_conf
+from gpujoin.spark.settings import check_backend, gpu_outlook, join_options, session_conf
 
 _BY_BYTES = "UTF8_BINARY"
 _LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
@@ -114,10 +118,42 @@ def gpu_asof_join(
         spec=plan.spec, left=prepared[Side.LEFT], right=prepared[Side.RIGHT], strategy=chosen, build_side=Side.RIGHT,
         options=options, join_id=new_join_id(), description=description,
     )  # fmt: skip
+    below = {side: _joins_below(frame) for side, frame in frames.items()}
+    explanation = _explanation(frames, request, below[Side.LEFT] + below[Side.RIGHT], conf)
+    tell(explanation, options)
+    keep(request.join_id, explanation, below[Side.RIGHT] if chosen is Strategy.BROADCAST else ())
     joined = execute(request, renamed[Side.LEFT], renamed[Side.RIGHT])
-    return joined.select(
+    return joined.alias(request.join_id).select(
         *(sf.col(old).alias(new) for old, new in zip(joined.columns, plan.names, strict=True))
     )
+
+
+def _explanation(
+    frames: dict[Side, DataFrame],
+    request: JoinRequest,
+    inputs: tuple[JoinExplanation, ...],
+    conf: Mapping[str, str],
+) -> JoinExplanation:
+    spec, asked = request.spec, request.options.strategy is not Strategy.AUTO
+    terms = spec.as_of
+    assert terms is not None
+    left, right = (frames[side].columns for side in Side)
+    order = f"{terms.direction.value}, right.{right[terms.right]} for left.{left[terms.left]}"
+    within = "" if terms.tolerance is None else f", within {terms.tolerance}"
+    unasked = "rows of equal keys are brought together" if spec.keys else "there are no keys to shuffle by"
+    why = f"{request.strategy.value} was asked for" if asked else unasked
+    backend, notes = expected_backend(request.options, gpu_outlook(conf), keyed=bool(spec.keys))
+    return JoinExplanation(
+        join_type=spec.join_type.value, strategy=request.strategy, backend=backend, shape=Shape.AS_OF.value,
+        build_side=request.build_side, condition=order + within, notes=(why, *notes), join_id=request.join_id,
+        keys=tuple(f"left.{left[key.left]} = right.{right[key.right]}" for key in spec.keys), inputs=inputs,
+    )  # fmt: skip
+
+
+def _joins_below(frame: DataFrame) -> tuple[JoinExplanation, ...]:
+    if is_connect(frame.sparkSession):
+        return tuple(root for root in explain(frame).roots if isinstance(root, JoinExplanation))
+    return joins_in(gateway_of(frame.sparkSession), analyzed_plan(frame))
 
 
 def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:

@@ -305,6 +305,20 @@ def test_tolerances_at_their_ends(dtype: pa.DataType, near: Any, far: Any, toler
     assert found["j"].to_pylist() == [7 if met else None]
 
 
+def test_a_tolerance_of_nanoseconds() -> None:
+    pandas = pytest.importorskip("pandas")
+    moments = pa.timestamp("ns")
+    near, far = (
+        pa.table({"t": pa.array([5000], moments)}),
+        pa.table({"t": pa.array([3500], moments), "v": [1]}),
+    )
+    for nanoseconds, expected in ((1500, [1]), (1499, [None])):
+        found = asof_join_tables(near, far, "t", tolerance=pandas.Timedelta(nanoseconds, "ns"))
+        assert found["v"].to_pylist() == expected
+    with pytest.raises(JoinSpecError, match="negative or NaN"):
+        asof_join_tables(near, far, "t", tolerance=pandas.Timedelta(-1, "ns"))
+
+
 def test_units_and_zones(backend: AnyBackend) -> None:
     """Moments are compared, whatever their units and zones."""
     one = pa.table({"t": pa.array([5, 10], pa.timestamp("s", "UTC")), "i": [0, 1]})

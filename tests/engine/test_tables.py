@@ -333,6 +333,16 @@ def test_refusals(arguments: dict[str, Any], error: type[GpuJoinError], message:
         join_tables(A, B, **{"backend": "cpu", **arguments})
 
 
+class UnreadableFrame:
+    """As a DataFrame of Spark with timestamps: it asserts, without a word."""
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - PySpark's name
+        return A
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise AssertionError
+
+
 def test_more_refusals() -> None:
     with pytest.raises(KeyTypeError, match=r"list.* cannot be joined on"):
         join_tables(NESTED, NESTED, on="k", backend="cpu")
@@ -340,6 +350,10 @@ def test_more_refusals() -> None:
         join_tables([1], B, on="k")
     with pytest.raises(JoinSpecError, match=r"right input is a Int64Array that Arrow cannot read as a table"):
         join_tables(A, pa.array([1]), on="k")
+    with pytest.raises(
+        JoinSpecError, match=r"cannot read as a table: AssertionError; .* \(toArrow\(\) gives one\)"
+    ):
+        join_tables(A, UnreadableFrame(), on="k")
     stream = A.to_reader()
     with pytest.raises(JoinSpecError, match="read only once"):
         join_tables(stream, stream, on="k")

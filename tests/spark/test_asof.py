@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin import asof_join_tables, gpu_asof_join
+from gpujoin import asof_join_tables, explain, gpu_asof_join
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.testing import assert_same_rows
 
@@ -31,6 +31,10 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
                 one.toArrow(), two.toArrow(), "t", by, direction=direction, tolerance=tolerance, backend="cpu"
             )
             assert found.columns == expected.schema.names
+            (planned,) = explain(found.where("i > 0")).joins
+            assert (planned.shape, planned.strategy.value) == ("as-of: n log n", strategy or "broadcast")
+            assert planned.keys == (("left.g = right.g",) if by else ())
+            assert planned.condition == f"{direction}, right.t for left.t, within 0:00:09"
             assert found.where("j is not null").count() > 20
             assert_same_rows(found.toArrow(), expected, check_types=False)
 
