@@ -166,7 +166,9 @@ def _head(node: Relation) -> str:
             kind = node.spec.join_type.value
             if node.spec.as_of is not None:
                 kind = f"as-of ({_order(node)}) {kind}"
-            parts = [f"{kind} join, {side} side built", *_keys(node)]
+            shape = _shape(node)
+            how = "" if shape is Shape.EQUALITY else f" ({shape.value})"
+            parts = [f"{kind} join{how}, {side} side built", *_keys(node)]
             if node.spec.condition is not None:
                 parts.append(f"if {node.spec.condition}")
             return ", ".join(parts)
