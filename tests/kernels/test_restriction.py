@@ -111,7 +111,10 @@ def test_every_join_type(emulated: EmulatedDevice, kind: JoinType, build_side: S
     for name, condition in CONDITIONS.items():
         backend = HostBackend(ops=emulated_ops(emulated))
         metrics = joined(backend, sides, kind, condition, build_side=build_side)
-        assert metrics.compiled_probes == -(-PROBE_ROWS // backend.morsel_rows) == 1, name
+        assert backend.morsel_rows >= PROBE_ROWS
+        # Where left rows that have a match need no further right rows, those come in rounds.
+        settling = build_side is Side.LEFT and kind.left_rows_only
+        assert metrics.compiled_probes == (2 if settling else 1), name
         assert 0 < metrics.candidate_pairs < PROBE_ROWS
         assert not backend.evaluated
     assert "residual_found" in emulated.launches
