@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpujoin.errors import ProductSizeError
 from gpujoin.model.relations import Join, Relation
 from gpujoin.plan.estimates import estimate
-from gpujoin.plan.ranges import Shape, shape_of
+from gpujoin.plan.ranges import Shape, shape_of_node
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,7 @@ def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Pr
         Rows of each scan's files, by its index.
     """
     for node in relation.walk():
-        if not isinstance(node, Join):
-            continue
-        spec, as_of = node.spec, node.spec.as_of is not None
-        shape = shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)
-        if shape is Shape.PRODUCT:
+        if isinstance(node, Join) and shape_of_node(node) is Shape.PRODUCT:
             yield Product(estimate(node.left, scanned).rows, estimate(node.right, scanned).rows)
 
 

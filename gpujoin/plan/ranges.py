@@ -14,6 +14,7 @@ import pyarrow.types as pat
 from gpujoin.errors import KeyTypeError
 from gpujoin.model.expressions import Call, Cast, Expression, Function, Literal, conjuncts
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Join
 from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.plan.key_types import key_type
 
@@ -472,3 +473,10 @@ def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> 
         and split.axes[0].closed
     ]
     return single[0] if len(single) == 1 and len(legal) > 1 else None
+
+
+def shape_of_node(node: Join) -> Shape:
+    """Say in which shape a join of a tree is computed."""
+    spec = node.spec
+    as_of = spec.as_of is not None
+    return shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)

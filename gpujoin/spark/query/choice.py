@@ -82,7 +82,7 @@ class IslandRun:
         note = (
             f"{keys} heavy keys are split over the partitions of their join"
             if keys > 1
-            else ("a heavy key is split over the partitions of its join")
+            else "a heavy key is split over the partitions of its join"
         )
         return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note))
 

@@ -24,7 +24,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import Direction
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes, show_call, show_expression
-from gpujoin.plan.ranges import Shape, shape_of
+from gpujoin.plan.ranges import Shape, shape_of_node
 
 if TYPE_CHECKING:
     from gpujoin.model.stages import Stage
@@ -82,19 +82,13 @@ def _join(node: Join, island_id: str, backend: BackendName) -> JoinExplanation:
         join_type=node.spec.join_type.value,
         strategy=Strategy.SHUFFLE if _meets_exchanged(node) else Strategy.BROADCAST,
         backend=backend.value,
-        shape=_shape(node).value,
+        shape=shape_of_node(node).value,
         build_side=node.build_side,
         keys=tuple(_keys(node)),
         condition=None if node.spec.condition is None else str(node.spec.condition),
         notes=(f"it is inside island {island_id}",),
         join_id=island_id,
     )
-
-
-def _shape(node: Join) -> Shape:
-    spec = node.spec
-    as_of = spec.as_of is not None
-    return shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)
 
 
 def _meets_exchanged(node: Join) -> bool:
@@ -166,7 +160,7 @@ def _head(node: Relation) -> str:
             kind = node.spec.join_type.value
             if node.spec.as_of is not None:
                 kind = f"as-of ({_order(node)}) {kind}"
-            shape = _shape(node)
+            shape = shape_of_node(node)
             how = "" if shape is Shape.EQUALITY else f" ({shape.value})"
             parts = [f"{kind} join{how}, {side} side built", *_keys(node)]
             if node.spec.condition is not None:
