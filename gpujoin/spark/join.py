@@ -14,6 +14,7 @@ from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.spark.classic import ClassicPlan
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.explaining import joins_in
+from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.outcomes import keep, new_join_id, tell
 from gpujoin.spark.query.accelerate import Purpose, explanation_of, rewrite
@@ -111,7 +112,9 @@ def gpu_join(
         plan.decide()
     except ProductSizeError:
         raise
-    except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own join is still right
+    except BaseException as problem:  # whatever else planning meets, Spark's own join is still right
+        if not is_survivable(problem):
+            raise
         plan.leave((unexpected(problem),))
     tell(plan.explanation, options)
     keep(join_id, plan.explanation, plan.joins_collected())
@@ -155,12 +158,6 @@ def explain(frame: DataFrame) -> Explanation:
     if is_enabled(spark):
         return rewrite(frame, Purpose.EXPLAIN).explanation
     return Explanation(joins_in(gateway_of(spark), analyzed_plan(frame)))
-
-
-def unexpected(problem: Exception) -> Reason:
-    """Make a reason of an error met while planning."""
-    first = str(problem).strip().splitlines()[0] if str(problem).strip() else "no message"
-    return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first}")
 
 
 def _connect() -> Any:

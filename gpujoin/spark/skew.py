@@ -19,6 +19,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.spark.compat import is_connect
+from gpujoin.spark.failures import is_survivable
 from gpujoin.spark.gateway import first_of_partitions
 from gpujoin.spark.portions import Heavy, splittable
 from gpujoin.spark.scattering import conform
@@ -164,7 +165,9 @@ def find_heavy(
     halves = [_sampled(request, SampleKeys.of(terms, side), frames[side]) for side in Side]
     try:
         found = halves[0].union(halves[1]).toArrow()
-    except Exception as problem:  # noqa: BLE001 - whatever is wrong with the input, the join itself will tell
+    except BaseException as problem:  # whatever else is wrong with the input, the join itself will tell
+        if not is_survivable(problem):
+            raise
         _log.debug("no look for heavy keys: %s", problem)
         return None
     seen = samples_of(found)

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,10 +81,11 @@ def advice() -> str:
 
 
 def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
-    """Tell why the workers of a session on this machine cannot join, if so.
+    """Tell why the workers of a session cannot run gpujoin, if so.
 
-    Nothing is said of clusters, whose machines the driver does not see, and of commands that are not found here:
-    archives are unpacked where only workers look.
+    The Python of workers on this machine is asked. Of a cluster's, whose machines the driver does not see, is known
+    what failed queries have told (:func:`note_failure`). Nothing is said of commands that are not found here: archives
+    are unpacked where only workers look.
 
     Parameters
     ----------
@@ -92,18 +94,44 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
     conf : mapping
         The session's configuration.
     """
+    missing = _driver_obstacle()
+    if missing:
+        return Reason(
+            ReasonKind.UNAVAILABLE, "driver", f"PySpark's mapInArrow needs another library: {missing}"
+        )
+    noted = _noted.get(_workers_of(context))
+    if noted is not None:
+        why = f"one that Spark started with {context.pythonExec} has failed: {noted}"
+        return Reason(ReasonKind.UNAVAILABLE, "workers", why, _CHOOSE)
     if not conf.get("spark.master", "").startswith("local"):
         return None
     shipped = bool(context._python_includes)  # noqa: SLF001 - what --py-files and addPyFile gave
-    found = worker_python(context.pythonExec, NEEDED if shipped else ("gpujoin", *NEEDED))
-    if not found.obstacle:
+    python = worker_python(context.pythonExec, NEEDED if shipped else ("gpujoin", *NEEDED))
+    if not python.obstacle:
         return None
     return Reason(
         ReasonKind.UNAVAILABLE,
         "workers",
-        f"Spark starts them with {found}, which {found.obstacle}",
+        f"Spark starts them with {python}, which {python.obstacle}",
         f"{advice()} in the environment before the session starts",
     )
+
+
+def note_failure(context: SparkContext, problem: BaseException) -> None:
+    """Remember that a context's workers cannot run gpujoin, if an error says so: :func:`refusal` then tells.
+
+    Parameters
+    ----------
+    context : SparkContext
+        Of the query that failed.
+    problem : BaseException
+        What ended it.
+    """
+    from gpujoin.spark.failures import worker_obstacle
+
+    obstacle = worker_obstacle(problem)
+    if obstacle is not None:
+        _noted[_workers_of(context)] = obstacle
 
 
 def use_this_python(context: SparkContext) -> None:
@@ -114,9 +142,38 @@ def use_this_python(context: SparkContext) -> None:
     context : SparkContext
         Functions that it makes from now on are concerned.
     """
-    chosen = _VARIABLE in os.environ or context.getConf().contains(_SETTING)
+    chosen = (
+        _VARIABLE in os.environ
+        or context.pythonExec != DEFAULT_COMMAND
+        or context.getConf().contains(_SETTING)
+    )
     if not chosen and sys.executable and str(context.master).startswith("local"):
         context.pythonExec = sys.executable
+
+
+_CHOOSE = "a PYSPARK_PYTHON that has gpujoin and its dependencies on every host, or spark.archives"
+_noted: dict[tuple[str, str, int], str] = {}
+
+
+def _workers_of(context: SparkContext) -> tuple[str, str, int]:
+    """What the workers of a context are alike in; files that are shipped later make other ones of them."""
+    shipped = len(context._python_includes or ())  # noqa: SLF001
+    return str(context.applicationId), str(context.pythonExec), shipped
+
+
+@functools.lru_cache(maxsize=1)
+def _driver_obstacle() -> str:
+    """Why PySpark refuses to make a function for ``mapInArrow`` in this process; empty if it does not."""
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of versions that PySpark takes but has not been tested with
+            require_minimum_pandas_version()
+            require_minimum_pyarrow_version()
+    except ImportError as problem:
+        return str(problem)
+    return ""
 
 
 def _is_this_one(path: str) -> bool:

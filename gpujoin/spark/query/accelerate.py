@@ -13,12 +13,14 @@ from gpujoin.errors import JoinSpecError, ProductSizeError, type_name
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
+from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, optimized_plan, schema_text
 from gpujoin.spark.outcomes import keep_query, kept_query, log, new_join_id, note_query, tell_query
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.rewrite import PlanBuilder, query_tag
 from gpujoin.spark.settings import check_backend, join_options, session_conf
+from gpujoin.spark.workerpython import note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +117,10 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN, origin: DataFrame 
         found = _rewritten(frame, conf, options, purpose, origin or frame)
     except ProductSizeError:
         raise
-    except Exception as problem:  # noqa: BLE001 - whatever planning meets, Spark's own plan is still right
+    except BaseException as problem:  # whatever else planning meets, Spark's own plan is still right
+        if not is_survivable(problem):
+            raise
+        note_failure(spark.sparkContext, problem)
         return _left(frame, options, unexpected(problem), purpose)
     if purpose is Purpose.RUN:
         tell_query(found.explanation, options)
@@ -141,7 +146,9 @@ def for_writing(frame: DataFrame, found: Accelerated) -> DataFrame:
         plan = PlanBuilder(frame.sparkSession).beside(analyzed_plan(frame), analyzed_plan(found.frame))
         result = dataframe_of(frame.sparkSession, plan)
         return result if schema_text(result) == schema_text(frame) else frame
-    except Exception:  # noqa: BLE001 - whatever planning meets, Spark's own plan is still right
+    except BaseException as problem:  # whatever else planning meets, Spark's own plan is still right
+        if not is_survivable(problem):
+            raise
         log.debug("a query to be written is left to Spark", exc_info=True)
         return frame
 
@@ -196,9 +203,3 @@ def explanation_of(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a result of :func:`accelerate`; ``None`` for any other DataFrame."""
     found: Any = analyzed_plan(frame).getTagValue(query_tag(gateway_of(frame.sparkSession)))
     return kept_query(str(found.get())) if found.isDefined() else None
-
-
-def unexpected(problem: Exception) -> Reason:
-    """Make a reason of an error met while planning."""
-    first = str(problem).strip().splitlines()[0] if str(problem).strip() else "no message"
-    return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first}")

@@ -14,6 +14,7 @@ from gpujoin.config import BackendChoice, Options, Skew
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Limit, Relation
 from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
+from gpujoin.spark.failures import is_survivable
 from gpujoin.spark.query.feeds import FeedFormat, HeavyRows, Outlet
 from gpujoin.spark.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
 from gpujoin.spark.stages import stage_function
@@ -123,7 +124,9 @@ def find_heavy_rows(
     numbers = spark.range(0, len(parts), 1, len(parts))
     try:
         samples = samples_of(numbers.mapInArrow(stage_function(work, f"{name}_sample"), SAMPLE_DDL).toArrow())
-    except Exception as problem:  # noqa: BLE001 - whatever is wrong with the input, the query itself will tell
+    except BaseException as problem:  # whatever else is wrong with the input, the query itself will tell
+        if not is_survivable(problem):
+            raise
         _log.debug("no look for heavy keys: %s", problem)
         return {}
     found: dict[int, HeavyRows] = {}

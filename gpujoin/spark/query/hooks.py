@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.config import FallbackMode
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
+from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.gateway import session_id
 from gpujoin.spark.outcomes import log
 from gpujoin.spark.query.accelerate import Accelerated, for_writing, rewrite
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.workerpython import use_this_python
+from gpujoin.spark.workerpython import note_failure, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,9 +45,6 @@ _WHOLE = (
 """Actions that need every row, or the last ones."""
 _ONCE = frozenset({"toLocalIterator", "foreach", "foreachPartition"})
 """Those of them that cannot be begun again: a part of their result is out when they fail."""
-_OURS = re.compile(r"gpujoin[/\\]spark[/\\](stages|worker)\.py|gpujoin\.errors\.")
-"""What the traceback of a task of ours has in it."""
-
 _lock = threading.RLock()
 _enabled: set[str] = set()
 _originals: dict[str, Any] = {}
@@ -61,6 +58,9 @@ def enable(spark: SparkSession | None = None) -> None:
     ``first``, ``tail``, ``foreach``, ``foreachPartition``, ``write`` and ``writeTo`` of the session's DataFrames, those
     of ``spark.sql`` included, run the query as :func:`accelerate` rewrites it. To enable a session twice changes
     nothing. Other sessions are not affected. ``spark.gpujoin.enabled=false`` switches off without :func:`disable`.
+
+    In local mode the context's workers run this process's Python from now on, where neither ``PYSPARK_PYTHON`` nor
+    ``spark.pyspark.python`` chose another one: PySpark would take the first ``python3`` on ``PATH``.
 
     Parameters
     ----------
@@ -84,6 +84,7 @@ def enable(spark: SparkSession | None = None) -> None:
     conf = session_conf(session)
     join_options(conf, None, None)
     check_resources(conf)
+    use_this_python(session.sparkContext)
     with _lock:
         _enabled.add(session_id(session))
         _install()
@@ -196,18 +197,21 @@ def _whole(original: Callable[..., Any], *, repeated: bool) -> Callable[..., Any
 
 
 def _or_sparks(given: DataFrame, found: Accelerated, action: Callable[[DataFrame], Any]) -> Any:
-    """Run an action without side effects on a rewritten query, and where a task of ours fails on Spark's own instead.
+    """Run an action without side effects on a rewritten query, and where gpujoin's part fails on Spark's own instead.
 
     So an error is Spark's own, and a query that only fails here does not fail: files that only Spark reads, rows that
-    Spark would not have evaluated.
+    Spark would not have evaluated, workers that are killed or cannot start. A query that was cancelled runs no more.
     """
     if not found.changed:
         return action(given)
     try:
         return action(found.frame)
     except Exception as problem:
+        if failure_of(problem) is not Failure.OURS:
+            raise
+        note_failure(given.sparkSession.sparkContext, problem)
         options = join_options(session_conf(given.sparkSession), None, None)
-        if options.fallback is FallbackMode.RAISE or not _OURS.search(str(problem)):
+        if options.fallback is FallbackMode.RAISE:
             raise
         level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
         log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=True)
@@ -261,11 +265,7 @@ _session_init: list[Any] = []
 
 
 def enable_sessions() -> None:
-    """Enable the active session, and every classic session that is made from now on, in this process.
-
-    The workers of those to come run this process's Python in local mode, unless the program or its environment chose
-    another one: see `gpujoin.spark.workerpython`.
-    """
+    """Enable the active session, and every classic session that is made from now on, in this process."""
     from pyspark.sql import SparkSession as Session
 
     with _lock:
@@ -276,8 +276,6 @@ def enable_sessions() -> None:
             @functools.wraps(original)
             def init(self: SparkSession, *arguments: Any, **named: Any) -> None:
                 original(self, *arguments, **named)
-                if not is_connect(self):
-                    use_this_python(self.sparkContext)
                 enable(self)
 
             Session.__init__ = init  # type: ignore[method-assign]

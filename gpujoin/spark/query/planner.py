@@ -15,6 +15,7 @@ from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, arrange, worth
@@ -31,6 +32,7 @@ from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.rewrite import MARK, tag_of
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
+from gpujoin.spark.workerpython import note_failure, refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,7 +199,7 @@ class QueryPlanner:
         island = self._finder.at(node, top)
         if island is None:
             return None
-        left = worth(island, self._options)
+        left = worth(island, self._options) or refusal(self._spark.sparkContext, self._conf)
         if left is not None:
             self._reasons.append(left)
             return left
@@ -296,11 +298,11 @@ class QueryPlanner:
             return self._carried_out(decided)
         except ProductSizeError:
             raise
-        except Exception as problem:  # noqa: BLE001 - Spark's own join is still right
-            first = str(problem).strip().splitlines()[:1]
-            decided.leave(
-                (Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {''.join(first)}"),)
-            )
+        except BaseException as problem:  # whatever else planning meets, Spark's own join is still right
+            if not is_survivable(problem):
+                raise
+            note_failure(self._spark.sparkContext, problem)
+            decided.leave((unexpected(problem),))
             return None
 
     def _with_earlier(self, join: Any, explanation: JoinExplanation) -> JoinExplanation:

@@ -1,0 +1,264 @@
+"""Tells whose failure an error of a Spark action, or of planning one, is.
+
+A query that gpujoin has rewritten can fail for three reasons, and each wants another answer::
+
+    [SPARK_JOB_CANCELLED] Job 7 cancelled …            somebody ended it: it ends, and nothing runs in its place
+    … Python worker exited unexpectedly (crashed) …    gpujoin's part failed: Spark can still run the query
+    [DIVIDE_BY_ZERO] Division by zero …                the query itself is wrong: Spark would say so too
+
+What is known of an error by its class or condition is read from there; texts are read only where Spark gives nothing
+else. The answer holds for queries that were rewritten: in such a query a Python worker that dies is taken for one of
+gpujoin's, since nobody can tell it from one that runs the user's functions. Spark then runs the query again, and tells
+the user's own failure itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from gpujoin.errors import GpuJoinError
+from gpujoin.model.reasons import Reason, ReasonKind
+
+
+class Failure(Enum):
+    """Whose failure an error is."""
+
+    CANCELLED = "cancelled"
+    """Somebody ended the query, its job or the application: nothing may run in its place."""
+    OURS = "ours"
+    """A task of gpujoin failed, or a worker or executor died that ran one: Spark may run the query itself."""
+    SPARKS = "sparks"
+    """Everything else: the query fails without gpujoin too."""
+
+
+_CANCELLED_CONDITIONS = frozenset({"SPARK_JOB_CANCELLED", "OPERATION_CANCELED"})
+_CANCELLED_CLASSES = frozenset(
+    {
+        "java.lang.InterruptedException",
+        "java.nio.channels.ClosedByInterruptException",
+        "java.util.concurrent.CancellationException",
+        "org.apache.spark.TaskKilledException",
+    }
+)
+_STOPPED = re.compile(
+    r"cancelled because SparkContext was shut down|Cannot call methods on a stopped SparkContext"
+)
+"""Spark 4.0 to 4.3 give these errors no condition (``DAGScheduler``, ``SparkContext.assertNotStopped``)."""
+
+_PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
+"""What a worker caught and told; its message holds the traceback."""
+_FRAME = re.compile(r'^ *File "([^"]*)", line \d+', re.MULTILINE)
+_OUR_FILES = re.compile(r"gpujoin[/\\]spark[/\\](stages|worker)\.py$")
+"""Every task of gpujoin enters by these."""
+_PYSPARK_FILES = re.compile(r"[/\\](pyspark|pyspark\.zip[/\\]pyspark)[/\\]|<frozen |[/\\]runpy\.py$")
+
+_BOUNDARY = re.compile(
+    r"^org\.apache\.(spark\.api\.python\.|spark\.sql\.execution\.python\.|spark\.sql\.vectorized\.Arrow|arrow\.)"
+)
+_BOUNDARY_FRAMES = 4
+"""The JDK's own frames above Spark's, when a program cannot be started or a stream ends, are three at most.
+
+An error of the rows that are sent to a worker has more frames of generated code above those of the boundary.
+"""
+_LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
+_LOST = re.compile(
+    r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times"
+)
+"""In the message of a job's failure, which has no cause when no task lived to tell one."""
+_JOB_ABORTED = "Job aborted due to stage failure"
+
+_OBSTACLE = re.compile(
+    r"^.*(?:No module named '(?:gpujoin|numpy|pandas|polars|pyarrow)\b|cannot be imported by Spark's Python worker"
+    r"|the driver has gpujoin |\[(?:PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION)\]).*$",
+    re.MULTILINE,
+)
+"""What a worker says that lacks what it needs: Python's words, gpujoin's (``stages``, ``worker.enter``), PySpark's."""
+_NO_PROGRAM = "Cannot run program"
+_LONGEST_CHAIN = 20
+"""Causes that are looked at; a longer chain is a circle."""
+
+
+@dataclass(frozen=True)
+class _Link:
+    """One exception of a Java cause chain.
+
+    Attributes
+    ----------
+    class_name : str
+        Of the exception.
+    condition : str
+        Spark's error condition; empty if it has none.
+    message : str
+        Its own message.
+    frames : tuple of str
+        The topmost frames of its stack.
+    """
+
+    class_name: str
+    condition: str
+    message: str
+    frames: tuple[str, ...]
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether it was raised where Spark starts Python workers, or exchanges Arrow data with them."""
+        return any(_BOUNDARY.match(frame) for frame in self.frames)
+
+
+def failure_of(problem: BaseException) -> Failure:
+    """Tell whose failure an error is that ended the action of a rewritten query, or its planning.
+
+    Parameters
+    ----------
+    problem : BaseException
+        What was raised.
+
+    Returns
+    -------
+    Failure
+        ``SPARKS`` where nothing tells otherwise.
+    """
+    if _ends_the_program(problem):
+        return Failure.CANCELLED
+    try:
+        links = list(_links(problem))
+    except Py4JNetworkError:
+        return Failure.CANCELLED
+    if any(_is_cancellation(link) for link in links):
+        return Failure.CANCELLED
+    if isinstance(problem, GpuJoinError) or any(_is_ours(link) for link in links):
+        return Failure.OURS
+    return Failure.SPARKS
+
+
+def is_survivable(problem: BaseException) -> bool:
+    """Tell whether planning may go on after an error, with Spark's own plan or without a sample.
+
+    Not where somebody ended the query. A panic of a Rust library, which is no ``Exception``, is an error like others.
+
+    Parameters
+    ----------
+    problem : BaseException
+        What was raised.
+    """
+    if not isinstance(problem, Exception) and not _is_panic(problem):
+        return False
+    return failure_of(problem) is not Failure.CANCELLED
+
+
+def unexpected(problem: BaseException) -> Reason:
+    """Make a reason of an error met while planning."""
+    first = str(problem).strip().splitlines()[0] if str(problem).strip() else "no message"
+    return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first}")
+
+
+def worker_obstacle(problem: BaseException) -> str | None:
+    """Tell why workers cannot run gpujoin's code at all, if that is why a query failed.
+
+    A worker that lacks a library, or has another version of Python or of gpujoin, fails every query alike.
+
+    Parameters
+    ----------
+    problem : BaseException
+        What ended the query.
+
+    Returns
+    -------
+    str or None
+        The worker's own words, in one line.
+    """
+    for link in _links(problem):
+        lines = _OBSTACLE.findall(link.message) if link.class_name == _PYTHON_EXCEPTION else []
+        if lines:
+            return str(lines[-1])
+        if link.message.startswith(_NO_PROGRAM) and link.at_boundary:
+            return link.message
+    return None
+
+
+def _ends_the_program(problem: BaseException) -> bool:
+    if isinstance(problem, (Py4JNetworkError, ConnectionError)):
+        return True
+    return not isinstance(problem, Exception) and not _is_panic(problem)
+
+
+def _is_panic(problem: BaseException) -> bool:
+    """Whether an exception is a Rust panic; each library built with PyO3 has a class of its own for them."""
+    kind = type(problem)
+    return (kind.__module__, kind.__name__) == ("pyo3_runtime", "PanicException")
+
+
+def _is_cancellation(link: _Link) -> bool:
+    return (
+        link.condition in _CANCELLED_CONDITIONS
+        or link.class_name in _CANCELLED_CLASSES
+        or _STOPPED.search(link.message) is not None
+    )
+
+
+def _is_ours(link: _Link) -> bool:
+    if link.class_name == _PYTHON_EXCEPTION:
+        return _is_our_traceback(link.message)
+    if _LOST_CLASSES.search(link.class_name):
+        return True
+    if link.message.startswith(_JOB_ABORTED) and _LOST.search(link.message.partition("\n")[0]):
+        return True
+    return link.at_boundary
+
+
+def _is_our_traceback(text: str) -> bool:
+    """Whether the traceback of a worker is of gpujoin's code, or of PySpark's before it has called anybody's.
+
+    One that settings hide may be anybody's: Spark then runs the query, and tells if it was the user's.
+    """
+    files = _FRAME.findall(text)
+    return any(_OUR_FILES.search(file) for file in files) or all(
+        _PYSPARK_FILES.search(file) for file in files
+    )
+
+
+def _links(problem: BaseException) -> Iterator[_Link]:
+    """Give the Java exceptions behind a Python one, outermost first; over Spark Connect what the server has told."""
+    python: BaseException | None = problem
+    for _ in range(_LONGEST_CHAIN):
+        if python is None:
+            return
+        java = _java_exception(python)
+        if java is not None:
+            yield from _java_links(java)
+        elif isinstance(python, PySparkException):
+            yield _Link(type(python).__name__, python.getCondition() or "", str(python), ())
+        python = python.__cause__
+
+
+def _java_exception(problem: BaseException) -> Any:
+    if isinstance(problem, Py4JJavaError):
+        return problem.java_exception
+    # What PySpark makes of a Java exception; of one that it does not know it keeps the cause only.
+    return getattr(problem, "_origin", None) or getattr(getattr(problem, "_cause", None), "_origin", None)
+
+
+def _java_links(java: Any) -> Iterator[_Link]:
+    for _ in range(_LONGEST_CHAIN):
+        if java is None:
+            return
+        frames = tuple(str(frame) for frame in list(java.getStackTrace())[:_BOUNDARY_FRAMES])
+        yield _Link(str(java.getClass().getName()), _condition(java), str(java.getMessage() or ""), frames)
+        java = java.getCause()
+
+
+def _condition(java: Any) -> str:
+    """Give the error condition of a Java exception; only Spark's own have one."""
+    try:
+        return str(java.getCondition() or "")
+    except Py4JNetworkError:
+        raise
+    except Py4JError:
+        return ""

@@ -1,0 +1,195 @@
+"""Whose failure an error is: told from errors that Spark really raises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin.errors import GpuJoinError, ScanError
+from gpujoin.spark.failures import Failure, failure_of, is_survivable, worker_obstacle
+from gpujoin.spark.stages import stage_function
+
+pytestmark = pytest.mark.spark
+
+GROUP = "gpujoin-failures"
+
+
+def through(spark: SparkSession, action: Callable[[], None], schema: str = "id long") -> DataFrame:
+    """One row through a worker that does something first."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        action()
+        yield from batches
+
+    return spark.range(1).repartition(1).mapInArrow(run, schema)
+
+
+def raise_an_error() -> None:
+    raise ValueError("the user's own")
+
+
+def sends_itself(number: int) -> Callable[[], None]:
+    def kill() -> None:
+        os.kill(os.getpid(), number)
+
+    return kill
+
+
+def error_of(action: Callable[[], Any]) -> BaseException:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - any
+        action()
+    return caught.value
+
+
+@pytest.mark.parametrize("collect", ["collect", "toArrow"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV], ids=lambda one: one.name)
+def test_a_worker_that_dies_is_ours(spark: SparkSession, number: signal.Signals, collect: str) -> None:
+    frame = through(spark, sends_itself(number))
+    assert failure_of(error_of(getattr(frame, collect))) is Failure.OURS
+
+
+def test_a_worker_that_leaves_without_a_word_is_ours(spark: SparkSession) -> None:
+    assert failure_of(error_of(through(spark, lambda: os._exit(0)).collect)) is Failure.OURS
+
+
+def test_rows_that_are_not_as_announced_are_ours(spark: SparkSession) -> None:
+    frame = through(spark, lambda: None, "id string")
+    assert failure_of(error_of(frame.collect)) is Failure.OURS
+
+
+def test_errors_of_the_user_are_sparks(spark: SparkSession) -> None:
+    assert failure_of(error_of(through(spark, raise_an_error).collect)) is Failure.SPARKS
+    raising = sf.udf(lambda value: 1 // value, "long")
+    assert failure_of(error_of(spark.range(1).select(raising("id")).collect)) is Failure.SPARKS
+    divided = spark.range(3).selectExpr("1 / (id - 1) as x")
+    assert failure_of(error_of(divided.collect)) is Failure.SPARKS
+    fed = divided.mapInArrow(lambda batches: batches, "x double")
+    assert failure_of(error_of(fed.collect)) is Failure.SPARKS
+    assert failure_of(error_of(lambda: spark.sql("select x"))) is Failure.SPARKS
+    assert failure_of(ValueError("in the driver")) is Failure.SPARKS
+
+
+def test_a_traceback_that_settings_hide_may_be_ours(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    assert failure_of(error_of(through(spark, raise_an_error).collect)) is Failure.OURS
+
+
+class Failing:
+    """A work that cannot be unpickled in a worker."""
+
+    def __reduce__(self) -> Any:
+        return (int, ("no number",))
+
+
+def test_tasks_of_ours_are_ours(spark: SparkSession) -> None:
+    function = stage_function(Failing(), "failing")  # type: ignore[arg-type]
+    problem = error_of(spark.range(1).mapInArrow(function, "id long").collect)
+    assert "no number" in str(problem)
+    assert failure_of(problem) is Failure.OURS
+    assert worker_obstacle(problem) is None
+    assert failure_of(ScanError("a file has changed")) is Failure.OURS
+
+
+def test_workers_that_cannot_start_are_ours(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
+    missing = tmp_path / "missing"
+    for command, said in (
+        (bare, "No module named 'pyarrow'"),
+        (missing, "Cannot run program"),
+        ("true", None),
+    ):
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", str(command))
+        problem = error_of(through(spark, lambda: None).collect)
+        assert failure_of(problem) is Failure.OURS, command
+        told = worker_obstacle(problem)
+        assert told is None if said is None else said in str(told)
+
+
+@pytest.fixture
+def grouped(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.sparkContext.setJobGroup(GROUP, "", interruptOnCancel=False)
+    yield spark
+    for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+        spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
+def when_running(spark: SparkSession, then: Callable[[], object]) -> threading.Thread:
+    """Do something from another thread once the group has a job."""
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(GROUP))
+
+    def watch() -> None:
+        while not set(tracker.getJobIdsForGroup(GROUP)) - before:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        then()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def ways(spark: SparkSession) -> dict[str, Callable[[], object]]:
+    context = spark.sparkContext
+    tracker = context.statusTracker()
+    return {
+        "group": lambda: context.cancelJobGroup(GROUP),
+        "all": context.cancelAllJobs,
+        "session": spark.interruptAll,
+        "stage": lambda: context._jsc.sc().cancelStage(tracker.getActiveStageIds()[0]),
+    }
+
+
+@pytest.mark.parametrize("way", ["group", "all", "session", "stage"])
+@pytest.mark.parametrize("collect", ["collect", "toArrow"])
+def test_what_somebody_ended_is_cancelled(grouped: SparkSession, way: str, collect: str) -> None:
+    frame = through(grouped, lambda: time.sleep(30))
+    thread = when_running(grouped, ways(grouped)[way])
+    problem = error_of(getattr(frame, collect))
+    thread.join()
+    assert failure_of(problem) is Failure.CANCELLED
+    assert not is_survivable(problem)
+    wrapped = RuntimeError("planning")
+    wrapped.__cause__ = problem
+    assert failure_of(wrapped) is Failure.CANCELLED
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [KeyboardInterrupt(), SystemExit(1), GeneratorExit(), Py4JNetworkError(), ConnectionResetError()],
+)
+def test_a_program_that_ends_is_no_failure(problem: BaseException) -> None:
+    assert failure_of(problem) is Failure.CANCELLED
+    assert not is_survivable(problem)
+
+
+def test_planning_survives_other_errors() -> None:
+    assert is_survivable(ValueError())
+    assert is_survivable(GpuJoinError())
+    assert is_survivable(MemoryError())
+    panic = error_of(a_panic)
+    assert not isinstance(panic, Exception)
+    assert is_survivable(panic)
+
+
+def a_panic() -> None:
+    """Make Polars panic: its own exception, which is no ``Exception``."""
+    raise pl.exceptions.PanicException("a panic")
