@@ -252,7 +252,13 @@ class Options:
     )  # fmt: skip
     spill_dir: str | None = _setting(
         "spillDir", None, _text,
-        "Where build sides spill. Unset: Spark's local directory, else the system's temporary one.",
+        "Directories, separated by commas, that build sides and groups over the budget spill to; the next one is tried "
+        "where one is full or cannot be written to. Unset: Spark's local directories, else the system's temporary one.",
+    )  # fmt: skip
+    spill_encryption: bool = _setting(
+        "spillEncryption", False, _flag,
+        "Encrypt what is spilled, by a key that is only in the worker's memory; needs the extra `encryption`. "
+        "`spark.io.encryption.enabled` turns it on too.",
     )  # fmt: skip
     cpu_threads: int | None = _setting(
         "cpu.threads", None, _optional_whole(1, 4096),

@@ -77,6 +77,10 @@ class CorruptBlobError(GpuJoinError, OSError):
     """A spilled file or an exchanged blob is truncated, altered, or not one of ours."""
 
 
+class SpillError(GpuJoinError, OSError):
+    """Rows over their memory budget cannot go to disk: no directory takes them, or they cannot be encrypted."""
+
+
 class FallbackError(GpuJoinError, RuntimeError):
     """A join would have been left to Spark while ``spark.gpujoin.fallback`` is ``raise``.
 

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck
 
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.model.backend import AnyBackend, BackendName
+from tests.disks import Mount, mounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +90,12 @@ def seed() -> int:
 def rng(seed: int, request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator that depends on the run's seed and on the test, not on the order of tests."""
     return np.random.default_rng([seed, *request.node.nodeid.encode()])
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Mount]:
+    """A function that mounts a file system in memory; skips where this user may not."""
+    yield from mounts(tmp_path)
 
 
 @functools.cache

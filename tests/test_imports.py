@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
     "gpujoin.plan": {PLAN, MODEL, CONFIG, ERRORS, ARROW, NUMPY},
-    "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY},
+    "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY, "cryptography"},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
     "gpujoin.backends.parquet": {PARQUET, MODEL, ERRORS, ARROW},

@@ -80,7 +80,35 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
         raise CorruptBlobError(
             f"{origin}: {buffer.size} bytes, shorter than a blob's header; it was truncated"
         )
-    magic, written, checksum, _, rows, length = _HEADER.unpack_from(buffer)
+    header = buffer.slice(0, HEADER_BYTES)
+    length = _HEADER.unpack_from(header)[-1]
+    message = buffer.slice(HEADER_BYTES, max(0, min(length, buffer.size - HEADER_BYTES)))
+    batch = decode_message(header, message, fingerprint, origin)
+    return batch, HEADER_BYTES + length
+
+
+def decode_message(
+    header: pa.Buffer | bytes, message: pa.Buffer, fingerprint: int, origin: str
+) -> pa.RecordBatch:
+    """Read a message whose header is known, without copying.
+
+    Parameters
+    ----------
+    header : Buffer or bytes
+        As :func:`encode` gave it.
+    message : Buffer
+        What is believed to be its message.
+    fingerprint : int
+        Of the schema expected.
+    origin : str
+        Where the message came from, for the error.
+
+    Raises
+    ------
+    CorruptBlobError
+        If the two are not what was written.
+    """
+    magic, written, checksum, reserved, rows, length = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise CorruptBlobError(
             f"{origin}: does not start with {_MAGIC!r} but {magic!r}; it is not one of ours"
@@ -89,12 +117,9 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
         raise CorruptBlobError(
             f"{origin}: written with another schema ({written:#x}) than expected ({fingerprint:#x})"
         )
-    if not 0 <= length <= buffer.size - HEADER_BYTES:
-        raise CorruptBlobError(
-            f"{origin}: {buffer.size - HEADER_BYTES} of {length} bytes are there; it was truncated"
-        )
-    message = buffer.slice(HEADER_BYTES, length)
-    if zlib.crc32(message) != checksum:
+    if length != message.size:
+        raise CorruptBlobError(f"{origin}: {message.size} of {length} bytes are there; it was truncated")
+    if reserved or zlib.crc32(message) != checksum:
         raise CorruptBlobError(f"{origin}: its checksum does not match; it was altered")
     try:
         with pa.ipc.open_stream(message) as reader:
@@ -103,7 +128,7 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
         raise CorruptBlobError(f"{origin}: cannot be read as Arrow data: {problem}") from problem
     if batch.num_rows != rows:
         raise CorruptBlobError(f"{origin}: holds {batch.num_rows} rows where {rows} were written")
-    return batch, HEADER_BYTES + length
+    return batch
 
 
 def rows_of(blob: pa.Buffer | bytes) -> int:

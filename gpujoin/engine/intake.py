@@ -19,17 +19,13 @@ from gpujoin.engine.keys import rows_matching_nothing
 from gpujoin.engine.layout import JoinLayout, SideLayout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.payload import one_batch
-from gpujoin.engine.spill import SpillDirectory, SpillFile
+from gpujoin.engine.spill import SpillPart, SpillStore
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS
 
-FAN_OUT = 16
-"""Partitions a spilled side is split into; a part still too big is split again with a fresh hash."""
-_DEEPEST = 4
 _TINY = 1 << 20
 """Builds of so few bytes that do not fit the device go to the CPU instead of to disk."""
-_BUFFERED = 1 << 20
-"""Bytes of a part gathered in memory before they are written."""
 
 
 class Division(Enum):
@@ -49,9 +45,9 @@ class Spilled:
     ----------
     layout, backend, options
         Of the join.
-    directory : SpillDirectory
+    store : SpillStore
         Where the parts are.
-    parts : tuple of SpillFile
+    parts : tuple of SpillPart
         Its rows.
     division : Division
         How they were divided.
@@ -62,17 +58,14 @@ class Spilled:
     layout: JoinLayout
     backend: AnyBackend
     options: Options
-    directory: SpillDirectory
-    parts: tuple[SpillFile, ...]
+    store: SpillStore
+    parts: tuple[SpillPart, ...]
     division: Division
     depth: int
 
     def close(self) -> None:
-        """Remove the parts, and the directory with the outermost of them."""
-        for part in self.parts:
-            part.remove()
-        if self.depth == 0:
-            self.directory.close()
+        """Free the space of the parts."""
+        self.store.close()
 
 
 def take_in(
@@ -83,7 +76,6 @@ def take_in(
     batches: Iterable[pa.RecordBatch],
     *,
     depth: int = 0,
-    directory: SpillDirectory | None = None,
     stuck: bool = False,
     probe_rows: int | None = None,
 ) -> BuiltSide | Spilled:
@@ -97,15 +89,13 @@ def take_in(
         The rows.
     depth : int
         How often they have been divided already.
-    directory : SpillDirectory or None
-        Where to spill; ``None``: a new one if needed.
     stuck : bool
         Dividing by hash did not make the parts smaller: one key has too many rows. Divide by position.
     probe_rows : int or None
         Expected rows of the other side.
     """
     divisible = layout.spec.keys and not layout.spec.join_type.null_aware
-    division = Division.HASH if divisible and depth < _DEEPEST and not stuck else Division.SLICES
+    division = Division.HASH if divisible and depth < MAX_DIVISIONS and not stuck else Division.SLICES
     # Slices of the build side of an as-of join say nothing of which row is the nearest: it stays in one piece.
     whole = layout.spec.as_of is not None and division is Division.SLICES
     rows: list[pa.RecordBatch] = []
@@ -126,16 +116,13 @@ def take_in(
         built = _in_memory(layout, backend, options, metrics, rows, size, probe_rows)
         if built is not None:
             return built
-    directory = directory or SpillDirectory(options, metrics)
+    store = SpillStore(options, metrics)
     try:
-        parts = divide(
-            layout, layout.build, directory, division, depth, _chain(rows, source), options.memory_budget
-        )
+        parts = _divided(layout, store, division, depth, _chain(rows, source), options.memory_budget)
     except BaseException:
-        if depth == 0:
-            directory.close()
+        store.close()
         raise
-    return Spilled(layout, backend, options, directory, parts, division, depth)
+    return Spilled(layout, backend, options, store, parts, division, depth)
 
 
 def build_surely(
@@ -154,24 +141,21 @@ def build_surely(
         return BuiltSide(layout, create(BackendName.CPU, BackendRequest()), rows, options, metrics)
 
 
-def divide(
+def _divided(
     layout: JoinLayout,
-    side: SideLayout,
-    directory: SpillDirectory,
+    store: SpillStore,
     division: Division,
     depth: int,
     batches: Iterable[pa.RecordBatch],
-    slice_bytes: int | None = None,
-) -> tuple[SpillFile, ...]:
-    """Write rows to disk in parts.
+    slice_bytes: int,
+) -> tuple[SpillPart, ...]:
+    """Write the rows of a build side to disk in parts.
 
     Parameters
     ----------
     layout : JoinLayout
         The join.
-    side : SideLayout
-        Whose rows.
-    directory : SpillDirectory
+    store : SpillStore
         Where to.
     division : Division
         By key hash into :data:`FAN_OUT` parts, or by position.
@@ -179,27 +163,64 @@ def divide(
         Seed of the hash.
     batches : iterable of RecordBatch
         The rows.
-    slice_bytes : int or None
-        By position: most bytes of a part; ``None``: one part.
+    slice_bytes : int
+        By position: most bytes of a part.
     """
-    if division is Division.SLICES:
-        return _slices(side, directory, batches, slice_bytes)
-    writers = [_Writer(directory.new_file(side.schema)) for _ in range(FAN_OUT)]
+    side = layout.build
+    if division is Division.HASH:
+        parts = store.new_parts(side.schema, FAN_OUT)
+        scatter(layout, side, parts, depth, batches)
+    else:
+        parts = store.new_parts(side.schema, 1)
+        for batch in batches:
+            for piece in _pieces(batch, slice_bytes):
+                if parts[-1].rows and parts[-1].nbytes + piece.nbytes > slice_bytes:
+                    parts[-1].flush()
+                    parts += store.new_parts(side.schema, 1)
+                parts[-1].append(piece)
+    for part in parts:
+        part.flush()
+    return parts
+
+
+def scatter(
+    layout: JoinLayout,
+    side: SideLayout,
+    parts: Sequence[SpillPart],
+    depth: int,
+    batches: Iterable[pa.RecordBatch],
+) -> None:
+    """Append rows to parts by the hash of their keys; all rows where there is one part.
+
+    Parameters
+    ----------
+    layout : JoinLayout
+        The join.
+    side : SideLayout
+        Whose rows.
+    parts : sequence of SpillPart
+        Where to.
+    depth : int
+        Seed of the hash.
+    batches : iterable of RecordBatch
+        The rows.
+    """
+    count = len(parts)
     for batch in batches:
+        if count == 1:
+            parts[0].append(compact(batch))
+            continue
         codes = layout.codec.codes(batch, side.side)
-        ids = partition_ids(codes, FAN_OUT, seed=depth + 1)
-        lost = rows_matching_nothing(codes)
-        if lost is not None:  # they may go anywhere, but not all to one part
-            ids[lost] = np.arange(np.count_nonzero(lost), dtype=np.int32) % FAN_OUT
+        ids = partition_ids(codes, count, seed=depth + 1)
+        unmatchable = rows_matching_nothing(codes)
+        if unmatchable is not None:  # they may go anywhere, but not all to one part
+            ids[unmatchable] = np.arange(np.count_nonzero(unmatchable), dtype=np.int32) % count
         order = np.argsort(ids, kind="stable")
-        bounds = np.searchsorted(ids[order], np.arange(FAN_OUT + 1))
-        for part, writer in enumerate(writers):
-            chosen = order[bounds[part] : bounds[part + 1]]
+        bounds = np.searchsorted(ids[order], np.arange(count + 1))
+        for number, part in enumerate(parts):
+            chosen = order[bounds[number] : bounds[number + 1]]
             if len(chosen):
-                writer.add(_rows_of(batch, chosen))
-    for writer in writers:
-        writer.flush()
-    return tuple(writer.file for writer in writers)
+                part.append(_rows_of(batch, chosen))
 
 
 def _rows_of(batch: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch:
@@ -209,21 +230,9 @@ def _rows_of(batch: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordB
     return pa.RecordBatch.from_arrays([take(column, rows) for column in batch.columns], schema=batch.schema)
 
 
-def _slices(
-    side: SideLayout, directory: SpillDirectory, batches: Iterable[pa.RecordBatch], slice_bytes: int | None
-) -> tuple[SpillFile, ...]:
-    files = [directory.new_file(side.schema)]
-    for batch in batches:
-        for piece in _pieces(batch, slice_bytes):
-            if slice_bytes is not None and files[-1].rows and files[-1].nbytes + piece.nbytes > slice_bytes:
-                files.append(directory.new_file(side.schema))
-            files[-1].append(piece)
-    return tuple(files)
-
-
-def _pieces(batch: pa.RecordBatch, most: int | None) -> Iterator[pa.RecordBatch]:
+def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     size = own_bytes(batch)
-    step = batch.num_rows if most is None or size <= most else int(batch.num_rows * most / size)
+    step = batch.num_rows if size <= most else int(batch.num_rows * most / size)
     step = max(1, step)
     for start in range(0, batch.num_rows, step):
         yield compact(batch.slice(start, step))
@@ -254,23 +263,3 @@ def _chain(rows: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterat
     while rows:
         yield rows.pop()
     yield from rest
-
-
-class _Writer:
-    """Merges small batches before they are written."""
-
-    def __init__(self, file: SpillFile) -> None:
-        self.file = file
-        self._rows: list[pa.RecordBatch] = []
-        self._size = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._rows.append(batch)
-        self._size += batch.nbytes
-        if self._size >= _BUFFERED:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._rows:
-            self.file.append(one_batch(self._rows, self.file.schema))
-        self._rows, self._size = [], 0

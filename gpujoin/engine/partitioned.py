@@ -17,15 +17,16 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.engine.built import BuiltSide, Emitter, Run
 from gpujoin.engine.derive import Rest
-from gpujoin.engine.intake import Division, Spilled, build_surely, divide, take_in
+from gpujoin.engine.intake import Division, Spilled, build_surely, scatter, take_in
 from gpujoin.engine.match import join_morsel
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import morsels
 from gpujoin.engine.payload import Payload, one_batch
-from gpujoin.engine.spill import SpillDirectory, SpillFile
+from gpujoin.engine.spill import SpillStore
 from gpujoin.engine.streaming import probe_all
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.backend import BackendName
+from gpujoin.model.spilling import FAN_OUT
 
 _STUCK = 0.8
 """A part that keeps this share of the rows divided is not divided by hash again."""
@@ -45,27 +46,19 @@ class PartitionedRun:
     def __init__(self, spilled: Spilled, metrics: JoinMetrics) -> None:
         self.spilled = spilled
         self.metrics = metrics
-        self._directory = SpillDirectory(spilled.options, metrics)
-        self._taken: list[tuple[SpillFile, ...]] = []
+        self._store = SpillStore(spilled.options, metrics)
+        count = FAN_OUT if spilled.division is Division.HASH else 1
+        self._parts = self._store.new_parts(spilled.layout.probe.schema, count)
         self._finished = False
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Take probe rows in; what they give comes from :meth:`finish`."""
         self._check_unfinished()
-        spilled = self.spilled
-        self._taken.append(
-            divide(
-                spilled.layout,
-                spilled.layout.probe,
-                self._directory,
-                spilled.division,
-                spilled.depth,
-                batches,
-            )
-        )
+        layout = self.spilled.layout
+        scatter(layout, layout.probe, self._parts, self.spilled.depth, batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """All output, once: probe rows are removed as they are joined.
+        """All output, once.
 
         Raises
         ------
@@ -84,8 +77,8 @@ class PartitionedRun:
             )
 
     def close(self) -> None:
-        """Remove the spilled probe rows."""
-        self._directory.close()
+        """Free the space of the spilled probe rows."""
+        self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +89,7 @@ class PartitionedRun:
     def _by_hash(self) -> Iterator[pa.RecordBatch]:
         spilled = self.spilled
         total = sum(part.rows for part in spilled.parts)
-        for number, part in enumerate(spilled.parts):
+        for part, probe_part in zip(spilled.parts, self._parts, strict=True):
             built = take_in(
                 spilled.layout,
                 spilled.backend,
@@ -104,11 +97,10 @@ class PartitionedRun:
                 self.metrics,
                 part.read(),
                 depth=spilled.depth + 1,
-                directory=spilled.directory,
                 stuck=part.rows > _STUCK * total,
-                probe_rows=sum(files[number].rows for files in self._taken),
+                probe_rows=probe_part.rows,
             )
-            probe = (batch for files in self._taken for batch in files[number].read())
+            probe = probe_part.read()
             if isinstance(built, BuiltSide):
                 run = Run.surely(built, self.metrics)
                 yield from probe_all(run, probe)
@@ -120,12 +112,10 @@ class PartitionedRun:
                         yield from deeper.finish()
                 finally:
                     built.close()
-            for files in self._taken:
-                files[number].remove()
 
     def _by_slices(self) -> Iterator[pa.RecordBatch]:
         spilled, layout = self.spilled, self.spilled.layout
-        matched = np.zeros(sum(file.rows for files in self._taken for file in files), np.bool_)
+        matched = np.zeros(self._parts[0].rows, np.bool_)
         for part in spilled.parts:
             rows = one_batch(list(part.read()), layout.build.schema)
             built = build_surely(
@@ -152,7 +142,6 @@ class PartitionedRun:
     def _probe_rows(self, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All probe rows taken, with the position of each morsel among them."""
         start = 0
-        batches = (batch for files in self._taken for file in files for batch in file.read())
-        for morsel in morsels(batches, self.spilled.layout.probe.schema, size):
+        for morsel in morsels(self._parts[0].read(), self.spilled.layout.probe.schema, size):
             yield start, morsel
             start += morsel.num_rows

@@ -1,78 +1,108 @@
-"""Spilling to disk: files of checked Arrow blobs in a directory that is removed whatever happens."""
+"""Spilling to disk: checked Arrow batches in files that have no name.
+
+A file is opened without a name (``O_TMPFILE``, or its name is removed at once), so that no other process can open or
+alter it, and the kernel frees its space when the last descriptor is closed: by :meth:`SpillStore.close`, or because the
+process ended, by whatever signal. There is nothing to clean up.
+
+What the file should hold is known in memory only, the *manifest*: for each blob its place, its header with row count
+and CRC-32, and where it is encrypted its nonce. The file itself has messages and nothing else, so that every bit of it
+counts::
+
+    part 3, manifest:  rows 0..8191    at 0       header (8191 rows, 65,700 bytes, CRC 0x8f1d…)
+                       rows 8192..9999 at 131,400 header (1808 rows, 14,500 bytes, CRC 0x02aa…)
+
+A store has one file, whatever the number of its parts, and one more for each further directory that it has to move on
+to. A join that is divided :data:`~gpujoin.model.spilling.MAX_DIVISIONS` times has ten open at most, two for each level.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import itertools
 import os
-import shutil
 import tempfile
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO, Any, Protocol, Self
 
 import pyarrow as pa
 
 from gpujoin.config import Options
-from gpujoin.engine.blob import HEADER_BYTES, decode, encode, schema_fingerprint, write_options
-from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import ConfigurationError, CorruptBlobError
+from gpujoin.engine.blob import decode_message, encode, schema_fingerprint, write_options
+from gpujoin.engine.payload import one_batch
+from gpujoin.errors import CorruptBlobError, SpillError
 
-_PREFIX = "gpujoin-spill-"
-_UNNOTICED = "gpujoin-new-"
-_LOCK = "lock"
+_BUFFERED = 1 << 20
+"""Bytes of a part that are gathered before they are written, so that small batches do not become small blobs; fewer
+where the budget is small, of which all parts together take a quarter."""
+_SEALED = 64 << 20
+"""Bytes encrypted at a time; AES-GCM seals less than 2 GiB at once."""
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
+
+_turn = itertools.count()
 
 
-class SpillDirectory:
-    """A private directory for spill files.
+class SpillCounts(Protocol):
+    """Counters that a store adds to."""
 
-    It is removed by :meth:`close`, when the object is collected, and at interpreter exit. What a killed process left
-    behind is removed by the next one on the host that spills to the same place.
+    spills: int
+    spill_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    """One blob's line in the manifest."""
+
+    header: bytes
+    file: IO[bytes]
+    directory: str
+    offset: int
+    length: int
+    nonce: int
+
+
+class SpillStore:
+    """Parts of rows on disk, in files that no other process can see.
 
     Parameters
     ----------
     options : Options
-        ``spill_dir``, ``exchange_compression``.
-    metrics : JoinMetrics
-        Counts spilled partitions and bytes.
+        ``spill_dir``, ``spill_encryption``, ``exchange_compression``, ``memory_budget``.
+    metrics : SpillCounts
+        Counts parts and bytes written.
 
     Raises
     ------
-    ConfigurationError
-        If there can be no such directory.
+    SpillError
+        If no directory can be written to, or rows are to be encrypted and cannot be.
     """
 
-    def __init__(self, options: Options, metrics: JoinMetrics) -> None:
-        self.options = options
+    def __init__(self, options: Options, metrics: SpillCounts) -> None:
         self.metrics = metrics
-        parent = options.spill_dir or _default_parent()
-        try:
-            Path(parent).mkdir(exist_ok=True)
-            _remove_abandoned(Path(parent))
-            # Locked under a name that nobody looks for, so that no other process takes it for abandoned.
-            unnoticed = Path(tempfile.mkdtemp(prefix=_UNNOTICED, dir=parent))
-        except OSError as problem:
-            raise ConfigurationError(
-                f"spark.gpujoin.spillDir: cannot spill to {parent!r}: {problem.strerror}; name a writable directory"
-                " whose parent exists"
-            ) from problem
-        self._lock = (unnoticed / _LOCK).open("wb")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.path = unnoticed.rename(unnoticed.with_name(_PREFIX + unnoticed.name.removeprefix(_UNNOTICED)))
-        self._finalizer = weakref.finalize(self, _remove_if_owner, self.path, os.getpid())
-        self._files = 0
+        self.write_options = write_options(options.exchange_compression)
+        self.buffered = min(_BUFFERED, options.memory_budget // 64)
+        self._cipher = _new_cipher() if options.spill_encryption else None
+        self._nonces = 0
+        directories = spill_directories(options)
+        first = (os.getpid() + next(_turn)) % len(directories)
+        self._untried = [*directories[first:], *directories[:first]]
+        self._problems: list[str] = []
+        self._files: list[IO[bytes]] = []
+        self._written = 0
+        self._directory = ""
+        self._open_next(0)
 
-    def new_file(self, schema: pa.Schema) -> SpillFile:
-        """A new, empty spill file for batches of one schema."""
-        self._files += 1
-        self.metrics.spills += 1
-        return SpillFile(self, self.path / f"{self._files:05d}.arrow", schema)
+    def new_parts(self, schema: pa.Schema, count: int) -> tuple[SpillPart, ...]:
+        """Make empty parts for rows of one schema."""
+        self.metrics.spills += count
+        return tuple(SpillPart(self, schema) for _ in range(count))
 
     def close(self) -> None:
-        """Remove the directory and everything in it."""
-        self._finalizer()
-        self._lock.close()
+        """Free the space; a second call does nothing."""
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -80,9 +110,98 @@ class SpillDirectory:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def write(self, header: bytes, message: pa.Buffer) -> _Blob:
+        """Write one blob's message; where a directory fails, to the next one.
 
-class SpillFile:
-    """Record batches on disk: appended, then read any number of times.
+        Raises
+        ------
+        SpillError
+            If no directory is left.
+        """
+        nonce = self._nonces
+        pieces = [memoryview(message)] if self._cipher is None else list(self._encrypted(message))
+        length = sum(len(piece) for piece in pieces)
+        while True:
+            file, offset = self._files[-1], self._written
+            try:
+                position = offset
+                for piece in pieces:
+                    position = _write_at(file.fileno(), piece, position)
+            except OSError as problem:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file.fileno(), offset)
+                self._problems.append(f"{self._directory}: {problem.strerror} after {offset:,} bytes")
+                self._open_next(length)
+                continue
+            self._written = position
+            self.metrics.spill_bytes += length
+            return _Blob(header, file, self._directory, offset, length, nonce)
+
+    def read(self, blob: _Blob, origin: str) -> pa.Buffer:
+        """Read one blob's message.
+
+        Raises
+        ------
+        CorruptBlobError
+            If it is not there whole, or was altered where it is encrypted.
+        """
+        try:
+            data = _read_at(blob.file.fileno(), blob.length, blob.offset)
+        except OSError as problem:
+            raise CorruptBlobError(f"{origin}: cannot be read: {problem.strerror}") from problem
+        if len(data) != blob.length:
+            raise CorruptBlobError(
+                f"{origin}: {len(data)} of {blob.length} bytes are there; it was truncated"
+            )
+        return pa.py_buffer(data if self._cipher is None else self._decrypted(data, blob.nonce, origin))
+
+    def _open_next(self, size: int) -> None:
+        """Open a file in the next directory that takes one."""
+        while self._untried:
+            directory = self._untried.pop(0)
+            try:
+                Path(directory).mkdir(mode=0o700, exist_ok=True)
+                # Raw: what is written is at once the file's, and errors come from the call that made them.
+                file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115  # closed by close()
+            except OSError as problem:
+                self._problems.append(f"{directory}: {problem.strerror}")
+                continue
+            self._files.append(file)
+            self._directory, self._written = directory, 0
+            return
+        wanted = f"{size:,} bytes" if size else "anything"
+        raise SpillError(
+            f"spark.gpujoin.spillDir: cannot spill {wanted} ({'; '.join(self._problems)}). Free space there, name"
+            " directories that can be written to, separated by commas, or raise spark.gpujoin.memoryBudget."
+        )
+
+    def _encrypted(self, message: pa.Buffer) -> Iterator[bytes]:
+        assert self._cipher is not None
+        view = memoryview(message).cast("B")
+        for start in range(0, max(1, len(view)), _SEALED):
+            nonce = self._nonces.to_bytes(_NONCE_BYTES, "big")
+            self._nonces += 1
+            yield self._cipher.encrypt(nonce, view[start : start + _SEALED], None)
+
+    def _decrypted(self, data: bytes, nonce: int, origin: str) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        assert self._cipher is not None
+        view, plain = memoryview(data), []
+        for start in range(0, len(view), _SEALED + _TAG_BYTES):
+            sealed = view[start : start + _SEALED + _TAG_BYTES]
+            try:
+                plain.append(self._cipher.decrypt(nonce.to_bytes(_NONCE_BYTES, "big"), sealed, None))
+            except InvalidTag:
+                raise CorruptBlobError(f"{origin}: cannot be decrypted; it was altered") from None
+            nonce += 1
+        return plain[0] if len(plain) == 1 else b"".join(plain)
+
+
+class SpillPart:
+    """Record batches of one schema on disk: appended, then read any number of times.
+
+    Made by :meth:`SpillStore.new_parts`.
 
     Attributes
     ----------
@@ -90,82 +209,93 @@ class SpillFile:
         What was appended, in rows and bytes of memory.
     """
 
-    def __init__(self, directory: SpillDirectory, path: Path, schema: pa.Schema) -> None:
-        self.directory = directory
-        self.path = path
+    def __init__(self, store: SpillStore, schema: pa.Schema) -> None:
         self.schema = schema
         self.rows = 0
         self.nbytes = 0
-        self._length = 0
+        self._store = store
         self._fingerprint = schema_fingerprint(schema)
-        self._options = write_options(directory.options.exchange_compression)
+        self._blobs: list[_Blob] = []
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Write a batch at the end."""
+        """Add a batch at the end.
+
+        Raises
+        ------
+        SpillError
+            If it cannot be written.
+        """
         if batch.num_rows == 0:
             return
-        header, message = encode(batch, self._fingerprint, self._options)
-        with self.path.open("ab") as file:
-            file.write(header)
-            file.write(message)
+        size = batch.nbytes
         self.rows += batch.num_rows
-        self.nbytes += batch.nbytes
-        self._length += len(header) + message.size
-        self.directory.metrics.spill_bytes += len(header) + message.size
+        self.nbytes += size
+        self._buffer.append(batch)
+        self._buffered += size
+        if self._buffered >= self._store.buffered:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        if not self._buffer:
+            return
+        batch = one_batch(self._buffer, self.schema)
+        self._buffer, self._buffered = [], 0
+        header, message = encode(batch, self._fingerprint, self._store.write_options)
+        self._blobs.append(self._store.write(header, message))
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All batches in order, memory-mapped.
+        """All rows in order.
 
         Raises
         ------
         CorruptBlobError
-            If the file is not what was written; the message names it.
+            If they are not what was written; the message names the directory and the place.
         """
-        if self.rows == 0:
-            return
-        try:
-            found = self.path.stat().st_size
-        except OSError as problem:
-            raise CorruptBlobError(
-                f"spill file {self.path}: {problem.strerror}; was it removed?"
-            ) from problem
-        if found != self._length:
-            raise CorruptBlobError(f"spill file {self.path}: {found} bytes where {self._length} were written")
-        with pa.memory_map(str(self.path)) as file:
-            position = 0
-            while position < self._length:
-                header = file.read_buffer(HEADER_BYTES)
-                length = int.from_bytes(memoryview(header)[-8:], "little", signed=True)
-                file.seek(position)
-                blob = file.read_buffer(max(0, min(HEADER_BYTES + length, self._length - position)))
-                batch, used = decode(blob, self._fingerprint, f"spill file {self.path} at byte {position}")
-                yield batch
-                position += used
-                file.seek(position)
-
-    def remove(self) -> None:
-        """Delete the file now instead of with its directory."""
-        with contextlib.suppress(FileNotFoundError):
-            self.path.unlink()
+        self.flush()
+        for blob in self._blobs:
+            origin = f"spilled rows in {blob.directory} at byte {blob.offset}"
+            message = self._store.read(blob, origin)
+            yield decode_message(blob.header, message, self._fingerprint, origin)
 
 
-def _default_parent() -> str:
-    """Spark's local directory in a Spark worker, else the system's temporary one."""
-    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+def spill_directories(options: Options) -> Sequence[str]:
+    """Directories to spill to: as set, else all of Spark's local ones in a Spark worker, else the system's."""
+    given = options.spill_dir or os.environ.get("SPARK_LOCAL_DIRS", "")
+    return [part for part in (text.strip() for text in given.split(",")) if part] or [tempfile.gettempdir()]
 
 
-def _remove_if_owner(path: Path, pid: int) -> None:
-    """Remove a directory, but not from a forked child that inherited the finalizer."""
-    if os.getpid() == pid:
-        shutil.rmtree(path, ignore_errors=True)
+def _new_cipher() -> Any:
+    """AES-GCM with a key of its own, which is in no other place than this process's memory."""
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as problem:
+        raise SpillError(
+            "rows cannot be spilled: they are to be encrypted (spark.io.encryption.enabled or"
+            " spark.gpujoin.spillEncryption), and this Python has no package 'cryptography'. Install"
+            " gpujoin[encryption] in the workers' Python, or raise spark.gpujoin.memoryBudget."
+        ) from problem
+    return AESGCM(AESGCM.generate_key(256))
 
 
-def _remove_abandoned(parent: Path) -> None:
-    """Remove directories whose owner is gone: the kernel drops a dead process's lock, in any PID namespace."""
-    for path in parent.glob(f"{_PREFIX}*"):
-        try:
-            with (path / _LOCK).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-        except OSError:  # locked by a live owner, being made, or just removed
-            continue
+def _write_at(descriptor: int, data: memoryview | bytes, position: int) -> int:
+    """Write all bytes at a position; gives the position after them."""
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(descriptor, view, position)  # less than 2 GiB at a time
+        view, position = view[count:], position + count
+    return position
+
+
+def _read_at(descriptor: int, length: int, position: int) -> bytes:
+    """Read bytes at a position: fewer where the file ends before."""
+    data = os.pread(descriptor, length, position)
+    if len(data) == length:
+        return data
+    parts = [data]
+    while data and length > sum(map(len, parts)):  # pread gives less than 2 GiB at a time
+        data = os.pread(descriptor, length - sum(map(len, parts)), position + sum(map(len, parts)))
+        parts.append(data)
+    return b"".join(parts)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
 )
+from gpujoin.model.spilling import SpillStore
 
 Piece = TypeVar("Piece")
 
@@ -65,6 +65,11 @@ class PipelineMetrics:
         Pipelines begun on a device that were run on the CPU instead.
     output_bytes : int
         Of the result, as Arrow data.
+    spills, spill_bytes : int
+        Parts into which groups beyond the memory budget were divided on disk, and bytes written.
+    oversized_parts : int
+        Parts that were merged in memory although they are over their share of the budget: divided as often as is
+        allowed, they are still.
     seconds : dict of str to float
         Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
         rows may be read only when a join or an aggregation above asks for them.
@@ -89,6 +94,9 @@ class PipelineMetrics:
     device_retries: int = 0
     cpu_runs: int = 0
     output_bytes: int = 0
+    spills: int = 0
+    spill_bytes: int = 0
+    oversized_parts: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def merge(self, other: PipelineMetrics) -> None:
@@ -183,9 +191,9 @@ class PipelineBackend(Protocol[Piece]):
         node: PartialAggregate,
         memory_budget: int,
         metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
     ) -> Aggregation[Piece]:
-        """Start a partial aggregation; it calls ``spill_directory`` for an empty directory if it must spill."""
+        """Start a partial aggregation; it calls ``new_store`` each time that it must spill, and closes what it gets."""
         ...
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
@@ -312,7 +320,7 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def aggregation(
-        self, node: PartialAggregate, metrics: PipelineMetrics, spill_directory: Callable[[], Path]
+        self, node: PartialAggregate, metrics: PipelineMetrics, new_store: Callable[[], SpillStore]
     ) -> DeviceAggregation[Piece]:
         """Start a partial aggregation."""
         ...

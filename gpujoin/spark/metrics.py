@@ -255,6 +255,12 @@ class IslandReport:
                 f"{p.device_steps:,} pieces computed on the GPU, {p.host_steps:,} on the CPU beside it; "
                 f"{p.device_retries:,} did not fit at first, {p.cpu_runs:,} times all was begun again on the CPU"
             )
+        joins = self.metrics.joins
+        if p.spills or joins.spills:
+            written = f"{_size(p.spill_bytes)} of groups and {_size(joins.spill_bytes)} of joins"
+            lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
+        if p.oversized_parts:
+            lines.append(f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided")
         lines += _note_lines(self.notes)
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")

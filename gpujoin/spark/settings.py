@@ -23,6 +23,8 @@ _GPU_AMOUNTS = (
     "spark.worker.resource.gpu.amount",
 )
 _SEPARATOR = "\x1e"
+_ENCRYPTED = "spark.io.encryption.enabled"
+"""Spark's promise that what it keeps in local directories is encrypted: it holds for what is spilled here too."""
 
 
 def session_conf(spark: Any) -> Mapping[str, str]:
@@ -44,7 +46,9 @@ def join_options(
         If a setting or an argument is not acceptable.
     """
     options = Options.from_conf({key: value for key, value in conf.items() if key.startswith(PREFIX)})
-    given = {"strategy": strategy, "backend": backend}
+    given: dict[str, object] = {"strategy": strategy, "backend": backend}
+    if conf.get(_ENCRYPTED, "false").lower() == "true":
+        given["spill_encryption"] = True
     return options.replace(**{name: value for name, value in given.items() if value is not None})
 
 

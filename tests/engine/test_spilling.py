@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import ConfigurationError, CorruptBlobError, JoinSpecError
+from gpujoin.errors import CorruptBlobError, JoinSpecError, SpillError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spilling import MAX_DIVISIONS
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import KeyShape
 from gpujoin.testing.oracle import oracle_join
+from tests.disks import Mount, flip_bit, spill_files
 from tests.engine.support import (
     CONDITIONS,
     KEYED,
@@ -69,7 +67,7 @@ def test_spilled_joins(
             assert metrics.spills > 1
             assert metrics.spill_bytes > 2000
             assert metrics.output_rows == expected.num_rows
-            assert list(tmp_path.iterdir()) == []
+            assert spill_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("budget", [1, 200, 1000, 8_000, 1 << 30])
@@ -163,7 +161,7 @@ def test_independent_passes_over_one_build(backend: AnyBackend, tmp_path: Path, 
                 run.close()
                 assert_same_rows(pa.Table.from_batches(found), expected, context=f"seed {seed}")
                 assert metrics.probe_rows == 100
-        assert list(tmp_path.iterdir()) == []
+        assert spill_files(tmp_path) == []
 
 
 def spilled(backend: AnyBackend, directory: Path, seed: int) -> tuple[HashJoin, pa.Table]:
@@ -171,171 +169,118 @@ def spilled(backend: AnyBackend, directory: Path, seed: int) -> tuple[HashJoin, 
     spec = keyed(JoinType.FULL, one, two)
     join = HashJoin(spec, one.schema, two.schema, options=tight(directory, batch_bytes=100), backend=backend)
     join.build(batches(two, 40))
-    assert list(directory.iterdir())
+    assert len(spill_files(directory)) == 1
+    assert list(directory.iterdir()) == []
     return join, one
 
 
-def test_files_go_when_the_consumer_stops_early(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+def test_space_goes_when_the_consumer_stops_early(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     join, one = spilled(backend, tmp_path, seed)
     with join:
         assert list(join.probe(batches(one, 40))) == []
         stream = join.finish()
         assert next(stream).num_rows
-        assert list(tmp_path.iterdir())
-    assert list(tmp_path.iterdir()) == []
+        assert spill_files(tmp_path)
+    assert spill_files(tmp_path) == []
 
 
-def test_files_go_when_nobody_closes(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+def test_space_goes_when_nobody_closes(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     join, one = spilled(backend, tmp_path, seed)
     list(join.probe(batches(one, 40)))
     stream = join.finish()
     next(stream)
     del stream, join
     gc.collect()
-    assert list(tmp_path.iterdir()) == []
+    assert spill_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("failing", Side, ids=lambda s: s.value)
-def test_files_go_when_the_input_fails(backend: AnyBackend, tmp_path: Path, failing: Side, seed: int) -> None:
+def test_space_goes_when_the_input_fails(
+    backend: AnyBackend, tmp_path: Path, failing: Side, seed: int
+) -> None:
     one, two = sides(seed, [pa.int64()], (400, 400))
 
     def read(table: pa.Table, side: Side) -> Iterator[pa.RecordBatch]:
         yield from batches(table, 40)
         if side is failing:
+            assert spill_files(tmp_path)
             raise ConnectionResetError("the input broke")
 
     def join_all() -> None:
         spec = keyed(JoinType.FULL, one, two)
         with HashJoin(spec, one.schema, two.schema, options=tight(tmp_path), backend=backend) as join:
             join.build(read(two, Side.RIGHT))
-            assert list(tmp_path.iterdir())
             list(join.probe(read(one, Side.LEFT)))
 
     with pytest.raises(ConnectionResetError):
         join_all()
-    assert list(tmp_path.iterdir()) == []
+    assert spill_files(tmp_path) == []
 
 
-PROGRAM = textwrap.dedent(
-    """
-    import os, sys, time
-    from pathlib import Path
-    from gpujoin.backends.registry import BackendRequest, create
-    from gpujoin.model.backend import BackendName
-    from tests.engine.test_spilling import batches, spilled
-
-    join, one = spilled(create(BackendName.CPU, BackendRequest()), Path(sys.argv[1]), 1)
-    list(join.probe(batches(one, 40)))
-    stream = join.finish()
-    next(stream)
-    print("spilled", flush=True)
-    match sys.argv[2]:
-        case "exit": sys.exit(3)
-        case "raise": raise RuntimeError("unhandled")
-        case "fork":
-            child = os.fork()
-            if not child:
-                del join, stream
-                sys.exit(0)
-            os.waitpid(child, 0)
-            print(len(list(Path(sys.argv[1]).iterdir())), flush=True)
-        case "wait": time.sleep(600)
-    """
-)
+def test_a_join_of_many_probes_has_few_files(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+    """However often rows come and parts are divided: one file for each side and division."""
+    one, two = sides(seed, [pa.int64()], (200, 200))
+    spec = keyed(JoinType.FULL, one, two)
+    most = 0
+    with HashJoin(
+        spec, one.schema, two.schema, options=tight(tmp_path, memory_budget=1), backend=backend
+    ) as join:
+        join.build(batches(two, 5))
+        for batch in batches(one, 5):
+            list(join.probe([batch]))
+        rows = []
+        for batch in join.finish():
+            rows.append(batch)
+            most = max(most, len(spill_files(tmp_path)))
+    assert_same_rows(pa.Table.from_batches(rows), oracle_join(one, two, spec), context=f"seed {seed}")
+    assert 4 <= most <= 2 * (MAX_DIVISIONS + 1)
 
 
-def program(directory: Path, how: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(directory), how],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("how", "code"), [("exit", 3), ("raise", 1)])
-def test_files_go_at_interpreter_exit(tmp_path: Path, how: str, code: int) -> None:
-    process = program(tmp_path, how)
-    out, _ = process.communicate(timeout=300)
-    assert (out, process.returncode) == ("spilled\n", code)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_forked_child_does_not_remove_its_parents_files(tmp_path: Path) -> None:
-    out, _ = program(tmp_path, "fork").communicate(timeout=300)
-    assert out.splitlines()[-1] != "0"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next(
-    backend: AnyBackend, tmp_path: Path, seed: int
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_one_bit_of_spilled_rows_never_gives_another_answer(
+    backend: AnyBackend, tmp_path: Path, encrypted: bool, seed: int, rng: np.random.Generator
 ) -> None:
-    process = program(tmp_path, "wait")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "spilled\n"
-    alive, _ = spilled(backend, tmp_path, seed)
-    alive.close()
-    assert list(tmp_path.iterdir()), "a living process's files were taken from it"
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    for _ in range(50):
-        join, _ = spilled(backend, tmp_path, seed)
-        join.close()
-        if not list(tmp_path.iterdir()):
-            break
-        time.sleep(0.1)
-    assert list(tmp_path.iterdir()) == []
+    one, two = sides(seed, [pa.int64()], (100, 100))
+    spec = keyed(JoinType.FULL, one, two)
+    for _ in range(30):
+        options = tight(tmp_path, spill_encryption=encrypted)
+        with HashJoin(spec, one.schema, two.schema, options=options, backend=backend) as join:
+            join.build(batches(two, 20))
+            list(join.probe(batches(one, 20)))
+            file = rng.choice(spill_files(tmp_path))
+            flip_bit(int(file), int(rng.integers(8 * os.fstat(file).st_size)))
+            with pytest.raises(CorruptBlobError, match=str(tmp_path)):
+                list(join.finish())
+    assert spill_files(tmp_path) == []
 
 
-CROWD = textwrap.dedent(
-    """
-    import sys
-    from gpujoin.config import Options
-    from gpujoin.engine.metrics import JoinMetrics
-    from gpujoin.engine.spill import SpillDirectory
-
-    for _ in range(150):
-        with SpillDirectory(Options(spill_dir=sys.argv[1]), JoinMetrics()) as directory:
-            (directory.path / "file").write_bytes(b"x")
-            assert (directory.path / "file").exists()
-    """
-)
-
-
-def test_processes_that_share_a_directory_leave_each_other_alone(tmp_path: Path) -> None:
-    crowd = [
-        subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], cwd=Path(__file__).parents[2])
-        for _ in range(3)
-    ]
-    assert [process.wait(timeout=600) for process in crowd] == [0, 0, 0]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "append", "swap"])
-def test_a_damaged_file_is_named_and_gives_no_rows(
-    backend: AnyBackend, tmp_path: Path, damage: str, seed: int
+def test_a_truncated_file_gives_no_rows(
+    backend: AnyBackend, tmp_path: Path, seed: int, rng: np.random.Generator
 ) -> None:
-    join, one = spilled(backend, tmp_path, seed)
-    with join:
-        list(join.probe(batches(one, 40)))
-        files = sorted(
-            (f for f in tmp_path.rglob("*.arrow") if f.stat().st_size), key=lambda f: f.stat().st_size
-        )
-        victim = files[-1]
-        data = bytearray(victim.read_bytes())
-        match damage:
-            case "truncate":
-                victim.write_bytes(data[:-9])
-            case "append":
-                victim.write_bytes(data + b"12345678")
-            case "flip":
-                data[len(data) // 2] ^= 1
-                victim.write_bytes(data)
-            case "remove":
-                victim.unlink()
-            case "swap":
-                victim.write_bytes(bytes(len(data)))
-        with pytest.raises(CorruptBlobError, match=victim.name):
-            list(join.finish())
-    assert list(tmp_path.iterdir()) == []
+    one, two = sides(seed, [pa.int64()], (100, 100))
+    spec = keyed(JoinType.FULL, one, two)
+    for _ in range(10):
+        with HashJoin(spec, one.schema, two.schema, options=tight(tmp_path), backend=backend) as join:
+            join.build(batches(two, 20))
+            list(join.probe(batches(one, 20)))
+            file = rng.choice(spill_files(tmp_path))
+            os.ftruncate(file, int(rng.integers(os.fstat(file).st_size)))
+            with pytest.raises(CorruptBlobError, match="truncated"):
+                list(join.finish())
+
+
+@pytest.mark.parametrize("side", Side, ids=lambda s: s.value)
+def test_a_full_disk_is_an_error_that_leaves_nothing(
+    backend: AnyBackend, tmpfs: Mount, side: Side, seed: int
+) -> None:
+    place = tmpfs("size=64k")
+    free = os.statvfs(place).f_bfree
+    large = {side: 20_000, side.other: 300}
+    one, two = sides(seed, [pa.int64()], (large[Side.LEFT], large[Side.RIGHT]))
+    spec = keyed(JoinType.INNER, one, two)
+    with pytest.raises(SpillError, match=f"{place}: No space left on device"):
+        run_join(spec, one, two, backend=backend, options=tight(place), batch_rows=500)
+    assert os.statvfs(place).f_bfree == free
 
 
 def test_an_unwritable_directory_is_an_error_at_once(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
@@ -343,7 +288,7 @@ def test_an_unwritable_directory_is_an_error_at_once(backend: AnyBackend, tmp_pa
     one, two = sides(seed, [pa.int64()], (400, 400))
     with HashJoin(
         keyed(JoinType.INNER, one, two), one.schema, two.schema, options=tight(tmp_path / "file"), backend=backend
-    ) as join, pytest.raises(ConfigurationError, match=r"spillDir.*file"):  # fmt: skip
+    ) as join, pytest.raises(SpillError, match=r"spillDir.*file"):  # fmt: skip
         join.build(batches(two, 40))
 
 
@@ -357,7 +302,7 @@ def test_spilling_under_faults(backend: AnyBackend, tmp_path: Path, seed: int) -
             actual = run_join(spec, one, two, backend=faulty, options=tight(tmp_path), batch_rows=30)
             assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, every {every}")
             assert faulty.faults
-            assert list(tmp_path.iterdir()) == []
+            assert spill_files(tmp_path) == []
 
 
 def test_misuse_is_refused(backend: AnyBackend, seed: int) -> None:

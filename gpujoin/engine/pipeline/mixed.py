@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -41,6 +40,7 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
 )
+from gpujoin.model.spilling import SpillStore
 
 _Inner: TypeAlias = Any
 
@@ -243,10 +243,10 @@ class MixedPipeline:
 
     def aggregation(
         self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
     ) -> Aggregation[MixedPiece]:  # fmt: skip
         """Start a partial aggregation."""
-        return _MixedAggregation(self, node, memory_budget, metrics, spill_directory)
+        return _MixedAggregation(self, node, memory_budget, metrics, new_store)
 
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
         """Give the first rows in an order, collected."""
@@ -319,15 +319,15 @@ class _MixedAggregation:
 
     def __init__(
         self, mixed: MixedPipeline, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
     ) -> None:  # fmt: skip
         self._mixed = mixed
         self._node = node
         self._alone = node.once or not node.keys
-        self._host_arguments = (node, memory_budget, metrics, spill_directory)
+        self._host_arguments = (node, memory_budget, metrics, new_store)
         self._on_host: Aggregation[Any] | None = None
         possible = not mixed.device.obstacles(node) and mixed.device.carries(node.child.schema)
-        self._on_device = mixed.device.aggregation(node, metrics, spill_directory) if possible else None
+        self._on_device = mixed.device.aggregation(node, metrics, new_store) if possible else None
 
     def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Take rows in; give out groups where there are too many to hold.

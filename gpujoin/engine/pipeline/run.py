@@ -16,7 +16,7 @@ from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.mixed import MixedPipeline
-from gpujoin.engine.spill import SpillDirectory
+from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, DeviceMemoryError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
@@ -364,11 +364,11 @@ class _Runner:
     def _aggregated(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         with ExitStack() as stack:
 
-            def spill_directory() -> Path:
-                return stack.enter_context(SpillDirectory(self._options, self._join_metrics)).path
+            def new_store() -> SpillStore:
+                return stack.enter_context(SpillStore(self._options, self._metrics))
 
             aggregation = self._backend.aggregation(
-                node, self._options.memory_budget, self._metrics, spill_directory
+                node, self._options.memory_budget, self._metrics, new_store
             )
             for piece in pieces:
                 yield from aggregation.add(piece)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -22,6 +21,7 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFu
 from gpujoin.model.expressions import Case, EvalMode, Expression, Literal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
+from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS, SpillPart, SpillStore
 from gpujoin.model.types import is_float, logical
 
 _LIMB = 10**18
@@ -37,13 +37,19 @@ _USELESS = 0.9
 """Where merging so many rows leaves more than this share, it is not worth its cost: groups go out as they are."""
 
 
-_PARTS = 64
 _HASH_SEED = 0x5EED
-"""How states are divided on disk: each part is merged by itself."""
+"""Seed of the first division of states on disk; each further division takes the next one."""
+_WORD = 1 << 64
+_LOW = "_low"
+"""Ends the name of the low half of a 128-bit column on disk: Arrow has no integers of 128 bits."""
 
 
 class PartialAggregation:
     """A partial aggregation in progress.
+
+    Where each group must come once and the states take more than their share of memory, they go to disk, divided by the
+    hash of their keys. Each part is then merged by an aggregation of its own, which divides it again if need be
+    (`gpujoin.model.spilling`).
 
     Parameters
     ----------
@@ -54,8 +60,10 @@ class PartialAggregation:
         come once, go to disk.
     metrics : PipelineMetrics
         Counters to add to.
-    spill_directory : callable
-        Makes an empty directory for states beyond the budget of groups that must come once.
+    new_store : callable
+        Makes a place on disk for states beyond the budget of groups that must come once.
+    divisions : int
+        How often the states to be merged were divided before.
     """
 
     def __init__(
@@ -63,14 +71,17 @@ class PartialAggregation:
         node: PartialAggregate,
         memory_budget: int,
         metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
+        divisions: int = 0,
     ) -> None:
         self._node = node
         self._metrics = metrics
-        self._spill_directory = spill_directory
-        self._spilled: Path | None = None
-        self._spills = 0
+        self._new_store = new_store
+        self._store: SpillStore | None = None
+        self._parts: tuple[SpillPart, ...] = ()
         self._budget = memory_budget
+        self._divisions = divisions
+        self._divisible = not node.once or (bool(node.keys) and divisions < MAX_DIVISIONS)
         self._keys = [f"k{i}" for i in range(len(node.keys))]
         self._states = [_state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
         self._held: list[pl.DataFrame] = []
@@ -79,59 +90,69 @@ class PartialAggregation:
 
     def add(self, piece: Piece) -> Iterator[Piece]:
         """Take rows in; give out groups where there are too many to hold."""
-        state = self._reduce(piece)
+        yield from self._take(self._reduce(piece))
+
+    def _take(self, state: pl.DataFrame) -> Iterator[Piece]:
         if state.height == 0:
             return
         self._held.append(state)
         self._pending += state.height
-        size = sum(frame.estimated_size() for frame in self._held)
-        if self._pending < max(_MERGED_ROWS, self._merged_rows) and size <= self._budget // 2:
+        full = self._divisible and sum(map(_bytes_of, self._held)) > self._budget // 2
+        if self._pending < max(_MERGED_ROWS, self._merged_rows) and not full:
             return
         merged = self._merge(self._held)
-        over = merged.estimated_size() > self._budget // 2
-        if self._node.once and not over:
-            self._held, self._pending, self._merged_rows = [merged], 0, merged.height
-            return
         before = self._merged_rows + self._pending
         useless = before >= _USELESS_ROWS and len(self._held) > 1 and merged.height > _USELESS * before
-        self._held, self._pending, self._merged_rows = [], 0, 0
+        # A single group has to be held, whatever its size.
+        over = self._divisible and merged.height > 1 and _bytes_of(merged) > self._budget // 2
+        self._held, self._pending, self._merged_rows = [merged], 0, merged.height
+        if not over and (self._node.once or not useless):
+            return
+        self._held, self._merged_rows = [], 0
         if self._node.once:
             self._spill(merged)
-        elif useless or over:
+        else:
             self._metrics.early_groups += merged.height
             yield self._finished(merged)
-        else:
-            self._held, self._merged_rows = [merged], merged.height
 
     def finish(self) -> Iterator[Piece]:
         """Give out what is held: without keys one row, whatever was added."""
         held, self._held = self._held, []
         if not self._keys and not held:
             held = [self._reduce_nothing()]
-        if self._spilled is None:
+        if self._store is None:
             if held:
-                yield self._finished(self._merge(held))
+                merged = self._merge(held)
+                over = merged.height > 1 and _bytes_of(merged) > self._budget // 2
+                self._metrics.oversized_parts += over and not self._divisible
+                yield self._finished(merged)
             return
-        for state in held:
-            self._spill(state)
-        for part in range(_PARTS):
-            files = sorted(self._spilled.glob(f"{part}-*.arrow"))
-            if files:
-                yield self._finished(self._merge([pl.read_ipc(file) for file in files]))
+        while held:
+            self._spill(held.pop(0))
+        try:
+            for part in self._parts:
+                merger = PartialAggregation(
+                    self._node, self._budget, self._metrics, self._new_store, self._divisions + 1
+                )
+                if part.rows:
+                    for batch in part.read():
+                        yield from merger._take(_from_spill(batch))  # of this class
+                    yield from merger.finish()
+        finally:
+            self._store.close()
 
     def _spill(self, state: pl.DataFrame) -> None:
         """Write a state to disk, divided by the hash of its keys."""
-        if not self._keys:
-            self._held.append(state)
-            return
-        if self._spilled is None:
-            self._spilled = self._spill_directory()
-        self._spills += 1
-        part = state.select(self._keys).hash_rows(seed=_HASH_SEED) % _PARTS
-        for (number,), rows in (
-            state.with_columns(part.alias("part")).partition_by("part", as_dict=True).items()
-        ):
-            rows.drop("part").write_ipc(self._spilled / f"{number}-{self._spills:06d}.arrow")
+        seed = _HASH_SEED + self._divisions
+        numbers = (state.select(self._keys).hash_rows(seed=seed) % FAN_OUT).alias("part")
+        stored = _for_spill(state)
+        if self._store is None:
+            self._store = self._new_store()
+            schema = _arrow(stored.clear()).schema
+            self._parts = self._store.new_parts(schema, FAN_OUT)
+        for (number,), rows in stored.with_columns(numbers).partition_by("part", as_dict=True).items():
+            for batch in _arrow(rows.drop("part")).to_batches():
+                self._parts[int(number)].append(batch)
 
     def _reduce_nothing(self) -> pl.DataFrame:
         return pl.select([expr for state in self._states for expr in state.nothing()])
@@ -166,7 +187,8 @@ class PartialAggregation:
         return frame.with_columns(casts) if casts else frame
 
     def _merge(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        if len(frames) == 1:
+        # What comes from disk may have a group several times; it counts as pending until it is merged.
+        if len(frames) == 1 and not (self._divisions and self._pending):
             return frames[0]
         whole = pl.concat(frames).lazy()
         merged = [expr for state in self._states for expr in state.merge()]
@@ -182,6 +204,38 @@ class PartialAggregation:
         self._metrics.groups += state.height
         frame = pl.DataFrame([series.alias(fresh()) for series in out])
         return Piece.of_frame(frame, [logical(f.type) for f in self._node.schema], self._metrics)
+
+
+def _bytes_of(state: pl.DataFrame) -> int:
+    return int(state.estimated_size())
+
+
+def _for_spill(state: pl.DataFrame) -> pl.DataFrame:
+    """Replace 128-bit integers by a high half of that name, rounded down, and a low half, which is not negative."""
+    halves = []
+    for name, dtype in state.schema.items():
+        if dtype == pl.Int128:
+            high = pl.col(name) // pl.lit(_WORD, pl.Int128)
+            low = pl.col(name) - high * pl.lit(_WORD, pl.Int128)
+            halves += [high.cast(pl.Int64).alias(name), low.cast(pl.UInt64).alias(name + _LOW)]
+    return state.with_columns(halves)
+
+
+def _from_spill(batch: pa.RecordBatch) -> pl.DataFrame:
+    """Undo :func:`_for_spill`."""
+    frame = pl.DataFrame(batch)
+    names = [name for name in frame.columns if not name.endswith(_LOW)]
+    whole = []
+    for name in names:
+        if name + _LOW in frame.columns:
+            high, low = pl.col(name).cast(pl.Int128), pl.col(name + _LOW).cast(pl.Int128)
+            whole.append((high * pl.lit(_WORD, pl.Int128) + low).alias(name))
+    return frame.with_columns(whole).select(names)
+
+
+def _arrow(frame: pl.DataFrame) -> pa.Table:
+    """As Arrow, text and bytes copied: views would carry those of other rows along."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _guarded(call: AggregateCall) -> list[Expression]:

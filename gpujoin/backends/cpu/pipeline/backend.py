@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -22,6 +21,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.spilling import SpillStore
 from gpujoin.model.types import is_float, logical
 
 _SAMPLE = 1 << 16
@@ -110,10 +110,10 @@ class CpuPipeline:
         node: PartialAggregate,
         memory_budget: int,
         metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
     ) -> PartialAggregation:
         """Start a partial aggregation."""
-        return PartialAggregation(node, memory_budget, metrics, spill_directory)
+        return PartialAggregation(node, memory_budget, metrics, new_store)
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """Give the first rows in an order, collected."""

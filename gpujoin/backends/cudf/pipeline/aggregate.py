@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Generic
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.maps import Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
+from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS, SpillPart, SpillStore
 from gpujoin.model.types import is_float, logical
 
 _MERGED_ROWS = 1 << 20
@@ -32,7 +32,9 @@ _MERGED_ROWS = 1 << 20
 _USELESS_ROWS = 1 << 21
 _USELESS = 0.9
 """Where merging so many rows leaves more than this share, groups go out as they are."""
-_PARTS = 64
+_FAN_OUTS = (FAN_OUT, 17, 19, 23)
+"""Parts of each division of states on disk. libcudf divides by the remainder of one hash: that by a number without a
+common divisor says nothing of the one before, so that rows of a part are divided anew."""
 _FEWEST = 1024
 """A piece that does not fit is halved down to so many rows."""
 
@@ -50,8 +52,10 @@ class PartialAggregation(Generic[Frame]):
         Bytes that states may take on the device; beyond, groups go out early or, where each must come once, to disk.
     metrics : PipelineMetrics
         Counters to add to.
-    spill_directory : callable
-        Makes an empty directory.
+    new_store : callable
+        Makes a place on disk.
+    divisions : int
+        How often the states to be merged were divided before.
     """
 
     def __init__(
@@ -60,15 +64,18 @@ class PartialAggregation(Generic[Frame]):
         node: PartialAggregate,
         memory_budget: int,
         metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
+        divisions: int = 0,
     ) -> None:
         self._columns = columns
         self._node = node
         self._budget = memory_budget
         self._metrics = metrics
-        self._spill_directory = spill_directory
-        self._spilled: Path | None = None
-        self._spills = 0
+        self._new_store = new_store
+        self._store: SpillStore | None = None
+        self._parts: tuple[SpillPart, ...] = ()
+        self._divisions = divisions
+        self._divisible = not node.once or (bool(node.keys) and divisions < MAX_DIVISIONS)
         self._states: list[State[Frame]] = [state_of(call) for call in node.aggregates]
         self._held: list[Frame] = []
         self._pending = 0
@@ -87,8 +94,11 @@ class PartialAggregation(Generic[Frame]):
         if not self._rows(piece):
             return
         for state in self._reduced(piece):
-            self._held.append(state)
-            self._pending += self._rows(state)
+            self._hold(state)
+
+    def _hold(self, state: Frame) -> None:
+        self._held.append(state)
+        self._pending += self._rows(state)
 
     def relieve(self) -> Iterator[Frame]:
         """Merge what was taken in, and give out groups where there are too many to hold.
@@ -101,14 +111,16 @@ class PartialAggregation(Generic[Frame]):
         if not self._pending:
             return
         size = sum(map(self._columns.backend.frame_bytes, self._held))
-        if self._pending < max(_MERGED_ROWS, self._merged_rows) and size <= self._budget // 2:
+        full = self._divisible and size > self._budget // 2
+        if self._pending < max(_MERGED_ROWS, self._merged_rows) and not full:
             return
         merged = self._merged_where_it_fits()
         if merged is None:
             yield from self._given_up()
             return
         rows = self._rows(merged)
-        over = self._columns.backend.frame_bytes(merged) > self._budget // 2
+        # A single group has to be held, whatever its size.
+        over = self._divisible and rows > 1 and self._columns.backend.frame_bytes(merged) > self._budget // 2
         before = self._merged_rows + self._pending
         useless = before >= _USELESS_ROWS and len(self._held) > 1 and rows > _USELESS * before
         self._held, self._pending, self._merged_rows = [merged], 0, rows
@@ -117,25 +129,42 @@ class PartialAggregation(Generic[Frame]):
 
     def finish(self) -> Iterator[Frame]:
         """Give out what is held: without keys one row, whatever was added."""
-        if self._spilled is None:
+        if self._store is None:
             if not self._held and not self._node.keys:
                 self._held = [self._nothing()]
             if not self._held:
                 return
-            merged = self._merged_where_it_fits()
+            merged = self._merged_where_it_fits() if self._divisible else self._merge(self._held)
             if merged is not None:
                 self._held = []
+                over = (
+                    self._rows(merged) > 1 and self._columns.backend.frame_bytes(merged) > self._budget // 2
+                )
+                self._metrics.oversized_parts += over and not self._divisible
                 yield self._finished(merged)
                 return
             if not self._node.once:
                 yield from self._given_up()
                 return
         self._spill()
-        assert self._spilled is not None
-        for part in range(_PARTS):
-            files = sorted(self._spilled.glob(f"{part}-*.arrow"))
-            if files:
-                yield self._finished(self._merge([self._read(file) for file in files]))
+        assert self._store is not None
+        try:
+            for part in self._parts:
+                yield from self._merged_part(part)
+        finally:
+            self._store.close()
+
+    def _merged_part(self, part: SpillPart) -> Iterator[Frame]:
+        """Merge a part by an aggregation of its own."""
+        if not part.rows:
+            return
+        merger = PartialAggregation(
+            self._columns, self._node, self._budget, self._metrics, self._new_store, self._divisions + 1
+        )
+        for batch in part.read():
+            merger._hold(self._columns.backend.from_arrow(pa.Table.from_batches([batch])))
+            yield from merger.relieve()
+        yield from merger.finish()
 
     def _reduced(self, piece: Frame) -> list[Frame]:
         """States of a piece, of its halves where it does not fit; leaves no trace if it fails.
@@ -172,7 +201,7 @@ class PartialAggregation(Generic[Frame]):
     def _given_up(self) -> Iterator[Frame]:
         """Let go of what is held: to disk where each group must come once, else out."""
         if self._node.once:
-            if self._node.keys:
+            if self._divisible:
                 self._spill()
             return
         held, self._held, self._pending, self._merged_rows = self._held, [], 0, 0
@@ -189,22 +218,16 @@ class PartialAggregation(Generic[Frame]):
 
     def _spill(self) -> None:
         """Write what is held to disk, divided by the hash of its keys."""
-        if self._spilled is None:
-            self._spilled = self._spill_directory()
-        for state in self._held:
-            self._spills += 1
-            for number, rows in enumerate(self._columns.partition(state, len(self._node.keys), _PARTS)):
-                if not self._rows(rows):
-                    continue
-                batch = self._columns.backend.to_arrow(rows, self._state_schema)
-                file = self._spilled / f"{number}-{self._spills:06d}.arrow"
-                with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-                    writer.write_batch(batch)
-        self._held, self._pending, self._merged_rows = [], 0, 0
-
-    def _read(self, file: Path) -> Frame:
-        with pa.memory_map(str(file)) as mapped, pa.ipc.open_file(mapped) as reader:
-            return self._columns.backend.from_arrow(reader.read_all())
+        count = _FAN_OUTS[self._divisions]
+        if self._store is None:
+            self._store = self._new_store()
+            self._parts = self._store.new_parts(self._state_schema, count)
+        while self._held:
+            divided = self._columns.partition(self._held.pop(0), len(self._node.keys), count)
+            for rows, part in zip(divided, self._parts, strict=True):
+                if self._rows(rows):
+                    part.append(self._columns.backend.to_arrow(rows, self._state_schema))
+        self._pending, self._merged_rows = 0, 0
 
     # -- reducing ------------------------------------------------------------------------------------------
 
@@ -242,7 +265,8 @@ class PartialAggregation(Generic[Frame]):
         return self._state(taken, keys, ask)
 
     def _merge(self, states: Sequence[Frame]) -> Frame:
-        if len(states) == 1:
+        # What comes from disk may have a group several times; it counts as pending until it is merged.
+        if len(states) == 1 and not (self._divisions and self._pending):
             return states[0]
         whole = self._columns.concat(states)
         width = len(self._node.keys)

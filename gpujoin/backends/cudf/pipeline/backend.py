@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Generic
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from gpujoin.model.maps import AllNull, Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.spilling import SpillStore
 from gpujoin.model.types import is_float, logical
 
 _MEMORY_SHARE = 4
@@ -136,10 +136,10 @@ class DevicePipeline(Generic[Frame]):
         self,
         node: PartialAggregate,
         metrics: PipelineMetrics,
-        spill_directory: Callable[[], Path],
+        new_store: Callable[[], SpillStore],
     ) -> DeviceAggregation[Frame]:
         """Start a partial aggregation."""
-        inner = PartialAggregation(self.columns, node, self.budget(0), metrics, spill_directory)
+        inner = PartialAggregation(self.columns, node, self.budget(0), metrics, new_store)
         return DeviceAggregation(inner, self.entered)
 
     def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
