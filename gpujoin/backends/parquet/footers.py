@@ -7,20 +7,20 @@ problem is a :class:`ScanError` that names it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from gpujoin.backends.parquet.places import facts, is_local, source
+from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physical, read_footer
+from gpujoin.backends.parquet.places import facts, open_binary
 from gpujoin.backends.parquet.pruning import Statistics, may_match
+from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
-from gpujoin.model.types import is_bytes, is_text, is_whole, logical, plain
+from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"
@@ -60,31 +60,33 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     ScanError
         If the file cannot be opened or is no Parquet file.
     """
-    found = facts(path)
-    with open_file(path) as file:
-        metadata = file.metadata
-        problems = [legacy_calendar(path, metadata, scan.file_columns)]
-        held = FileColumns(path, file, case_sensitive=scan.case_sensitive)
-        sources = []
-        for field in scan.file_columns:
-            try:
-                sources.append(held.source_of(field))
-            except ScanError as problem:
-                problems.append(str(problem))
-        leaves = {source.leaf for source in sources if source.name is not None}
-        groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-        return FileFooter(
-            path, found.size, found.modified_ms,
-            tuple(group.num_rows for group in groups),
-            tuple(sum(group.column(leaf).total_compressed_size for leaf in leaves) for group in groups),
-            constants, tuple(problem for problem in problems if problem is not None),
-        )  # fmt: skip
+    now = facts(path)
+    parquet = footer_of(path, now.size)
+    problems = []
+    if (legacy := legacy_calendar(parquet, scan.file_columns)) is not None:
+        problems.append(legacy)
+    columns = FileColumns(parquet, case_sensitive=scan.case_sensitive)
+    sources = []
+    for field in scan.file_columns:
+        try:
+            sources.append(columns.source_of(field))
+        except ScanError as problem:
+            problems.append(str(problem))
+    leaves = {source.leaf for source in sources if source.name is not None}
+    groups = range(len(parquet.groups))
+    sizes: tuple[int, ...] = ()
+    try:
+        sizes = tuple(sum(parquet.chunk(g, leaf).compressed for leaf in leaves) for g in groups)
+    except ScanError as problem:
+        problems.append(str(problem))
+    rows = tuple(group.rows for group in parquet.groups)
+    return FileFooter(path, now.size, now.modified_ms, rows, sizes, constants, tuple(problems))
 
 
 @contextmanager
 def opened(
     scan: Scan, part: FileSlice, metrics: PipelineMetrics
-) -> Iterator[tuple[pq.ParquetFile, list[Source], list[int]]]:
+) -> Iterator[tuple[ParquetFooter, list[Source], list[int]]]:
     """Open a slice's file: its columns, and the row groups to read, those that no row can leave being skipped.
 
     Raises
@@ -93,18 +95,17 @@ def opened(
         If the file is not as planned, before or after, or a column is not read here as Spark would read it.
     """
     check_unchanged(part)
-    with open_file(part.path) as file:
-        metadata = file.metadata
-        legacy = legacy_calendar(part.path, metadata, scan.file_columns)
-        if legacy is not None:
-            raise ScanError(legacy)
-        held = FileColumns(part.path, file, case_sensitive=scan.case_sensitive)
-        sources = [held.source_of(field) for field in scan.file_columns]
-        planned = row_groups(part, metadata)
-        groups = [g for g in planned if group_may_match(scan, part, sources, metadata.row_group(g))]
-        metrics.row_groups += len(groups)
-        metrics.skipped_row_groups += len(planned) - len(groups)
-        yield file, sources, groups
+    parquet = footer_of(part.path, part.size)
+    legacy = legacy_calendar(parquet, scan.file_columns)
+    if legacy is not None:
+        raise ScanError(legacy)
+    columns = FileColumns(parquet, case_sensitive=scan.case_sensitive)
+    sources = [columns.source_of(field) for field in scan.file_columns]
+    planned = row_groups(part, parquet)
+    groups = [g for g in planned if group_may_match(scan, part, sources, parquet, g)]
+    metrics.row_groups += len(groups)
+    metrics.skipped_row_groups += len(planned) - len(groups)
+    yield parquet, sources, groups
     check_unchanged(part)
 
 
@@ -127,26 +128,26 @@ def check_unchanged(part: FileSlice) -> None:
         )
 
 
-def open_file(path: str) -> pq.ParquetFile:
+def footer_of(path: str, size: int) -> ParquetFooter:
     """Open a file and read its footer.
 
     Raises
     ------
     ScanError
-        If it is missing or no Parquet file.
+        If it is missing, no Parquet file, encrypted, truncated or corrupt.
     """
     try:
-        local = is_local(path)
-        return pq.ParquetFile(
-            source(path), coerce_int96_timestamp_unit="us", memory_map=local, pre_buffer=not local
-        )
+        with open_binary(path) as file:
+            return read_footer(path, file, size)
+    except ScanError:
+        raise
     except FileNotFoundError as problem:
         raise ScanError(f"{path}: there is no such file; was it removed?") from problem
-    except (OSError, pa.ArrowException, ValueError) as problem:
-        raise ScanError(f"{path}: no readable Parquet file, truncated or corrupt: {problem}") from problem
+    except (OSError, pa.ArrowException) as problem:
+        raise ScanError(f"{path}: cannot be read: {problem}") from problem
 
 
-def row_groups(part: FileSlice, metadata: Any) -> list[int]:
+def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
     """Give the row groups that a slice says, by number or by the bytes in which their middle lies.
 
     Raises
@@ -154,7 +155,7 @@ def row_groups(part: FileSlice, metadata: Any) -> list[int]:
     ScanError
         If the file has fewer.
     """
-    count = metadata.num_row_groups
+    count = len(parquet.groups)
     if part.row_groups is not None:
         missing = [g for g in part.row_groups if g >= count]
         if missing:
@@ -163,39 +164,31 @@ def row_groups(part: FileSlice, metadata: Any) -> list[int]:
     if part.byte_range is None:
         return list(range(count))
     first, last = part.byte_range
-    return [g for g in range(count) if first <= _middle(metadata.row_group(g)) < last]
+    return [g for g in range(count) if first <= _middle(parquet, g) < last]
 
 
-def _middle(group: Any) -> int:
+def _middle(parquet: ParquetFooter, group: int) -> int:
     """The byte in the middle of a row group: a split reads the groups whose middle lies in it."""
-    start = min(_chunk_start(group.column(i)) for i in range(group.num_columns))
-    return int(start + sum(group.column(i).total_compressed_size for i in range(group.num_columns)) // 2)
-
-
-def _chunk_start(chunk: Any) -> int:
-    dictionary = chunk.dictionary_page_offset
-    has_dictionary = dictionary is not None and 0 < dictionary < chunk.data_page_offset
-    return int(dictionary if has_dictionary else chunk.data_page_offset)
+    chunks = [parquet.chunk(group, leaf) for leaf in range(len(parquet.leaves))]
+    start = min((chunk.start for chunk in chunks), default=0)
+    return start + sum(chunk.compressed for chunk in chunks) // 2
 
 
 def runs(
-    groups: Sequence[int], sources: Sequence[Source], metadata: Any, piece_bytes: int
+    groups: Sequence[int], sources: Sequence[Source], parquet: ParquetFooter, piece_bytes: int
 ) -> Iterator[tuple[int, ...]]:
     """Neighbouring row groups, together near a size."""
+    leaves = [source.leaf for source in sources if source.name is not None]
     run: list[int] = []
     size = 0
     for group in groups:
-        found = metadata.row_group(group)
-        mine = sum(
-            max(found.column(s.leaf).total_uncompressed_size, found.num_rows * 8)
-            for s in sources
-            if s.name is not None
-        )
-        if run and (group != run[-1] + 1 or size + mine > piece_bytes):
+        least = parquet.groups[group].rows * 8
+        more = sum(max(parquet.chunk(group, leaf).uncompressed, least) for leaf in leaves)
+        if run and (group != run[-1] + 1 or size + more > piece_bytes):
             yield tuple(run)
             run, size = [], 0
         run.append(group)
-        size += mine
+        size += more
     if run:
         yield tuple(run)
 
@@ -203,16 +196,23 @@ def runs(
 # -- types -------------------------------------------------------------------------------------------------------
 
 
-def legacy_calendar(path: str, metadata: Any, columns: pa.Schema) -> str | None:
+def legacy_calendar(parquet: ParquetFooter, columns: pa.Schema) -> str | None:
     """Why a file's dates may be in the old calendar, or ``None``."""
     if not any(pat.is_date(f.type) or pat.is_timestamp(f.type) for f in columns):
         return None
-    facts = metadata.metadata or {}
-    version = facts.get(_SPARK_VERSION)
-    old = version is not None and tuple(int(p) for p in version.split(b".")[:2]) < _PROLEPTIC_SINCE
-    if old or any(key in facts for key in _LEGACY_KEYS):
-        return f"{path}: its dates were written in the old calendar, by Spark before 3.1 or in legacy mode"
+    version = parquet.facts.get(_SPARK_VERSION)
+    if version is not None:
+        numbers = [part.decode("utf-8", "replace") for part in version.split(b".")[:2]]
+        if not all(number.isdecimal() for number in numbers):
+            return f"{parquet.path}: was written by Spark of the unknown version {version!r}"
+        if tuple(int(number) for number in numbers) < _PROLEPTIC_SINCE:
+            return f"{parquet.path}: {_OLD_CALENDAR}"
+    if any(key in parquet.facts for key in _LEGACY_KEYS):
+        return f"{parquet.path}: {_OLD_CALENDAR}"
     return None
+
+
+_OLD_CALENDAR = "its dates were written in the old calendar, by Spark before 3.1 or in legacy mode"
 
 
 class FileColumns:
@@ -220,25 +220,18 @@ class FileColumns:
 
     Parameters
     ----------
-    path : str
-        For messages.
-    file : pyarrow.parquet.ParquetFile
-        The file.
+    parquet : ParquetFooter
+        The file's footer.
     case_sensitive : bool
         Whether names that differ in case are different ones.
     """
 
-    def __init__(self, path: str, file: pq.ParquetFile, *, case_sensitive: bool) -> None:
-        self._path = path
+    def __init__(self, parquet: ParquetFooter, *, case_sensitive: bool) -> None:
+        self._parquet = parquet
         self._case_sensitive = case_sensitive
-        self._schema = file.schema_arrow
-        self._columns: dict[str, list[int]] = {}
-        for position, name in enumerate(self._schema.names):
-            self._columns.setdefault(self._key(name), []).append(position)
-        self._leaves: dict[str, list[int]] = {}
-        self._parquet = file.schema
-        for number in range(len(file.schema)):
-            self._leaves.setdefault(file.schema.column(number).path, []).append(number)
+        self._columns: dict[str, list[FileColumn]] = {}
+        for column in parquet.columns:
+            self._columns.setdefault(self._key(column.name), []).append(column)
 
     def _key(self, name: str) -> str:
         return name if self._case_sensitive else name.lower()
@@ -251,30 +244,30 @@ class FileColumns:
         ScanError
             If several fit its name, or its type is one that is not read here as Spark reads it.
         """
-        names = self._schema.names
-        found = self._columns.get(self._key(field.name), [])
-        if len(found) > 1:
-            fitting = [names[i] for i in found]
-            raise ScanError(f"{self._path}: columns {fitting} all fit the name {field.name!r}")
-        if not found:
+        path = self._parquet.path
+        fitting = self._columns.get(self._key(field.name), [])
+        if len(fitting) > 1:
+            names = [column.name for column in fitting]
+            raise ScanError(f"{path}: columns {names} all fit the name {field.name!r}")
+        if not fitting:
             return Source(None)
-        name = names[found[0]]
-        leaves = self._leaves.get(name, [])
-        held = plain(self._schema.field(found[0]).type)
-        if pat.is_nested(held) and pat.is_nested(logical(field.type)):
+        [column] = fitting
+        leaf = self._parquet.leaves[column.first] if column.leaves else None
+        if leaf is None or not leaf.flat:
+            if pat.is_nested(logical(field.type)):
+                raise ScanError(
+                    f"{path}: column {field.name!r} is {field.type}; nested columns are not read here"
+                )
+            raise ScanError(f"{path}: column {field.name!r} is nested, planned as {field.type}")
+        int96 = leaf.physical is Physical.INT96
+        if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type), int96=int96):
+            held = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
             raise ScanError(
-                f"{self._path}: column {field.name!r} is {held}; nested columns are not read here"
-            )
-        if len(leaves) != 1:
-            raise ScanError(f"{self._path}: column {field.name!r} is {held}, planned as {field.type}")
-        leaf = self._parquet.column(leaves[0])
-        int96 = leaf.physical_type == "INT96"
-        if not _readable(held, logical(field.type), int96=int96):
-            raise ScanError(
-                f"{self._path}: column {field.name!r} is {held} ({leaf.physical_type}), planned as {field.type}; has "
+                f"{path}: column {field.name!r} is {held} ({leaf.physical.name}), planned as {field.type}; has "
                 "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
             )
-        return Source(name, leaves[0], held, int96, leaf.physical_type in ("INT32", "INT64"))
+        integers = leaf.physical in (Physical.INT32, Physical.INT64)
+        return Source(column.name, column.first, leaf.arrow, int96, integers)
 
 
 def _readable(held: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
@@ -300,30 +293,23 @@ def _readable(held: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
 # -- statistics --------------------------------------------------------------------------------------------------
 
 
-def group_may_match(scan: Scan, part: FileSlice, sources: Sequence[Source], group: Any) -> bool:
+def group_may_match(
+    scan: Scan, part: FileSlice, sources: Sequence[Source], parquet: ParquetFooter, group: int
+) -> bool:
     """Whether the statistics leave it open that rows of a group pass the scan's filters."""
 
     def statistics(index: int) -> Statistics | None:
         if index >= len(sources):
             constant = part.constants[index - len(sources)]
             return Statistics(constant, constant, nulls=int(constant is None), rows=1)
-        return statistics_of(sources[index], group)
+        return statistics_of(sources[index], parquet, group)
 
     return all(may_match(condition, statistics) for condition in scan.filters)
 
 
-def statistics_of(source: Source, group: Any) -> Statistics | None:
+def statistics_of(source: Source, parquet: ParquetFooter, group: int) -> Statistics | None:
     """Give what a row group's footer tells of a column, if anything."""
+    rows = parquet.groups[group].rows
     if source.name is None:
-        return Statistics(None, None, nulls=group.num_rows, rows=group.num_rows)
-    if source.int96:
-        return None
-    found = group.column(source.leaf).statistics
-    if found is None:
-        return None
-    nulls = found.null_count if found.has_null_count else None
-    low = high = None
-    if found.has_min_max:
-        with suppress(ValueError, OverflowError, pa.ArrowException):  # Python's dates end with the year 9999
-            low, high = found.min, found.max
-    return Statistics(low, high, nulls=nulls, rows=group.num_rows)
+        return Statistics(None, None, nulls=rows, rows=rows)
+    return decoded(parquet.leaves[source.leaf], parquet.chunk(group, source.leaf).statistics, rows)

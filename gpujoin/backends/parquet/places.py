@@ -68,16 +68,16 @@ def facts(path: str) -> FileFacts:
     return FileFacts(int(stored.size), stored.mtime_ns // 1_000_000_000 * 1000)
 
 
-def source(path: str) -> Any:
-    """What PyArrow opens a file by: a local path, or an open file of the store.
+def open_binary(path: str) -> Any:
+    """Open a file, local or of a store, for reading and seeking; to be closed, as by ``with``.
 
     Raises
     ------
-    OSError
-        If the store does not give it.
+    OSError, pyarrow.ArrowException
+        If it is not there, or may not be read.
     """
     if is_local(path):
-        return path
+        return Path(path).open("rb")
     store, name = _stored(path)
     return store.open_input_file(name)
 

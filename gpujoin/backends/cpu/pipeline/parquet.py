@@ -1,4 +1,4 @@
-"""Reading Parquet: footers checked by PyArrow, pages decoded by Polars; INT96 timestamps and stores by PyArrow.
+"""Reading Parquet: pages are decoded by Polars; those of INT96 timestamps and of stores by PyArrow.
 
 A file is read as it was planned or not at all: its size and modification time are compared before and after, and every
 problem is a :class:`ScanError` that names it.
@@ -6,7 +6,7 @@ problem is a :class:`ScanError` that names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -20,7 +20,8 @@ from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, po
 from gpujoin.backends.cpu.pipeline.lowering import Lowered, lower
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of
-from gpujoin.backends.parquet.places import is_local
+from gpujoin.backends.parquet.metadata import ParquetFooter
+from gpujoin.backends.parquet.places import is_local, open_binary
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
 from gpujoin.model.pipeline import PipelineMetrics
@@ -82,18 +83,18 @@ def obstacles(scan: Scan, path: str) -> list[str]:
 
 
 def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
-    with opened(scan, part, metrics) as (file, sources, groups):
-        for run in runs(groups, sources, file.metadata, piece_bytes):
-            yield _piece(scan, part, file, sources, run, metrics)
+    with opened(scan, part, metrics) as (parquet, sources, groups):
+        for run in runs(groups, sources, parquet, piece_bytes):
+            yield _piece(scan, part, parquet, sources, run, metrics)
 
 
 def _bounds(
-    source: Source, dtype: pa.DataType, metadata: Any, run: Sequence[int]
+    source: Source, dtype: pa.DataType, parquet: ParquetFooter, run: Sequence[int]
 ) -> Callable[[], Bounds | None]:
     def find() -> Bounds | None:
         found: list[int] = []
         for group in run:
-            known = statistics_of(source, metadata.row_group(group))
+            known = statistics_of(source, parquet, group)
             if known is None:
                 return None
             if known.low is None or known.high is None:
@@ -123,13 +124,12 @@ def _number(value: Any, dtype: pa.DataType) -> int | None:
 
 
 def _piece(
-    scan: Scan, part: FileSlice, file: pq.ParquetFile, sources: Sequence[Source], run: tuple[int, ...],
+    scan: Scan, part: FileSlice, parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...],
     metrics: PipelineMetrics,
 ) -> Piece:  # fmt: skip
-    metadata = file.metadata
-    before = sum(metadata.row_group(g).num_rows for g in range(run[0]))
-    rows = sum(metadata.row_group(g).num_rows for g in run)
-    frame, held = _decoded(part.path, file, sources, run, before, rows)
+    before = sum(group.rows for group in parquet.groups[: run[0]])
+    rows = sum(parquet.groups[g].rows for g in run)
+    frame, held = _decoded(parquet, sources, run, before, rows)
     columns: list[Column] = []
     added: list[pl.Expr] = []
     for source, field in zip(sources, scan.file_columns, strict=True):
@@ -140,7 +140,7 @@ def _piece(
             continue
         wide = pat.is_decimal(dtype) and dtype.precision > 18
         added.append(_carried(pl.col(held[source.name]), source, dtype).alias(name))
-        columns.append(Column(name, dtype, LazyBounds(dtype, _bounds(source, dtype, metadata, run)), wide))
+        columns.append(Column(name, dtype, LazyBounds(dtype, _bounds(source, dtype, parquet, run)), wide))
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
         name = fresh()
@@ -161,24 +161,38 @@ def _constant_column(name: str, constant: Lowered) -> Column:
 
 
 def _decoded(
-    path: str, file: pq.ParquetFile, sources: Sequence[Source], run: tuple[int, ...], before: int, rows: int
+    parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], before: int, rows: int
 ) -> tuple[pl.LazyFrame, dict[str, str]]:
     """The file's columns as a lazy frame, and what each is called in it."""
-    names = list(dict.fromkeys(s.name for s in sources if s.name is not None))
-    if not names:
+    path = parquet.path
+    named = {source.name: source for source in sources if source.name is not None}
+    if not named:
         return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}
-    if any(s.int96 for s in sources) or not is_local(path):
-        try:
-            table = file.read_row_groups(list(run), columns=names, use_threads=False)
-        except (OSError, pa.ArrowException) as problem:
-            raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} are corrupt: {problem}") from problem
-        found = pl.from_arrow(table)
-        assert isinstance(found, pl.DataFrame)
-        return found.lazy(), {name: name for name in names}
-    frame = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False)
-    if before or rows < file.metadata.num_rows:
-        frame = frame.slice(before, rows)
-    return frame, {name: name for name in names}
+    if any(source.int96 for source in sources) or not is_local(path):
+        frame = _by_arrow(path, named, run)
+        if frame.height != rows:
+            raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {frame.height} rows, not {rows}")
+        return frame.lazy(), {name: name for name in named}
+    # Row groups have been chosen by statistics that were checked; Polars would go by them as they are.
+    lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
+    if before or rows < parquet.rows:
+        lazy = lazy.slice(before, rows)
+    return lazy, {name: name for name in named}
+
+
+def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pl.DataFrame:
+    """Columns of row groups as PyArrow decodes them, which gives INT96 timestamps in microseconds."""
+    try:
+        with (
+            open_binary(path) as file,
+            pq.ParquetFile(file, coerce_int96_timestamp_unit="us", pre_buffer=not is_local(path)) as reader,
+        ):
+            table = reader.read_row_groups(list(run), columns=list(named), use_threads=False)
+    except (OSError, pa.ArrowException, ValueError) as problem:
+        raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} are corrupt: {problem}") from problem
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 def _carried(column: pl.Expr, source: Source, dtype: pa.DataType) -> pl.Expr:

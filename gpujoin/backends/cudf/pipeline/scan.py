@@ -57,13 +57,13 @@ def read(
     """
     for part in scan.slices or ():
         metrics.files += 1
-        with opened(scan, part, metrics) as (file, sources, groups):
+        with opened(scan, part, metrics) as (parquet, sources, groups):
             if any(source.int96 for source in sources) or not is_local(part.path):
                 if groups:
                     yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
                 continue
-            for run in runs(groups, sources, file.metadata, piece_bytes):
-                rows = sum(file.metadata.row_group(g).num_rows for g in run)
+            for run in runs(groups, sources, parquet, piece_bytes):
+                rows = sum(parquet.groups[g].rows for g in run)
                 try:
                     with columns.memory_errors():
                         piece = _piece(columns, scan, part, sources, run, rows)

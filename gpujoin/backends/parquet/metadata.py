@@ -1,0 +1,513 @@
+"""Parquet's footers: the schema, the row groups, and where their columns are.
+
+Structs and numbers of fields are those of Parquet's format,
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift. What contradicts itself or the file
+is refused with a message; a column that is not asked for is not looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, BinaryIO, NoReturn
+
+import pyarrow as pa
+
+from gpujoin.backends.parquet import thrift
+from gpujoin.backends.parquet.thrift import ListOf, Positions, Scalar, Struct, ThriftError
+from gpujoin.errors import ScanError
+
+_MAGIC = b"PAR1"
+_MAGIC_ENCRYPTED = b"PARE"
+_TAIL = 8
+"""Bytes at the end of a file: the length of the footer, in four, and the magic."""
+_READ_AT_ONCE = 1 << 16
+"""Bytes from the end of a file that are read first; most footers are shorter."""
+MOST_FOOTER_BYTES = 64 << 20
+"""Longer footers are left to Spark: reading one takes seconds, and a damaged length must not take all memory."""
+_MOST_NESTED = 100
+_MOST_CODEC = 7
+
+
+class Physical(IntEnum):
+    """How values are stored: ``Type`` of the format."""
+
+    BOOLEAN = 0
+    INT32 = 1
+    INT64 = 2
+    INT96 = 3
+    FLOAT = 4
+    DOUBLE = 5
+    BYTE_ARRAY = 6
+    FIXED_LEN_BYTE_ARRAY = 7
+
+
+class _Repetition(IntEnum):
+    REQUIRED = 0
+    OPTIONAL = 1
+    REPEATED = 2
+
+
+class _Converted(IntEnum):
+    """The older way to say what values mean: ``ConvertedType``."""
+
+    UTF8 = 0
+    ENUM = 4
+    DECIMAL = 5
+    DATE = 6
+    TIME_MILLIS = 7
+    TIME_MICROS = 8
+    TIMESTAMP_MILLIS = 9
+    TIMESTAMP_MICROS = 10
+    UINT_8 = 11
+    UINT_16 = 12
+    UINT_32 = 13
+    UINT_64 = 14
+    INT_8 = 15
+    INT_16 = 16
+    INT_32 = 17
+    INT_64 = 18
+    JSON = 19
+    BSON = 20
+
+
+class _Logical(IntEnum):
+    """The newer way: the fields of the union ``LogicalType``."""
+
+    STRING = 1
+    ENUM = 4
+    DECIMAL = 5
+    DATE = 6
+    TIME = 7
+    TIMESTAMP = 8
+    INTEGER = 10
+    JSON = 12
+    BSON = 13
+
+
+_INTEGER, _BYTES, _BOOLEAN = Scalar.INTEGER, Scalar.BYTES, Scalar.BOOLEAN
+_EMPTY = Struct({})
+_UNIT = Struct({1: _EMPTY, 2: _EMPTY, 3: _EMPTY})
+_UNITS = {1: "ms", 2: "us", 3: "ns"}
+_MOMENT = Struct({1: _BOOLEAN, 2: _UNIT})
+_LOGICAL = Struct({
+    **dict.fromkeys(range(1, 19), _EMPTY), _Logical.DECIMAL: Struct({1: _INTEGER, 2: _INTEGER}),
+    _Logical.TIME: _MOMENT, _Logical.TIMESTAMP: _MOMENT, _Logical.INTEGER: Struct({1: _INTEGER, 2: _BOOLEAN}),
+})  # fmt: skip
+_SCHEMA_ELEMENT = Struct({
+    1: _INTEGER, 2: _INTEGER, 3: _INTEGER, 4: _BYTES, 5: _INTEGER, 6: _INTEGER, 7: _INTEGER, 8: _INTEGER, 10: _LOGICAL,
+})  # fmt: skip
+_STATISTICS = Struct({1: _BYTES, 2: _BYTES, 3: _INTEGER, 5: _BYTES, 6: _BYTES})
+_COLUMN_METADATA = Struct({
+    1: _INTEGER, 3: ListOf(_BYTES), 4: _INTEGER, 5: _INTEGER, 6: _INTEGER, 7: _INTEGER, 9: _INTEGER, 11: _INTEGER,
+    12: _STATISTICS,
+})  # fmt: skip
+_COLUMN_CHUNK = Struct({1: _BYTES, 3: _COLUMN_METADATA, 8: Struct({1: _EMPTY, 2: _EMPTY}), 9: _BYTES})
+_ROW_GROUP = Struct({1: Positions(), 2: _INTEGER, 3: _INTEGER})
+_FILE_METADATA = Struct({
+    2: ListOf(_SCHEMA_ELEMENT), 3: _INTEGER, 4: ListOf(_ROW_GROUP), 5: ListOf(Struct({1: _BYTES, 2: _BYTES})),
+    6: _BYTES, 7: ListOf(Struct({1: _EMPTY, 2: _EMPTY})),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column that has values of its own; in nested types there are several of them.
+
+    Attributes
+    ----------
+    path : tuple of str
+        Its name, below those of the groups it is in.
+    physical : Physical
+        How values are stored.
+    length : int
+        Bytes of a value of fixed length.
+    flat : bool
+        Whether it is a column of the file itself, with one value or null in each row.
+    arrow : pyarrow.DataType or None
+        What values mean, as Spark takes it; ``None``: not known here, or two things at once.
+    ordered : bool
+        Whether ``min_value`` and ``max_value`` of its statistics are in the order of its type.
+    """
+
+    path: tuple[str, ...]
+    physical: Physical
+    length: int
+    flat: bool
+    arrow: pa.DataType | None
+    ordered: bool
+
+
+@dataclass(frozen=True)
+class FileColumn:
+    """A column of the file, which a nested one makes of several leaves.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    first : int
+        Number of its first leaf.
+    leaves : int
+        How many it has.
+    """
+
+    name: str
+    first: int
+    leaves: int
+
+
+@dataclass(frozen=True)
+class ColumnChunk:
+    """A column's pages in one row group.
+
+    Attributes
+    ----------
+    start : int
+        Byte of the file at which they begin.
+    compressed, uncompressed : int
+        Bytes, as they are and once decompressed.
+    values : int
+        Values, nulls included.
+    statistics : dict from int to object
+        Fields of ``Statistics``, as they are there.
+    """
+
+    start: int
+    compressed: int
+    uncompressed: int
+    values: int
+    statistics: Mapping[int, Any]
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows whose columns are stored together.
+
+    Attributes
+    ----------
+    rows : int
+        How many.
+    chunks : tuple of int
+        Where the description of each leaf's column chunk begins in the footer.
+    """
+
+    rows: int
+    chunks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParquetFooter:
+    """What a file tells of itself.
+
+    Attributes
+    ----------
+    path : str
+        The file, for messages.
+    columns : tuple of FileColumn
+        Columns of the file, in order.
+    leaves : tuple of Leaf
+        All leaves, in the order of column chunks.
+    groups : tuple of RowGroup
+        Its row groups.
+    facts : dict from bytes to bytes
+        Key-value metadata.
+    rows : int
+        Rows of all groups.
+    """
+
+    path: str
+    columns: tuple[FileColumn, ...]
+    leaves: tuple[Leaf, ...]
+    groups: tuple[RowGroup, ...]
+    facts: Mapping[bytes, bytes]
+    rows: int
+    _data: bytes = field(repr=False)
+    _data_end: int = field(repr=False)
+
+    def chunk(self, group: int, leaf: int) -> ColumnChunk:
+        """Describe a column chunk.
+
+        Raises
+        ------
+        ScanError
+            If it is encrypted, in another file, or cannot be where or what it is said to be.
+        """
+        about = self.leaves[leaf]
+        name = ".".join(about.path)
+
+        def refuse(why: str) -> NoReturn:
+            raise ScanError(f"{self.path}: column {name!r} of row group {group} {why}")
+
+        try:
+            chunk = thrift.read(self._data, self.groups[group].chunks[leaf], _COLUMN_CHUNK)
+        except ThriftError as problem:
+            refuse(f"has a damaged description: {problem}")
+        if 8 in chunk or 9 in chunk:
+            refuse("is encrypted; encrypted columns are not read here")
+        if 1 in chunk:
+            refuse(f"is in another file, {chunk[1]!r}")
+        held = chunk.get(3)
+        if held is None or not {1, 3, 4, 5, 6, 7, 9} <= held.keys():
+            refuse("has a damaged description: it lacks a field that all have")
+        if held[1] != about.physical or held[3] != [part.encode() for part in about.path]:
+            refuse("is described as another column")
+        if not 0 <= held[4] <= _MOST_CODEC:
+            refuse(f"has the unknown codec {held[4]}")
+        if about.flat and held[5] != self.groups[group].rows:
+            refuse(f"has {held[5]} values for {self.groups[group].rows} rows")
+        first = held[9]
+        if 0 < held.get(11, 0) < first:
+            first = held[11]
+        # Where a chunk without values is, writers say as they like.
+        outside = held[5] and (first < len(_MAGIC) or first + held[7] > self._data_end)
+        if held[7] < 0 or held[6] < 0 or outside:
+            refuse(f"is said to be {held[7]} bytes from byte {first} on; data ends at byte {self._data_end}")
+        return ColumnChunk(first, held[7], held[6], held[5], held.get(12, {}))
+
+
+def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:
+    """Read a file's footer.
+
+    Parameters
+    ----------
+    path : str
+        For messages.
+    file : binary file
+        With ``seek`` and ``read``.
+    size : int
+        Of the file, in bytes.
+
+    Raises
+    ------
+    ScanError
+        If it is no Parquet file, encrypted, truncated or corrupt.
+    OSError
+        If it cannot be read.
+    """
+    if size < len(_MAGIC) + _TAIL:
+        raise _damaged(path, f"it has {size} bytes")
+    end = _last(file, size, min(size, _READ_AT_ONCE))
+    magic = end[-len(_MAGIC) :]
+    if magic == _MAGIC_ENCRYPTED:
+        raise ScanError(f"{path}: its footer is encrypted; encrypted files are not read here")
+    if magic != _MAGIC:
+        raise _damaged(path, f"it ends with {magic!r}, not {_MAGIC!r}")
+    length = int.from_bytes(end[-_TAIL : -len(_MAGIC)], "little")
+    if length > size - _TAIL - len(_MAGIC):
+        raise _damaged(path, f"a footer of {length} bytes is said to be in a file of {size}")
+    if length > MOST_FOOTER_BYTES:
+        raise ScanError(f"{path}: its footer has {length} bytes, more than {MOST_FOOTER_BYTES}")
+    if length > len(end) - _TAIL:
+        end = _last(file, size, length + _TAIL)
+    try:
+        return _footer(path, end[-_TAIL - length : -_TAIL], size - _TAIL - length)
+    except ThriftError as problem:
+        raise _damaged(path, f"its footer is corrupt: {problem}") from problem
+
+
+def _last(file: BinaryIO, size: int, count: int) -> bytes:
+    file.seek(size - count)
+    data = file.read(count)
+    if len(data) != count:
+        raise OSError(f"{len(data)} bytes of {count} could be read")
+    return data
+
+
+def _damaged(path: str, why: str) -> ScanError:
+    return ScanError(f"{path}: no readable Parquet file, truncated or corrupt: {why}")
+
+
+def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
+    about = thrift.read(data, 0, _FILE_METADATA)
+    if not {2, 3, 4} <= about.keys():
+        raise ThriftError("it lacks the schema or the row groups")
+    columns, leaves = _schema(about[2], about.get(7, ()))
+    groups = []
+    for number, group in enumerate(about[4]):
+        chunks, rows = group.get(1, ()), group.get(3, -1)
+        if len(chunks) != len(leaves) or rows < 0:
+            raise ThriftError(
+                f"row group {number} has {len(chunks)} columns of {len(leaves)}, and {rows} rows"
+            )
+        groups.append(RowGroup(rows, tuple(chunks)))
+    total = sum(group.rows for group in groups)
+    if total != about[3]:
+        raise ThriftError(f"its row groups have {total} rows, the file {about[3]}")
+    facts = {entry.get(1, b""): entry.get(2, b"") for entry in about.get(5, ())}
+    return ParquetFooter(path, columns, leaves, tuple(groups), facts, total, data, data_end)
+
+
+# -- schema ------------------------------------------------------------------------------------------------------
+
+
+def _schema(
+    elements: list[dict[int, Any]], orders: list[dict[int, Any]]
+) -> tuple[tuple[FileColumn, ...], tuple[Leaf, ...]]:
+    """Columns and leaves of the schema: a tree whose nodes are listed parents first, each with its number of children.
+
+    For example ``root(2), x, list(1), element`` has the columns ``x``, leaf 0, and ``list``, leaf 1.
+    """
+    if not elements or elements[0].get(5, 0) < 0:
+        raise ThriftError("its schema is empty")
+    columns: list[FileColumn] = []
+    leaves: list[Leaf] = []
+    open_groups: list[list[Any]] = [[(), elements[0].get(5, 0)]]
+    for number, element in enumerate(elements[1:], 1):
+        while open_groups and not open_groups[-1][1]:
+            open_groups.pop()
+        if not open_groups or len(open_groups) > _MOST_NESTED:
+            raise ThriftError(f"its schema is no tree at element {number}")
+        above, left = open_groups[-1]
+        open_groups[-1][1] = left - 1
+        if 4 not in element:
+            raise ThriftError(f"element {number} of its schema has no name")
+        path = (*above, _text(element[4]))
+        if len(path) == 1:
+            columns.append(FileColumn(path[0], len(leaves), 0))
+        if 1 not in element:
+            children = element.get(5, 0)
+            if children < 0:
+                raise ThriftError(f"element {number} of its schema has {children} children")
+            open_groups.append([path, children])
+            continue
+        if element.get(5, 0):
+            raise ThriftError(f"element {number} of its schema has values and children")
+        ordered = len(leaves) < len(orders) and 1 in orders[len(leaves)]
+        leaves.append(_leaf(path, element, ordered=ordered))
+        columns[-1] = dataclasses.replace(columns[-1], leaves=columns[-1].leaves + 1)
+    if any(left for _, left in open_groups):
+        raise ThriftError("its schema ends early")
+    return tuple(columns), tuple(leaves)
+
+
+def _leaf(path: tuple[str, ...], element: dict[int, Any], *, ordered: bool) -> Leaf:
+    try:
+        physical, repetition = Physical(element[1]), _Repetition(element.get(3, 0))
+    except ValueError as problem:
+        raise ThriftError(f"{'.'.join(path)}: {problem}") from None
+    flat = len(path) == 1 and repetition is not _Repetition.REPEATED
+    return Leaf(path, physical, element.get(2, 0), flat, _arrow_type(physical, element), ordered)
+
+
+_INTEGER_TYPES = {
+    (8, True): (pa.int8(), _Converted.INT_8), (16, True): (pa.int16(), _Converted.INT_16),
+    (32, True): (pa.int32(), _Converted.INT_32), (64, True): (pa.int64(), _Converted.INT_64),
+    (8, False): (pa.uint8(), _Converted.UINT_8), (16, False): (pa.uint16(), _Converted.UINT_16),
+    (32, False): (pa.uint32(), _Converted.UINT_32), (64, False): (pa.uint64(), _Converted.UINT_64),
+}  # fmt: skip
+_BARE: dict[Physical, pa.DataType] = {
+    Physical.BOOLEAN: pa.bool_(), Physical.INT32: pa.int32(), Physical.INT64: pa.int64(),
+    Physical.INT96: pa.timestamp("us"), Physical.FLOAT: pa.float32(), Physical.DOUBLE: pa.float64(),
+    Physical.BYTE_ARRAY: pa.binary(),
+}  # fmt: skip
+_BYTES_ONLY = (pa.string(), pa.binary())
+_DIGITS = {Physical.INT32: 9, Physical.INT64: 18, Physical.BYTE_ARRAY: 76}
+
+
+def _arrow_type(physical: Physical, element: dict[int, Any]) -> pa.DataType | None:
+    """What the values of a column mean."""
+    converted, logical = element.get(6), element.get(10)
+    if converted is None and logical is None:
+        return pa.binary(element[2]) if _fixed(physical, element) else _BARE.get(physical)
+    if logical is None:
+        meaning = _of_converted(converted, element)
+    else:
+        meaning, older = _of_logical(logical)
+        if converted is not None and converted != older:
+            return None  # Spark goes by the older one, others by the newer one
+    if meaning is None or not _stored(physical, meaning, element):
+        return None
+    return meaning
+
+
+def _fixed(physical: Physical, element: dict[int, Any]) -> bool:
+    return physical is Physical.FIXED_LEN_BYTE_ARRAY and 0 < element.get(2, 0) < 1 << 31
+
+
+def _of_converted(converted: int | None, element: dict[int, Any]) -> pa.DataType | None:
+    match converted:
+        case _Converted.UTF8 | _Converted.JSON:
+            return pa.string()
+        case _Converted.ENUM | _Converted.BSON:
+            return pa.binary()
+        case _Converted.DECIMAL:
+            return _decimal(element.get(8), element.get(7, 0))
+        case _Converted.DATE:
+            return pa.date32()
+        case _Converted.TIME_MILLIS:
+            return pa.time32("ms")
+        case _Converted.TIME_MICROS:
+            return pa.time64("us")
+        case _Converted.TIMESTAMP_MILLIS:
+            return pa.timestamp("ms", "UTC")
+        case _Converted.TIMESTAMP_MICROS:
+            return pa.timestamp("us", "UTC")
+    return next((dtype for dtype, older in _INTEGER_TYPES.values() if older == converted), None)
+
+
+def _of_logical(logical: dict[int, Any]) -> tuple[pa.DataType | None, int | None]:
+    """A type, and the older name for the same."""
+    if len(logical) != 1:
+        return None, None
+    [(kind, about)] = logical.items()
+    match kind:
+        case _Logical.STRING:
+            return pa.string(), _Converted.UTF8
+        case _Logical.JSON:
+            return pa.string(), _Converted.JSON
+        case _Logical.ENUM:
+            return pa.binary(), _Converted.ENUM
+        case _Logical.BSON:
+            return pa.binary(), _Converted.BSON
+        case _Logical.DECIMAL:
+            return _decimal(about.get(2), about.get(1, 0)), _Converted.DECIMAL
+        case _Logical.DATE:
+            return pa.date32(), _Converted.DATE
+        case _Logical.INTEGER:
+            return _INTEGER_TYPES.get((about.get(1, 0), about.get(2, True)), (None, None))
+        case _Logical.TIMESTAMP:
+            unit, adjusted = _unit(about), about.get(1, False)
+            older = {"ms": _Converted.TIMESTAMP_MILLIS, "us": _Converted.TIMESTAMP_MICROS}.get(unit or "")
+            dtype = None if unit is None else pa.timestamp(unit, "UTC" if adjusted else None)
+            return dtype, older
+        case _Logical.TIME:
+            unit = _unit(about)
+            dtype = None if unit is None else pa.time32(unit) if unit == "ms" else pa.time64(unit)
+            older = {"ms": _Converted.TIME_MILLIS, "us": _Converted.TIME_MICROS}.get(unit or "")
+            return dtype, older
+    return None, None
+
+
+def _unit(about: dict[int, Any]) -> str | None:
+    unit = about.get(2, {})
+    return _UNITS[next(iter(unit))] if len(unit) == 1 else None
+
+
+def _decimal(precision: int | None, scale: int) -> pa.DataType | None:
+    if precision is None or not 1 <= precision <= 76 or not 0 <= scale <= precision:
+        return None
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _stored(physical: Physical, meaning: pa.DataType, element: dict[int, Any]) -> bool:
+    """Whether values of a meaning can be stored so."""
+    if meaning in _BYTES_ONLY:
+        return physical is Physical.BYTE_ARRAY
+    if pa.types.is_decimal(meaning):
+        if _fixed(physical, element):
+            return bool(10**meaning.precision <= 1 << (8 * min(element[2], 64) - 1))
+        return bool(meaning.precision <= _DIGITS.get(physical, 0))
+    narrow = pa.types.is_integer(meaning) and meaning.bit_width <= 32
+    if narrow or meaning in (pa.date32(), pa.time32("ms")):
+        return physical is Physical.INT32
+    return physical is Physical.INT64
+
+
+def _text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise ThriftError(f"the name {name!r} is no UTF-8") from None

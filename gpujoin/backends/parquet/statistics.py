@@ -1,0 +1,105 @@
+"""What the footer tells of a column's values in a row group, as far as it can be believed.
+
+Statistics are not used where they contradict themselves or the column: more nulls than rows, a least value beyond the
+greatest, bounds of a column that is all null, a number of another width than the type's. Those of floats
+are never used: NaN, Spark's greatest number, is in none.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow.types as pat
+
+from gpujoin.backends.parquet.metadata import Leaf, Physical
+from gpujoin.backends.parquet.pruning import Statistics
+
+_OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN = 1, 2, 3, 5, 6
+"""Fields of ``Statistics``. The old bounds were compared as signed numbers, whatever the type."""
+_WIDTHS = {Physical.BOOLEAN: 1, Physical.INT32: 4, Physical.INT64: 8}
+_EXACT = Context(prec=100)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
+
+
+def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | None:
+    """Decode statistics.
+
+    Parameters
+    ----------
+    leaf : Leaf
+        The column.
+    fields : mapping from int to object
+        The format's ``Statistics``, by field.
+    rows : int
+        Of the row group; the column has as many values, nulls included.
+
+    Returns
+    -------
+    Statistics or None
+        Text as bytes, the rest as Python values of the column's type; ``None``: nothing is told that can be believed.
+    """
+    nulls = fields.get(_NULLS)
+    if nulls is not None and not 0 <= nulls <= rows:
+        return None
+    low, high = fields.get(_MIN), fields.get(_MAX)
+    if not leaf.ordered or low is None or high is None:
+        signed = leaf.physical in _WIDTHS and not _unsigned(leaf)
+        low, high = (fields.get(_OLD_MIN), fields.get(_OLD_MAX)) if signed else (None, None)
+    if low is None or high is None:
+        return Statistics(None, None, nulls=nulls, rows=rows)
+    if nulls == rows:
+        return None
+    try:
+        least, greatest = _value(leaf, low), _value(leaf, high)
+    except (ValueError, OverflowError):  # Python's dates end with the year 9999
+        return Statistics(None, None, nulls=nulls, rows=rows)
+    if least is None or greatest is None:
+        return Statistics(None, None, nulls=nulls, rows=rows)
+    return None if least > greatest else Statistics(least, greatest, nulls=nulls, rows=rows)
+
+
+def _unsigned(leaf: Leaf) -> bool:
+    return leaf.arrow is None or pat.is_unsigned_integer(leaf.arrow)
+
+
+def _value(leaf: Leaf, raw: bytes) -> Any:
+    """A bound as a Python value, or ``None`` for a type whose bounds are not used.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If it is no value of the type, or none of Python's.
+    """
+    dtype = leaf.arrow
+    width = leaf.length if leaf.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(leaf.physical)
+    if width is not None and len(raw) != width:
+        raise ValueError(f"{len(raw)} bytes for a value of {width}")
+    if dtype is None or _unsigned(leaf):
+        return None
+    if pat.is_string(dtype) or pat.is_binary(dtype):
+        return raw
+    if pat.is_decimal(dtype):
+        whole = int.from_bytes(raw, "little" if leaf.physical in _WIDTHS else "big", signed=True)
+        if not raw or abs(whole) >= 10**dtype.precision:
+            raise ValueError(f"{whole} has more than {dtype.precision} digits")
+        return Decimal(whole).scaleb(-dtype.scale, _EXACT)
+    if leaf.physical not in _WIDTHS:
+        return None
+    whole = int.from_bytes(raw, "little", signed=True)
+    if pat.is_boolean(dtype):
+        return bool(whole)
+    if pat.is_date32(dtype):
+        return dt.date.fromordinal(_EPOCH_DAY + whole)
+    if pat.is_timestamp(dtype) and dtype.unit in ("ms", "us"):
+        moment = _EPOCH + dt.timedelta(microseconds=whole * (1000 if dtype.unit == "ms" else 1))
+        return moment.replace(tzinfo=None) if dtype.tz is None else moment
+    if not pat.is_signed_integer(dtype):
+        return None
+    edge = 1 << (dtype.bit_width - 1)
+    if not -edge <= whole < edge:
+        raise ValueError(f"{whole} does not fit {dtype}")
+    return whole
