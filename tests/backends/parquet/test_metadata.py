@@ -123,7 +123,7 @@ def test_files_of_other_writers(tmp_path: Path) -> None:
         assert_as_pyarrow_reads_it(path)
 
 
-class _Keys(pe.KmsClient):
+class _Keys(pe.KmsClient):  # type: ignore[misc]
     """Wraps keys by encoding them: enough for files that nobody here decrypts."""
 
     def __init__(self, config: pe.KmsConnectionConfig) -> None:

@@ -223,6 +223,7 @@ def _run(folder: Path, seed: int, first: int, last: int, tally: Tally) -> int:
                 if hung:
                     child.kill()
     label, number = "", first - 1
+    reference = planned = False
     for entry in _entries(log):
         if "label" in entry:
             label, number = entry["label"], entry["number"]
