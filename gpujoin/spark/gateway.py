@@ -126,6 +126,13 @@ def session_id(spark: SparkSession) -> str:
     return str(spark._jsparkSession.sessionUUID())
 
 
+def path_exists(spark: SparkSession, path: str) -> bool:
+    """Tell whether there is a file or a folder at a path of any file system that Spark knows."""
+    hadoop_path = gateway_of(spark).org.apache.hadoop.fs.Path(path)
+    configuration = spark._jsparkSession.sessionState().newHadoopConf()
+    return bool(hadoop_path.getFileSystem(configuration).exists(hadoop_path))
+
+
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Make a DataFrame of a logical plan, which Spark analyzes."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame

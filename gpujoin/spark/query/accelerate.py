@@ -127,7 +127,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN, origin: DataFrame 
     return found
 
 
-def for_writing(frame: DataFrame, found: Accelerated) -> DataFrame:
+def for_writing(frame: DataFrame, rewritten: DataFrame) -> DataFrame:
     """Give the DataFrame to be written in the place of another.
 
     The original query stays in the plan, filtered by ``false``, so that Spark can still refuse to overwrite what is
@@ -137,13 +137,11 @@ def for_writing(frame: DataFrame, found: Accelerated) -> DataFrame:
     ----------
     frame : DataFrame
         The given query.
-    found : Accelerated
-        What became of it.
+    rewritten : DataFrame
+        What it was rewritten to.
     """
-    if not found.changed:
-        return frame
     try:
-        plan = PlanBuilder(frame.sparkSession).beside(analyzed_plan(frame), analyzed_plan(found.frame))
+        plan = PlanBuilder(frame.sparkSession).beside(analyzed_plan(frame), analyzed_plan(rewritten))
         result = dataframe_of(frame.sparkSession, plan)
         return result if schema_text(result) == schema_text(frame) else frame
     except BaseException as problem:  # whatever else planning meets, Spark's own plan is still right

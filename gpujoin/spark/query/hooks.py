@@ -13,38 +13,30 @@ statistics that ``describe``, ``summary`` and ``stat`` compute at once.
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.config import FallbackMode
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.gateway import session_id
 from gpujoin.spark.outcomes import log
-from gpujoin.spark.query.accelerate import Accelerated, for_writing, rewrite
+from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from gpujoin.spark.query.fallback import give_back
+from gpujoin.spark.query.staging import stage
+from gpujoin.spark.query.writes import StagingWriter
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.workerpython import note_failure, use_this_python
+from gpujoin.spark.workerpython import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_WHOLE = (
-    "collect",
-    "toArrow",
-    "toPandas",
-    "_to_pandas",
-    "toLocalIterator",
-    "tail",
-    "foreach",
-    "foreachPartition",
-)
-"""Actions that need every row, or the last ones."""
-_ONCE = frozenset({"toLocalIterator", "foreach", "foreachPartition"})
-"""Those of them that cannot be begun again: a part of their result is out when they fail."""
+_REPEATABLE = ("collect", "toArrow", "toPandas", "_to_pandas", "tail")
+"""Actions that need every row, or the last ones, and have no effect before they return."""
+_ONCE = ("toLocalIterator", "foreach", "foreachPartition")
+"""Those that cannot be begun again: some of the rows are out when they fail."""
 _lock = threading.RLock()
 _enabled: set[str] = set()
 _originals: dict[str, Any] = {}
@@ -136,14 +128,13 @@ def _install() -> None:
         return
     owner = _owner()
     wrapped: dict[str, Any] = {
-        name: _whole(getattr(owner, name), repeated=name not in _ONCE)
-        for name in _WHOLE
-        if hasattr(owner, name)
+        name: _repeatable(getattr(owner, name)) for name in _REPEATABLE if hasattr(owner, name)
     }
+    wrapped |= {name: _once(getattr(owner, name)) for name in _ONCE}
     wrapped["count"] = _count(owner.count)
     wrapped["_show_string"] = _show_string(owner._show_string)  # noqa: SLF001
-    wrapped["write"] = property(_write(owner.write.fget), doc=owner.write.__doc__)
-    wrapped["writeTo"] = _write(owner.writeTo)
+    wrapped["write"] = property(_writer(owner.write.fget, "_jwrite"), doc=owner.write.__doc__)
+    wrapped["writeTo"] = _writer(owner.writeTo, "_jwriter")
     for name, method in wrapped.items():
         _originals[name] = owner.__dict__.get(name, _INHERITED)
         setattr(owner, name, method)
@@ -182,18 +173,47 @@ class _Busy:
         _inside.busy = False
 
 
-def _whole(original: Callable[..., Any], *, repeated: bool) -> Callable[..., Any]:
+def _repeatable(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
         if not _concerned(self):
             return original(self, *arguments, **named)
         with _Busy():
-            found = rewrite(self)
-            if not repeated:
-                return original(found.frame, *arguments, **named)
-            return _or_sparks(self, found, lambda frame: original(frame, *arguments, **named))
+            return _or_sparks(self, rewrite(self), lambda frame: original(frame, *arguments, **named))
 
     return action
+
+
+def _once(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
+        return _staged(self, lambda frame: original(frame, *arguments, **named))
+
+    return action
+
+
+def _staged(given: DataFrame, action: Callable[[DataFrame], Any]) -> Any:
+    """Run an action that cannot be begun again over the staged rows of a rewritten query, or over Spark's own query.
+
+    The rows are computed before the action begins, so a query that only fails here has had no effect when Spark runs it.
+    """
+    if not _concerned(given):
+        return action(given)
+    with _Busy():
+        accelerated = rewrite(given)
+        rows = stage(given, accelerated.frame) if accelerated.changed else None
+        if rows is None:
+            return action(given)
+        try:
+            result = action(rows.frame)
+        except BaseException:
+            rows.release()
+            raise
+        if result is None:
+            rows.release()
+        else:
+            rows.release_with(result)
+        return result
 
 
 def _or_sparks(given: DataFrame, found: Accelerated, action: Callable[[DataFrame], Any]) -> Any:
@@ -209,12 +229,7 @@ def _or_sparks(given: DataFrame, found: Accelerated, action: Callable[[DataFrame
     except Exception as problem:
         if failure_of(problem) is not Failure.OURS:
             raise
-        note_failure(given.sparkSession.sparkContext, problem)
-        options = join_options(session_conf(given.sparkSession), None, None)
-        if options.fallback is FallbackMode.RAISE:
-            raise
-        level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
-        log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=True)
+        give_back(given, problem)
     return action(given)
 
 
@@ -250,13 +265,19 @@ def _is_count(n: object) -> bool:
     return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 30
 
 
-def _write(original: Callable[..., Any]) -> Callable[..., Any]:
+def _writer(original: Callable[..., Any], jvm_writer: str) -> Callable[..., Any]:
+    """Wrap ``write`` or ``writeTo``; the attribute of PySpark's writer that holds the JVM's is replaced."""
+
     @functools.wraps(original)
     def write(self: DataFrame, *arguments: Any) -> Any:
-        if not _concerned(self):
-            return original(self, *arguments)
-        with _Busy():
-            return original(for_writing(self, rewrite(self)), *arguments)
+        writer = original(self, *arguments)
+        if _concerned(self):
+
+            def make(frame: DataFrame) -> Any:
+                return getattr(original(frame, *arguments), jvm_writer)
+
+            setattr(writer, jvm_writer, StagingWriter(self, make, arguments[0] if arguments else None, _staged))
+        return writer
 
     return write
 

@@ -1,0 +1,37 @@
+"""What is told and noted when gpujoin's part of a query fails and Spark runs the query in its place."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gpujoin.config import FallbackMode
+from gpujoin.spark.outcomes import log
+from gpujoin.spark.settings import join_options, session_conf
+from gpujoin.spark.workerpython import note_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def give_back(given: DataFrame, problem: Exception) -> None:
+    """Tell that Spark runs a query whose part in gpujoin's workers failed, as ``spark.gpujoin.fallback`` says.
+
+    Parameters
+    ----------
+    given : DataFrame
+        The user's query.
+    problem : Exception
+        What gpujoin's part failed with.
+
+    Raises
+    ------
+    Exception
+        The problem, if ``spark.gpujoin.fallback`` is ``raise``.
+    """
+    note_failure(given.sparkSession.sparkContext, problem)
+    options = join_options(session_conf(given.sparkSession), None, None)
+    if options.fallback is FallbackMode.RAISE:
+        raise problem
+    level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
+    log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=problem)
