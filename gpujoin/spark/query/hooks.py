@@ -6,8 +6,8 @@ one. Nothing else of PySpark is touched; transformations, schemas, errors of ana
 enabled behave as ever.
 
 What a program does by other ways than these actions stays Spark's: statements that run inside ``spark.sql`` itself
-(``INSERT … SELECT``, ``CREATE TABLE … AS``, ``CACHE TABLE``), ``DataFrame.rdd``, ``cache``, ``checkpoint``, and the
-statistics that ``describe``, ``summary`` and ``stat`` compute at once.
+(``INSERT … SELECT``, ``CREATE TABLE … AS``, ``CACHE TABLE``), ``mergeInto``, ``DataFrame.rdd``, ``cache``,
+``checkpoint``, and the statistics that ``describe``, ``summary`` and ``stat`` compute at once.
 """
 
 from __future__ import annotations
@@ -195,7 +195,8 @@ def _once(original: Callable[..., Any]) -> Callable[..., Any]:
 def _staged(given: DataFrame, action: Callable[[DataFrame], Any]) -> Any:
     """Run an action that cannot be begun again over the staged rows of a rewritten query, or over Spark's own query.
 
-    The rows are computed before the action begins, so a query that only fails here has had no effect when Spark runs it.
+    The rows are computed before the action begins. So a query that only fails here has had no effect when Spark runs
+    its own.
     """
     if not _concerned(given):
         return action(given)
@@ -276,7 +277,9 @@ def _writer(original: Callable[..., Any], jvm_writer: str) -> Callable[..., Any]
             def make(frame: DataFrame) -> Any:
                 return getattr(original(frame, *arguments), jvm_writer)
 
-            setattr(writer, jvm_writer, StagingWriter(self, make, arguments[0] if arguments else None, _staged))
+            setattr(
+                writer, jvm_writer, StagingWriter(self, make, arguments[0] if arguments else None, _staged)
+            )
         return writer
 
     return write

@@ -1,16 +1,18 @@
 """Keeps the rows of a rewritten query while an action with effects reads them.
 
-A write, ``foreach`` and ``toLocalIterator`` cannot be begun again once they have had an effect. So the query runs first,
-and the effect is had from rows that are there::
+A write, ``foreach`` and ``toLocalIterator`` cannot be begun again once they have had an effect. So the query runs
+first, and the effect is had from rows that are there. For ``df.write.mode("overwrite").parquet(path)``:
 
-    df.write.mode("overwrite").parquet(path)
+=====================================================================  =====================
+step                                                                   what ``path`` holds
+=====================================================================  =====================
+1. the rewritten query runs, its rows go to the executors' disks       the old rows
+2. Spark deletes ``path``, and writes the rows to it                   the new rows
+3. the rows are removed from the executors' disks                      the new rows
+=====================================================================  =====================
 
-    1. run the rewritten query, its rows to the executors' disks     path: the old rows
-    2. delete path, write the rows to it                             path: the new rows
-    3. remove the rows from the executors' disks
-
-What fails in step 1 has had no effect: Spark then runs its own query in place of all three. Step 2 is Spark's alone. Only
-where an executor is lost in it are the executor's rows computed again, from the files on.
+What fails in step 1 has had no effect: Spark then runs its own query in place of all three. Step 2 is Spark's alone.
+Only where it loses an executor are that executor's rows computed again, from the files on.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Writers of enabled sessions: the rows of a write are computed before its target is touched.
 
-``df.write`` and ``df.writeTo(table)`` of an enabled session are PySpark's own writers, in which the JVM's writer is replaced
-by one of this module. It passes each setting on to a writer of Spark's over the user's query, so that Spark checks them,
-and remembers it. The method that writes is where the query is rewritten and its rows are staged
-(`gpujoin.spark.query.staging`); the settings are then made once more, on a writer of the staged rows::
+``df.write`` and ``df.writeTo(table)`` of an enabled session are PySpark's own writers, in which the JVM's writer is
+replaced by one of this module. It passes each setting on to a writer of Spark's over the user's query, so that Spark
+checks them, and remembers it. The method that writes is where the query is rewritten and its rows are staged
+(`gpujoin.spark.query.staging`); the settings are then made once more, on a writer of the staged rows. Thus
+``df.write.mode("overwrite").option("compression", "zstd").parquet(path)`` becomes::
 
-    df.write.mode("overwrite").option("compression", "zstd").parquet(path)
-
-    over df:               mode("overwrite"), option("compression", "zstd")                  parquet(path) if staging failed
-    over the staged rows:                           mode("overwrite"), option("compression", "zstd"), parquet(path)
+    over df:                mode("overwrite"), option("compression", "zstd")      and parquet(path) if staging fails
+    over the staged rows:   mode("overwrite"), option("compression", "zstd"), parquet(path)
 """
 
 from __future__ import annotations

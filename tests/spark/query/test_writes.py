@@ -21,7 +21,7 @@ from tests.spark.query.failing_stages import StageHangingAtItsStart, StageKilled
 CPU = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "warn"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [CPU], indirect=True, ids=["cpu"])]
 
-ROWS = 3000
+ROWS = 1500
 GIVEN_BACK = "Spark runs the query itself"
 JDBC = {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
 
@@ -37,7 +37,7 @@ def numbers(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactor
         "case id % 13 when 0 then double('NaN') when 1 then -0.0D when 2 then null else id / 3 end as v",
         "if(id % 5 = 0, null, concat('ü', id % 50)) as s",
     )
-    frame.repartition(3).write.parquet(str(folder / "many"))
+    frame.repartition(2).write.parquet(str(folder / "many"))
     spark_session.range(500).selectExpr("id as k", "id * id as w").write.parquet(str(folder / "few"))
     return str(folder)
 
@@ -66,7 +66,7 @@ def query(session: SparkSession) -> DataFrame:
 def old_rows(session: SparkSession) -> DataFrame:
     """What the target holds before, with some partitions that the query does not have."""
     return session.sql(
-        "select id + 100000 as id, cast(id as double) as v, 'old' as s, id as w, id % 3 + 5 as part from range(500)"
+        "select id + 100000 as id, cast(id as double) as v, 'old' as s, id as w, id % 3 + 5 as part from range(300)"
     )
 
 
@@ -113,7 +113,9 @@ def _derby(target: str) -> str:
 
 
 def _no_nan(frame: DataFrame) -> DataFrame:
-    return frame.withColumn("v", sf.nanvl("v", sf.lit(-1.0))).withColumn("s", sf.coalesce("s", sf.lit("none")))
+    return frame.withColumn("v", sf.nanvl("v", sf.lit(-1.0))).withColumn(
+        "s", sf.coalesce("s", sf.lit("none"))
+    )
 
 
 def _v2(write: Callable[[DataFrameWriterV2], Any]) -> Kind:
@@ -126,7 +128,9 @@ def _v2(write: Callable[[DataFrameWriterV2], Any]) -> Kind:
 
 
 def _dynamic(frame: DataFrame, target: str) -> None:
-    frame.write.partitionBy("part").option("partitionOverwriteMode", "dynamic").parquet(target, mode="overwrite")
+    frame.write.partitionBy("part").option("partitionOverwriteMode", "dynamic").parquet(
+        target, mode="overwrite"
+    )
 
 
 def _partitioned(frame: DataFrame, target: str) -> None:
@@ -181,7 +185,9 @@ KINDS = {
 def derby(spark: SparkSession) -> None:
     """A catalog of tables of the second version."""
     settings = {"url": _derby("catalog"), **JDBC}
-    spark.conf.set("spark.sql.catalog.derby", "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog")
+    spark.conf.set(
+        "spark.sql.catalog.derby", "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+    )
     for key, value in settings.items():
         spark.conf.set(f"spark.sql.catalog.derby.{key}", value)
 
@@ -210,7 +216,9 @@ def nothing_is_kept(session: SparkSession) -> bool:
     return bool(session._jsparkSession.sharedState().cacheManager().isEmpty())
 
 
-def both(session: SparkSession, kind: Kind, target: Callable[[str], str]) -> tuple[list[str], list[str], DataFrame]:
+def both(
+    session: SparkSession, kind: Kind, target: Callable[[str], str]
+) -> tuple[list[str], list[str], DataFrame]:
     """What is in the target after Spark's write, and after one here, and the query that was written here."""
     spark_target, target_here = target("spark"), target("here")
     for path in (spark_target, target_here):
@@ -224,20 +232,35 @@ def both(session: SparkSession, kind: Kind, target: Callable[[str], str]) -> tup
     return expected, state(session, kind, target_here), frame
 
 
+def kinds(*quick: str) -> pytest.MarkDecorator:
+    """All kinds of writes; those that are not named are of the long sweeps."""
+    assert KINDS.keys() >= set(quick)
+    return pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(KINDS[name], id=name, marks=[] if name in quick else [pytest.mark.slow])
+            for name in KINDS
+        ],
+    )
+
+
 @pytest.mark.usefixtures("killed", "derby")
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@kinds(
+    "parquet, overwrite", "parquet, dynamic partitions", "saveAsTable, overwrite", "insertInto, overwrite",
+    "jdbc, overwrite", "writeTo, replace",
+)  # fmt: skip
 def test_no_table_is_lost_with_the_worker(
     session: SparkSession, kind: Kind, target: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     expected, rows, _ = both(session, kind, target)
-    assert len(expected) > 1000
+    assert len(expected) > 400
     assert rows == expected
     assert [record.levelno for record in caplog.records if GIVEN_BACK in record.message] == [logging.WARNING]
     assert nothing_is_kept(session)
 
 
 @pytest.mark.usefixtures("derby")
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@kinds("parquet, partitions", "saveAsTable, buckets", "writeTo, append")
 def test_what_is_staged_is_written_as_spark_writes_it(
     session: SparkSession, kind: Kind, target: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -245,6 +268,174 @@ def test_what_is_staged_is_written_as_spark_writes_it(
     assert rows == expected
     (report,) = gpujoin.metrics(frame)
     assert report.runs == 1
-    assert report.metrics.pipeline.output_rows > 1000
+    assert report.metrics.pipeline.output_rows > 400
     assert GIVEN_BACK not in caplog.text
+    assert nothing_is_kept(session)
+
+
+@pytest.mark.parametrize("failure", ["killed", "divided by zero"])
+def test_an_error_of_the_query_leaves_what_spark_leaves(
+    session: SparkSession, failure: str, target: Callable[[str], str], request: pytest.FixtureRequest
+) -> None:
+    if failure == "killed":
+        request.getfixturevalue("killed")
+    outcomes = []
+    for name in ("spark", "here"):
+        path = target(name)
+        old_rows(session).write.parquet(path)
+        if name == "here":
+            gpujoin.enable(session)
+        failing = session.sql("select m.id, 1 div (f.w - f.w) as x from many m join few f on m.k = f.k")
+        with pytest.raises(PySparkException) as caught:
+            failing.write.mode("overwrite").parquet(path)
+        left = sorted(file.suffix for file in Path(path).iterdir()) if Path(path).exists() else None
+        outcomes.append((type(caught.value), caught.value.getCondition(), left))
+    assert outcomes[0] == outcomes[1]
+    assert nothing_is_kept(session)
+
+
+def test_a_cancelled_write_touches_nothing(
+    session: SparkSession, target: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flag = target("here"), tmp_path / "flag"
+    old_rows(session).write.parquet(path)
+    before = {file.name for file in Path(path).iterdir()}
+
+    def hanging(*arguments: Any) -> StageHangingAtItsStart:
+        return StageHangingAtItsStart(*arguments, str(flag))  # type: ignore[call-arg]  # of a tuple of any length
+
+    def cancel() -> None:
+        while not flag.exists():
+            stop.wait(0.05)
+        session.sparkContext.cancelAllJobs()
+
+    stop = threading.Event()
+    monkeypatch.setattr(running, "RunStage", hanging)
+    gpujoin.enable(session)
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(PySparkException, match="cancelled"):
+        query(session).write.mode("overwrite").parquet(path)
+    canceller.join()
+    assert {file.name for file in Path(path).iterdir()} == before
+    assert nothing_is_kept(session)
+
+
+def test_nothing_runs_for_a_target_that_spark_refuses(
+    session: SparkSession, target: Callable[[str], str]
+) -> None:
+    path = target("here")
+    table = Path(path).name
+    old_rows(session).write.parquet(path)
+    old_rows(session).write.saveAsTable(table)
+    gpujoin.enable(session)
+    frame = query(session)
+    with pytest.raises(AnalysisException, match="PATH_ALREADY_EXISTS"):
+        frame.write.parquet(path)
+    frame.write.mode("ignore").parquet(path)
+    frame.write.format("parquet").option("PATH", path).save(mode="ignore")
+    frame.write.mode("ignore").saveAsTable(table)
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        frame.writeTo(table).create()
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        frame.writeTo(f"{table}_2").append()
+    assert not gpujoin.metrics(frame)
+    gpujoin.disable(session)
+    assert session.read.parquet(path).count() == session.table(table).count() == 300
+
+
+def test_what_is_read_is_not_overwritten(session: SparkSession, target: Callable[[str], str]) -> None:
+    table = Path(target("here")).name
+    query(session).write.saveAsTable(table)
+    gpujoin.enable(session)
+    frame = session.sql(f"select t.* from {table} t join few f on t.w = f.k")
+    writes: list[Callable[[DataFrameWriter], None]] = [
+        lambda writer: writer.mode("overwrite").saveAsTable(table),
+        lambda writer: writer.insertInto(table, overwrite=True),
+    ]
+    for write in writes:
+        with pytest.raises(AnalysisException, match="UNSUPPORTED_OVERWRITE"):
+            write(frame.write)
+    gpujoin.disable(session)
+    assert session.table(table).count() > 400
+    assert nothing_is_kept(session)
+
+
+def test_files_are_as_many_and_sorted_as_the_query_says(
+    session: SparkSession, target: Callable[[str], str]
+) -> None:
+    def files(name: str) -> dict[str, list[list[int]]]:
+        flat, folders = target(f"flat_{name}"), target(f"folders_{name}")
+        query(session).repartition(3, "id").sortWithinPartitions(sf.desc("id")).write.parquet(flat)
+        by_part = query(session).repartition(1).sortWithinPartitions("part", sf.desc("id"))
+        by_part.write.option("maxRecordsPerFile", 50).partitionBy("part").parquet(folders)
+        return {
+            path.removesuffix(name): sorted(
+                [row.id for row in session.read.parquet(str(file)).collect()]
+                for file in Path(path).rglob("*.parquet")
+            )
+            for path in (flat, folders)
+        }
+
+    expected = [*files("spark").values()]
+    gpujoin.enable(session)
+    found = [*files("here").values()]
+    gpujoin.disable(session)
+    assert [len(ids) for ids in found[0]] == [len(ids) for ids in expected[0]]
+    assert found == expected
+    assert len(found[0]) == 3
+    assert all(ids == sorted(ids, reverse=True) for of_path in found for ids in of_path)
+
+
+def test_writers_are_pysparks_and_write_twice(session: SparkSession, target: Callable[[str], str]) -> None:
+    gpujoin.enable(session)
+    frame = query(session)
+    writer = frame.write
+    assert type(writer) is DataFrameWriter
+    assert type(frame.writeTo("t")) is DataFrameWriterV2
+    assert writer.mode("overwrite").option("compression", "gzip") is writer
+    first, second = target("first"), target("second")
+    writer.parquet(first)
+    writer.partitionBy("part").option("compression", "zstd").save(second)
+    with pytest.raises(PySparkException, match="INVALID_SAVE_MODE"):
+        writer.mode("sometimes")
+    (report,) = gpujoin.metrics(frame)
+    gpujoin.disable(session)
+    assert report.runs == 1
+    assert session.read.parquet(first).count() == session.read.parquet(second).count()
+    assert {"".join(file.suffixes) for file in Path(first).glob("part*")} == {".c000.gz.parquet"}
+    assert {"".join(file.suffixes) for file in Path(second).glob("part=*/part*")} == {".c000.zstd.parquet"}
+
+
+@pytest.mark.parametrize("action", ["foreach", "foreachPartition", "toLocalIterator"])
+@pytest.mark.parametrize("failure", [None, "killed"])
+def test_rows_come_once(
+    session: SparkSession, action: str, failure: str | None, tmp_path: Path, request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    if failure is not None:
+        request.getfixturevalue(failure)
+    expected = sorted(row.id for row in query(session).collect())
+    noted = str(tmp_path / "noted")
+
+    def note(row: Row) -> None:
+        with Path(noted).open("a") as file:
+            file.write(f"{row.id}\n")
+
+    def note_all(rows: Iterator[Row]) -> None:
+        for row in rows:
+            note(row)
+
+    gpujoin.enable(session)
+    frame = query(session)
+    if action == "toLocalIterator":
+        ids = [row.id for row in frame.toLocalIterator()]
+        next(frame.toLocalIterator())
+    else:
+        getattr(frame, action)(note if action == "foreach" else note_all)
+        ids = list(map(int, Path(noted).read_text().split()))
+    assert sorted(ids) == expected
+    assert (GIVEN_BACK in caplog.text) is (failure is not None)
+    if failure is None:
+        assert gpujoin.metrics(frame)[0].runs == 1
     assert nothing_is_kept(session)
