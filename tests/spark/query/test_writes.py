@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, Row, SparkSession
 from pyspark.sql import functions as sf
@@ -314,7 +315,7 @@ def test_a_cancelled_write_touches_nothing(
     gpujoin.enable(session)
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    with pytest.raises(PySparkException, match="cancelled"):
+    with pytest.raises(Py4JJavaError, match="SPARK_JOB_CANCELLED"):
         query(session).write.mode("overwrite").parquet(path)
     canceller.join()
     assert {file.name for file in Path(path).iterdir()} == before
@@ -403,8 +404,8 @@ def test_writers_are_pysparks_and_write_twice(session: SparkSession, target: Cal
     gpujoin.disable(session)
     assert report.runs == 1
     assert session.read.parquet(first).count() == session.read.parquet(second).count()
-    assert {"".join(file.suffixes) for file in Path(first).glob("part*")} == {".c000.gz.parquet"}
-    assert {"".join(file.suffixes) for file in Path(second).glob("part=*/part*")} == {".c000.zstd.parquet"}
+    assert {file.suffixes[-2] for file in Path(first).glob("part*")} == {".gz"}
+    assert {file.suffixes[-2] for file in Path(second).glob("part=*/part*")} == {".zstd"}
 
 
 @pytest.mark.parametrize("action", ["foreach", "foreachPartition", "toLocalIterator"])
