@@ -22,6 +22,7 @@ from typing import Any
 
 from gpujoin.errors import ConfigurationError, KernelCompileError
 from gpujoin.launch.device import ModuleSpec
+from gpujoin.launch.folders import tampering_risk
 from gpujoin.launch.source import kernel_source
 
 _logger = logging.getLogger("gpujoin")
@@ -57,7 +58,8 @@ def private_directory() -> Path:
 def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
     """A folder that files can be written to: the one wanted, made if need be, else one of this process alone.
 
-    Users without a home, and with one that they may not look into, are ordinary in containers.
+    Users without a home, and with one that they may not look into, are ordinary in containers. What lies in the folder
+    is run on the GPU in this user's name: one that other users could change is not used.
 
     Parameters
     ----------
@@ -68,7 +70,10 @@ def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE)
     """
     try:
         directory = wanted()
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        risk = tampering_risk(directory)
+        if risk is not None:
+            raise PermissionError(f"{directory} is not safe: {risk}")
         with tempfile.NamedTemporaryFile(dir=directory):
             return directory
     except (OSError, RuntimeError) as problem:

@@ -260,7 +260,9 @@ class IslandReport:
             written = f"{_size(p.spill_bytes)} of groups and {_size(joins.spill_bytes)} of joins"
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
         if p.oversized_parts:
-            lines.append(f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided")
+            lines.append(
+                f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided"
+            )
         lines += _note_lines(self.notes)
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")

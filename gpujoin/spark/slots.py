@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import stat
@@ -22,10 +23,14 @@ from pathlib import Path
 from typing import IO, Self
 
 from gpujoin.errors import ConfigurationError
+from gpujoin.launch.folders import tampering_risk
+
+_logger = logging.getLogger("gpujoin")
 
 DIRECTORY_VARIABLE = "GPUJOIN_SLOT_DIR"
 """Environment variable that names the directory of the lock files; it must be the same for all processes of a host."""
 
+_PARENTS = ("/dev/shm", "/tmp", "/var/tmp")  # noqa: S108  # a folder there is checked before it is used
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.05
 
@@ -33,14 +38,27 @@ _LONGEST_PAUSE = 0.05
 def slot_directory() -> Path:
     """Where the lock files of this host and user are.
 
-    ``$GPUJOIN_SLOT_DIR``, else a directory of the user's own under ``/dev/shm`` or ``/tmp``. ``$TMPDIR`` does not
-    count: cluster managers give each container its own.
+    ``$GPUJOIN_SLOT_DIR``, else a directory of the user's own under ``/dev/shm``, ``/tmp`` or ``/var/tmp``: the first
+    that no other user could change, so that all processes come to the same. ``$TMPDIR`` does not count: cluster
+    managers give each container its own.
     """
     given = os.environ.get(DIRECTORY_VARIABLE)
     if given:
         return Path(given)
-    parent = next((p for p in ("/dev/shm", "/tmp") if os.access(p, os.W_OK | os.X_OK)), "/tmp")  # noqa: S108
-    return Path(parent) / f"gpujoin-slots-{os.getuid()}"
+    risks = []
+    for parent in _PARENTS:
+        directory = Path(parent) / f"gpujoin-slots-{os.getuid()}"
+        if not os.access(parent, os.W_OK | os.X_OK):
+            continue
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        risk = tampering_risk(directory)
+        if risk is None:
+            for text in risks:
+                _logger.warning("GPU slots are kept in %s: %s", directory, text)
+            return directory
+        risks.append(f"{directory} is not safe, {risk}")
+    return Path(_PARENTS[-1]) / f"gpujoin-slots-{os.getuid()}"
 
 
 def task_name(attempt: int) -> str:
@@ -185,8 +203,10 @@ class GpuSlots:
         if not self._is_held(path):
             return None
         try:
-            gpu, number = path.read_text().split("\n")
-        except (FileNotFoundError, ValueError):
+            with _opened(path) as file_of_mark:
+                file_of_mark.seek(0)
+                gpu, number = file_of_mark.read().decode().split("\n")
+        except ValueError:
             return None
         if gpu not in gpus:
             return None
@@ -197,7 +217,7 @@ class GpuSlots:
         if not self._is_held(path):
             file.close()
             return None
-        mark = path.open("ab")
+        mark = _opened(path)
         fcntl.flock(mark, fcntl.LOCK_SH)
         return Slot(gpu, int(number), time.monotonic() - start, file, shared=True, _mark=mark)
 
@@ -229,13 +249,7 @@ class GpuSlots:
 
     @staticmethod
     def _try_lock(path: Path, kind: int) -> IO[bytes] | None:
-        try:
-            file = path.open("ab")
-        except OSError as problem:
-            raise ConfigurationError(
-                f"GPU slot file {path} cannot be opened: {problem.strerror}. Make it writable for this user, or name "
-                f"another directory in ${DIRECTORY_VARIABLE}."
-            ) from problem
+        file = _opened(path)
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -245,6 +259,33 @@ class GpuSlots:
             file.close()
             raise
         return file
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file of a slot, made if need be; neither through a link nor waiting for the other end of a pipe.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be opened, or is no plain file.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+
+    advice = (
+        f"Make it a file that this user may write to, or name another directory in ${DIRECTORY_VARIABLE}."
+    )
+    try:
+        file = open(path, "a+b", buffering=0, opener=opener)  # noqa: SIM115  # the slot closes it
+    except OSError as problem:
+        raise ConfigurationError(
+            f"GPU slot file {path} cannot be opened: {problem.strerror or problem}. {advice}"
+        ) from problem
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ConfigurationError(f"GPU slot file {path} is no plain file. {advice}")
+    return file
 
 
 def _plain(name: str) -> str:
@@ -272,16 +313,15 @@ def _let_go(mark: IO[bytes]) -> None:
 def _make_private(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.lstat()
+        risk = tampering_risk(directory)
     except OSError as problem:
         raise ConfigurationError(
             f"GPU slot directory {directory} cannot be made: {problem.strerror}. Name another one in "
             f"${DIRECTORY_VARIABLE}."
         ) from problem
     shared_on_purpose = os.environ.get(DIRECTORY_VARIABLE) == str(directory)
-    foreign = found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode)
-    if foreign and not shared_on_purpose:
+    if risk is not None and not shared_on_purpose:
         raise ConfigurationError(
-            f"GPU slot directory {directory} belongs to another user or is a link. Remove it, or name another one in "
+            f"GPU slot directory {directory} is not safe: {risk}. Remove it, or name another one in "
             f"${DIRECTORY_VARIABLE}."
         )

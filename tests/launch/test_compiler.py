@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -181,3 +183,35 @@ def test_dimensions_are_filled_up() -> None:
     for bad in (0, (1, 0), (1, 1, 1, 1), ()):
         with pytest.raises(KernelArgumentError):
             dimensions(bad)
+
+
+@pytest.mark.parametrize("how", ["writable for others", "of another user", "a link"])
+def test_a_cache_that_others_could_change_is_not_used(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planted = tmp_path / "kernels"
+    match how:
+        case "writable for others":
+            planted.mkdir()
+            planted.chmod(0o770)
+        case "of another user":
+            planted.mkdir()
+            if os.getuid():
+                pytest.skip("giving a directory away takes root")
+            os.chown(planted, 12345, -1)
+        case "a link":
+            (tmp_path / "elsewhere").mkdir()
+            planted.symlink_to(tmp_path / "elsewhere")
+    with caplog.at_level("WARNING", "gpujoin"):
+        directory = usable_directory(lambda: planted)
+    assert directory != planted
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert "is not safe" in caplog.text
+
+
+def test_a_new_cache_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        assert usable_directory(lambda: tmp_path / "a" / "kernels") == tmp_path / "a" / "kernels"
+    finally:
+        os.umask(before)

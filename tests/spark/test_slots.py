@@ -22,6 +22,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.spark import devices as devices_module
+from gpujoin.spark import slots
 from gpujoin.spark.broadcast import make_payload
 from gpujoin.spark.devices import Device
 from gpujoin.spark.metrics import TaskRecord
@@ -239,3 +240,51 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(
     assert sum(batch.num_rows for batch in upper) == 50
     assert [record.notes for record in records] == [(), ()], "a worker without a slot says so"
     assert GpuSlots(1).held("0") == 0
+
+
+@pytest.mark.parametrize("how", ["writable for others", "of another user", "a link", "a file"])
+def test_an_unsafe_default_directory_is_passed_over(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another user who makes the directory first neither gets the locks nor keeps tasks from running."""
+    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
+    parents = [tmp_path / "shm", tmp_path / "tmp"]
+    for parent in parents:
+        parent.mkdir()
+    monkeypatch.setattr(slots, "_PARENTS", tuple(map(str, parents)))
+    planted = parents[0] / f"gpujoin-slots-{os.getuid()}"
+    match how:
+        case "writable for others":
+            planted.mkdir()
+            planted.chmod(0o777)
+        case "of another user":
+            planted.mkdir()
+            if os.getuid():
+                pytest.skip("giving a directory away takes root")
+            os.chown(planted, 12345, -1)
+        case "a link":
+            (tmp_path / "elsewhere").mkdir()
+            planted.symlink_to(tmp_path / "elsewhere")
+        case "a file":
+            planted.write_text("")
+    with caplog.at_level("WARNING", "gpujoin"):
+        held = GpuSlots(1).acquire(["0"], 0)
+    assert held is not None
+    held.release()
+    assert "is not safe" in caplog.text
+    assert list((parents[1] / planted.name).iterdir())
+    with pytest.raises(ConfigurationError, match=r"is not safe|cannot be made"):
+        GpuSlots(1, planted)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_planted_slot_file_neither_hangs_nor_is_followed(tmp_path: Path, kind: str) -> None:
+    slots_of_host = GpuSlots(1, tmp_path / "slots")
+    planted = tmp_path / "slots" / "gpu-0.slot-0"
+    if kind == "fifo":
+        os.mkfifo(planted)
+    else:
+        planted.symlink_to(tmp_path / "victim")
+    with pytest.raises(ConfigurationError, match=r"gpu-0\.slot-0"):
+        slots_of_host.acquire(["0"], 0)
+    assert not (tmp_path / "victim").exists()

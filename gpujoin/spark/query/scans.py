@@ -17,6 +17,7 @@ from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.gateway import class_of, schema_of
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, listed, pruned, prunes
+from gpujoin.spark.query.stores import store_obstacle
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
@@ -143,6 +144,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     unknown = given - _HARMLESS_OPTIONS - {""}
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
+    stores = _Stores(options, relation)
     data = schema_of(relation, "dataSchema")
     for field in data.fields:
         if _EXISTING_DEFAULT in (field.metadata or {}):
@@ -151,14 +153,14 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
     if relation.partitionSchema().isEmpty():
         columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
-        files = _files(pruned(location, (), gateway), options, None)
+        files = _files(pruned(location, (), gateway), stores, None)
         return ReadRelation(ParquetFiles(files, columns, {}), tuple(conditions))
     schema = schema_of(relation, "partitionSchema")
     if names & set(schema.names) or not set(schema.names) <= by_name.keys():
         raise NotTranslatableError("a partition column is also in its files")
     parts = {by_name[name].expr_id: _field(by_name[name]) for name in schema.names}
     choosing = [one for one in conditions if prunes(one, {i: f.name for i, f in parts.items()})]
-    files = _files(pruned(location, choosing, gateway), options, folders(location, schema))
+    files = _files(pruned(location, choosing, gateway), stores, folders(location, schema))
     columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
     rest = tuple(one for one in conditions if one not in choosing)
     return ReadRelation(ParquetFiles(files, columns, parts), rest)
@@ -184,7 +186,7 @@ def _expect(found: str, wanted: str, what: str) -> None:
         raise NotTranslatableError(f"{what} is {found.rpartition('.')[2]}")
 
 
-def _files(text: str, options: Options, folders: Folders | None) -> tuple[FileSlice, ...]:
+def _files(text: str, stores: _Stores, folders: Folders | None) -> tuple[FileSlice, ...]:
     """Read a list of files; each has the constants of its folder."""
     found = []
     for entry in text.split(_PATH)[1:]:
@@ -196,20 +198,42 @@ def _files(text: str, options: Options, folders: Folders | None) -> tuple[FileSl
             raise NotTranslatableError(f"{path} is in no folder of a partition")
         found.append(
             FileSlice(
-                _path(path, options), int(status["length"]), int(status["time"]),
+                stores.path(path), int(status["length"]), int(status["time"]),
                 constants=() if folders is None else folders[folder_of(path)],
             )
         )  # fmt: skip
     return tuple(found)
 
 
-def _path(uri: str, options: Options) -> str:
-    """Name a file as a worker opens it."""
-    scheme, colon, rest = uri.partition(":")
-    if not colon or "/" in scheme:
-        scheme, rest = "file", uri
-    if scheme not in options.scan_schemes:
-        raise NotTranslatableError(
-            f"its files are on {scheme!r}; workers read {', '.join(options.scan_schemes)} (spark.gpujoin.scan.schemes)"
-        )
-    return "/" + rest.lstrip("/") if scheme == "file" else in_store(rest)
+class _Stores:
+    """Names files as workers open them, where they may."""
+
+    def __init__(self, options: Options, relation: Any) -> None:
+        self._options = options
+        self._relation = relation
+        self._checked = {"file"}
+
+    def path(self, uri: str) -> str:
+        """Name a file as a worker opens it.
+
+        Raises
+        ------
+        NotTranslatableError
+            If workers may not read it by themselves.
+        """
+        scheme, colon, rest = uri.partition(":")
+        if not colon or "/" in scheme:
+            scheme, rest = "file", uri
+        schemes = self._options.scan_schemes
+        if scheme not in schemes:
+            raise NotTranslatableError(
+                f"its files are on {scheme!r}; workers read {', '.join(schemes)} (spark.gpujoin.scan.schemes)"
+            )
+        if scheme not in self._checked:
+            session = self._relation.sparkSession()
+            configuration = session.sessionState().newHadoopConf()
+            obstacle = store_obstacle(scheme, configuration, local=bool(session.sparkContext().isLocal()))
+            if obstacle is not None:
+                raise NotTranslatableError(obstacle)
+            self._checked.add(scheme)
+        return "/" + rest.lstrip("/") if scheme == "file" else in_store(rest)

@@ -1,0 +1,36 @@
+"""Folders that only this user can change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def tampering_risk(directory: Path) -> str | None:
+    """Tell how other users could change what is in a folder; ``None`` if they cannot.
+
+    Code and locks are read from some folders whose names can be guessed. Whoever owns such a folder, may write to it,
+    or put a link in its place decides what is in it.
+
+    Parameters
+    ----------
+    directory : Path
+        An existing folder.
+
+    Raises
+    ------
+    OSError
+        If it cannot be looked at.
+    """
+    facts = directory.lstat()
+    mode = stat.S_IMODE(facts.st_mode)
+    if stat.S_ISLNK(facts.st_mode):
+        return "it is a link"
+    if not stat.S_ISDIR(facts.st_mode):
+        return "it is no folder"
+    if facts.st_uid != os.geteuid():
+        return f"it belongs to user {facts.st_uid}"
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users may write to it (mode {mode:03o}; chmod go-w mends that, empty it first)"
+    return None
