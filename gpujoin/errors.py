@@ -41,6 +41,14 @@ class ScanError(GpuJoinError, OSError):
     """A file of a scan cannot be read as planned: missing, changed, truncated, corrupt, or of another schema."""
 
 
+class DecodeError(ScanError):
+    """The pages of a file could not be decoded by a library; another one may read them: text that is no UTF-8."""
+
+
+class InvalidTextError(GpuJoinError, ValueError):
+    """A function that reads characters met text that is no UTF-8; Spark, to which such text is data, computes it."""
+
+
 class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
     """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
 

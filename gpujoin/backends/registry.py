@@ -9,7 +9,7 @@ from typing import Any
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper
 from gpujoin.model.expressions import Expression
-from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend
+from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, Rung
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Relation
 
@@ -62,9 +62,9 @@ def release_cached_memory(device: int) -> None:
     importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
 
 
-def create_pipeline(request: BackendRequest) -> AnyPipelineBackend:
+def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> AnyPipelineBackend:
     """Make the pipeline of the CPU, which computes every node that is computed at all."""
-    return importlib.import_module(_MODULES[BackendName.CPU]).create_pipeline(request)
+    return importlib.import_module(_MODULES[BackendName.CPU]).create_pipeline(request, rung)
 
 
 def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:

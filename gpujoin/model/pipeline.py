@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -31,6 +32,18 @@ from gpujoin.model.relations import (
 from gpujoin.model.spilling import SpillStore
 
 Piece = TypeVar("Piece")
+
+
+class Rung(Enum):
+    """How a pipeline is run; what fails on one rung is computed again on a lower one, see `engine.pipeline.recovery`.
+
+    Lower rungs are slower and rely on less of the libraries below.
+    """
+
+    DEVICE = "on the GPU"
+    FAST = "as Polars queries"
+    ARROW_SCANS = "as Polars queries over files decoded by PyArrow"
+    CAREFUL = "in small pieces, each expression and join by itself"
 
 
 @dataclass(slots=True)
@@ -70,6 +83,9 @@ class PipelineMetrics:
     oversized_parts : int
         Parts that were merged in memory although they are over their share of the budget: divided as often as is
         allowed, they are still.
+    recovered : dict of str to int
+        Why parts were computed again on a lower rung (:class:`Rung`), and how many; what failed counts in the other
+        counters too.
     seconds : dict of str to float
         Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
         rows may be read only when a join or an aggregation above asks for them.
@@ -97,13 +113,16 @@ class PipelineMetrics:
     spills: int = 0
     spill_bytes: int = 0
     oversized_parts: int = 0
+    recovered: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""
         for item in dataclasses.fields(self):
-            if item.name != "seconds":
+            if item.name not in ("seconds", "recovered"):
                 setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+        for why, times in other.recovered.items():
+            self.recovered[why] = self.recovered.get(why, 0) + times
         for operation, seconds in other.seconds.items():
             self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
 
@@ -134,6 +153,11 @@ class Lookup(Protocol[Piece]):
 
 class PipelineBackend(Protocol[Piece]):
     """Relational nodes over pieces."""
+
+    @property
+    def faults(self) -> tuple[type[BaseException], ...]:
+        """Errors of the library it runs on, beside Python's own exceptions, which say nothing of the data."""
+        ...
 
     @property
     def joins(self) -> AnyBackend | None:

@@ -61,6 +61,8 @@ class Task:
         Takes a record for the driver.
     payload : pyspark.Broadcast, bytes or None
         The broadcast build side, in a broadcast join.
+    retry : int
+        How often this part has been tried before.
     """
 
     stage: int = 0
@@ -70,6 +72,7 @@ class Task:
     name: str | None = None
     report: Callable[[TaskRecord], None] = unheard
     payload: Any = None
+    retry: int = 0
 
 
 class Work(Protocol):
@@ -107,6 +110,7 @@ def enter(
             task_name(int(context.taskAttemptId())),
             unheard if accumulator is None else (lambda record: accumulator.add((record,))),
             payload,
+            context.attemptNumber(),
         )  # fmt: skip
     work: Work = pickle.loads(pickled)  # noqa: S301  # the driver's own bytes
     with closing(work.run(batches, task)) as output:  # type: ignore[type-var]

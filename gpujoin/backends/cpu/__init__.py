@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpujoin.backends.cpu.ranges import CpuGrouper
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.backend import ColumnEvaluator
+    from gpujoin.model.pipeline import Rung
     from gpujoin.model.reasons import Reason
 
 __all__ = ["column_evaluator", "create", "create_pipeline", "grouper", "unavailable"]
@@ -31,8 +32,8 @@ def create(request: BackendRequest) -> CpuBackend:
     return CpuBackend(request.threads)
 
 
-def create_pipeline(request: BackendRequest) -> CpuPipeline:
-    """Make the pipeline backend.
+def create_pipeline(request: BackendRequest, rung: Rung) -> CpuPipeline:
+    """Make the pipeline backend, as a rung says.
 
     Polars reads its number of threads once, when a process first imports it: only then ``request.threads`` counts, and
     only if ``POLARS_MAX_THREADS`` is not set.
@@ -41,7 +42,7 @@ def create_pipeline(request: BackendRequest) -> CpuPipeline:
         os.environ.setdefault("POLARS_MAX_THREADS", str(request.threads))
     from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
 
-    return CpuPipeline()
+    return CpuPipeline(rung)
 
 
 def column_evaluator() -> ColumnEvaluator:

@@ -98,6 +98,11 @@ class MixedPipeline:
         self.piece_bytes = piece_bytes
 
     @property
+    def faults(self) -> tuple[type[BaseException], ...]:
+        """Errors of the host's library; those of the device's are exceptions."""
+        return self.host.faults
+
+    @property
     def joins(self) -> AnyBackend:
         """Where joins run whose rows go through Arrow."""
         return self.device.backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,12 +17,13 @@ from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.mixed import MixedPipeline
+from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.spill import SpillStore
-from gpujoin.errors import CorruptBlobError, DeviceMemoryError, RelationError
+from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.jointype import Side
-from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics
+from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
 from gpujoin.model.relations import (
     Expand,
     Feed,
@@ -45,6 +47,9 @@ Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 PIECE_BYTES = 64 << 20
 """Size at which scans and feeds are cut: `benchmarks/pipeline/README.md`, "pieces"."""
 
+CAREFUL_PIECE_BYTES = 8 << 20
+"""The same on the lowest rung, where memory may be what failed: an eighth."""
+
 DEVICE_PIECE_BYTES = 512 << 20
 """The same for a device: enough rows that launching its kernels is small beside running them."""
 
@@ -64,8 +69,9 @@ def run(
     join_metrics: JoinMetrics | None = None,
     piece_bytes: int | None = None,
     device: AnyDevicePipeline | None = None,
+    rung: Rung | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run a tree over its inputs.
+    """Run a tree over its inputs, and parts that a library or memory fails again: see `engine.pipeline.recovery`.
 
     Parameters
     ----------
@@ -84,6 +90,8 @@ def run(
         Size of the pieces that scans and feeds are cut into; ``None``: what suits the backend.
     device : DevicePipelineBackend or None
         Where to run; nodes that it does not compute, and what does not fit, run on the CPU.
+    rung : Rung or None
+        Where to begin, on the CPU: ``Rung.CAREFUL`` for a task that has failed before. ``None``: on the highest.
 
     Yields
     ------
@@ -99,46 +107,39 @@ def run(
         If a file cannot be read as planned; the message names it.
     ExpressionEvaluationError
         Where Spark raises in ANSI mode.
+    InvalidTextError
+        If a function that reads characters meets text that is no UTF-8.
     """
     options = options or Options()
     metrics = metrics if metrics is not None else PipelineMetrics()
     join_metrics = join_metrics if join_metrics is not None else JoinMetrics()
     tree, inputs = bind_slices(tree, slices or {}), inputs or {}
-    if device is None and options.backend is BackendChoice.GPU:
+    if device is None and options.backend is BackendChoice.GPU and rung is None:
         device = device_pipeline(create(BackendName.GPU, BackendRequest(threads=options.cpu_threads or 1)))
-    host = create_pipeline(BackendRequest(threads=options.cpu_threads or 1))
-    on_cpu = _Runner(host, inputs, options, metrics, join_metrics, piece_bytes or PIECE_BYTES)
-    if device is None:
-        return on_cpu.run(tree)
-    size = piece_bytes or DEVICE_PIECE_BYTES
-    mixed = MixedPipeline(device, host, options, metrics, join_metrics, size)
-    return _first_or_second(
-        _Runner(mixed, inputs, options, metrics, join_metrics, size), on_cpu, tree, metrics
-    )
-
-
-def _first_or_second(
-    first: _Runner, second: _Runner, tree: Relation, metrics: PipelineMetrics
-) -> Iterator[pa.RecordBatch]:
-    """Run on the device; on the CPU from the beginning if memory runs out before anything is given out.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If rows were given out already, or an input cannot be read a second time.
-    """
-    given = False
-    try:
-        for batch in first.run(tree):
-            given = True
-            yield batch
-    except DeviceMemoryError:
-        if given or not second.repeatable:
-            raise
-        metrics.cpu_runs += 1
-    else:
-        return
-    yield from second.run(tree)
+    kept = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
+    replayable = {
+        number: ReplayableInput(source, kept)
+        for number, source in inputs.items()
+        if not isinstance(source, (pa.Table, Path, Sequence))
+    }
+    sources = {**inputs, **replayable}
+    size = piece_bytes or PIECE_BYTES
+    attempts = []
+    if device is not None and rung is None:
+        on_device = piece_bytes or DEVICE_PIECE_BYTES
+        host = create_pipeline(BackendRequest(threads=options.cpu_threads or 1))
+        mixed = MixedPipeline(device, host, options, metrics, join_metrics, on_device)
+        runner = _Runner(mixed, sources, options, metrics, join_metrics, on_device)
+        attempts.append(Attempt(Rung.DEVICE, runner.run(tree), mixed.faults))
+    for lower in (Rung.FAST, Rung.ARROW_SCANS, Rung.CAREFUL):
+        settings, pieces = options, size
+        if lower is Rung.CAREFUL:
+            settings, pieces = dataclasses.replace(options, cpu_threads=1), min(size, CAREFUL_PIECE_BYTES)
+        backend = create_pipeline(BackendRequest(threads=settings.cpu_threads or 1), lower)
+        runner = _Runner(backend, sources, settings, metrics, join_metrics, pieces)
+        attempts.append(Attempt(lower, runner.run(tree), backend.faults))
+    first = next((i for i, attempt in enumerate(attempts) if attempt.rung is rung), 0)
+    return run_attempts(attempts[first:], list(replayable.values()), metrics, options.fallback)
 
 
 class _Runner:
@@ -158,22 +159,13 @@ class _Runner:
         self._join_metrics = join_metrics
         self._piece_bytes = piece_bytes
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether all inputs can be read again."""
-        return all(isinstance(one, (pa.Table, Path, Sequence)) for one in self._inputs.values())
-
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
         yield from self._clock.timed("output", self._output(tree))
 
     def _output(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces(tree):
-            for batch in self._backend.give_out(piece, tree.schema, self._options.batch_bytes):
-                self._metrics.output_batches += 1
-                self._metrics.output_rows += batch.num_rows
-                self._metrics.output_bytes += batch.nbytes
-                yield batch
+            yield from self._backend.give_out(piece, tree.schema, self._options.batch_bytes)
 
     def _pieces(self, node: Relation) -> Iterator[_Piece]:
         return self._clock.timed(self._clock.name(node), self._pieces_of(node))

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from gpujoin.config import Options
+from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
 from gpujoin.spark.blobrows import BLOB_DDL
 from gpujoin.spark.catalyst.nodes import Node, declared_type
@@ -76,6 +77,7 @@ class RunStage:
         yield from rows if self.outlet is None else self.outlet.split(rows, task.partition)
         if measured.pipeline.cpu_runs:
             notes.append(_BEGUN_AGAIN)
+        notes += measured.pipeline.recovered
         task.report(
             TaskRecord(
                 self.name, Part.ISLAND, task.stage, task.partition, task.attempt, measured, tuple(notes)
@@ -89,12 +91,15 @@ class RunStage:
 
         with chosen_device(self.options, task.gpus, task.name) as place:
             notes += place.chosen.notes
+            rung = Rung.CAREFUL if task.retry else None
+            if rung is not None:
+                notes.append(f"{rung.value}: Spark has tried the task before")
             measured.joins.backends[place.chosen.backend.name.value] = 1
             measured.joins.wait_seconds += place.chosen.waited
             for inputs, reads in self._work(batches):
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
-                    join_metrics=measured.joins, device=place.device,
+                    join_metrics=measured.joins, device=place.device, rung=rung,
                 )  # fmt: skip
 
     def _work(self, batches: Batches) -> Iterator[tuple[dict[int, Any], Reads]]:

@@ -264,7 +264,7 @@ def test_files_that_are_not_as_planned_are_named(tmp_path: Path) -> None:
 
 @everywhere
 def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, NUMBERS, row_group_size=100)
+    path = written(tmp_path, NUMBERS, row_group_size=10)
     batches = run(scan_of(path, NUMBERS.schema), piece_bytes=1)
     next(batches)
     os.utime(path, (1, 1))

@@ -14,7 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import INT64, Column, magnitude, polars_type, within
+from gpujoin.backends.cpu.pipeline.columns import INT64, Column, as_text, magnitude, polars_type, within
+from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
@@ -22,7 +23,7 @@ from gpujoin.model.expressions import Case, EvalMode, Expression, Literal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS, SpillPart, SpillStore
-from gpujoin.model.types import is_float, logical
+from gpujoin.model.types import is_float, is_text, logical
 
 _LIMB = 10**18
 _LIMB_DIGITS = 18
@@ -64,6 +65,8 @@ class PartialAggregation:
         Makes a place on disk for states beyond the budget of groups that must come once.
     divisions : int
         How often the states to be merged were divided before.
+    extent : Extent
+        Which expressions become part of the query.
     """
 
     def __init__(
@@ -73,8 +76,11 @@ class PartialAggregation:
         metrics: PipelineMetrics,
         new_store: Callable[[], SpillStore],
         divisions: int = 0,
+        *,
+        extent: Extent = Extent.ALL,
     ) -> None:
         self._node = node
+        self._extent = extent
         self._metrics = metrics
         self._new_store = new_store
         self._store: SpillStore | None = None
@@ -161,7 +167,7 @@ class PartialAggregation:
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
             expressions += _guarded(call)
-        taken = piece.compute(expressions)
+        taken = piece.compute(expressions, extent=self._extent)
         columns = iter(taken.columns)
         keys = [_key(next(columns)).alias(name) for name in self._keys]
         prepared: list[pl.Expr] = []
@@ -202,8 +208,12 @@ class PartialAggregation:
         for each in self._states:
             out += each.finish(state)
         self._metrics.groups += state.height
-        frame = pl.DataFrame([series.alias(fresh()) for series in out])
-        return Piece.of_frame(frame, [logical(f.type) for f in self._node.schema], self._metrics)
+        dtypes = [logical(f.type) for f in self._node.schema]
+        given = [
+            (as_text(series) if is_text(dtype) else series).alias(fresh())
+            for series, dtype in zip(out, dtypes, strict=True)
+        ]
+        return Piece.of_frame(pl.DataFrame(given), dtypes, self._metrics)
 
 
 def _bytes_of(state: pl.DataFrame) -> int:
@@ -260,7 +270,9 @@ def _key(column: Column) -> pl.Expr:
 
 
 def _one_width(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
-    """Decimals of one type in one width, whatever a piece carried them in."""
+    """Values of one type in one form, whatever a piece carried them in: text as bytes, decimals in one width."""
+    if is_text(dtype):
+        return expression.cast(pl.Binary)
     if not pat.is_decimal(dtype):
         return expression
     return expression.cast(polars_type(dtype, wide=dtype.precision > _LIMB_DIGITS))
@@ -512,7 +524,7 @@ class _Edge(_State):
 
 
 def _null(dtype: pa.DataType) -> pl.Expr:
-    wide = pat.is_decimal(dtype) and dtype.precision > _LIMB_DIGITS
+    wide = is_text(dtype) or (pat.is_decimal(dtype) and dtype.precision > _LIMB_DIGITS)
     return pl.lit(None, polars_type(dtype, wide=wide))
 
 

@@ -13,12 +13,12 @@ from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
 from gpujoin.backends.cpu.pipeline.columns import can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
-from gpujoin.backends.cpu.pipeline.lowering import NotLowered, lower
+from gpujoin.backends.cpu.pipeline.lowering import Extent, NotLowered, lower
 from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
 from gpujoin.model.spilling import SpillStore
@@ -29,7 +29,22 @@ _SAMPLE = 1 << 16
 
 
 class CpuPipeline:
-    """Relational nodes as Polars queries; see `gpujoin.backends.cpu.pipeline`."""
+    """Relational nodes as Polars queries; see `gpujoin.backends.cpu.pipeline`.
+
+    Parameters
+    ----------
+    rung : Rung
+        How much is left to Polars.
+    """
+
+    def __init__(self, rung: Rung = Rung.FAST) -> None:
+        self._rung = rung
+        self._extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
+
+    @property
+    def faults(self) -> tuple[type[BaseException], ...]:
+        """What Polars raises; a panic is no ``Exception``."""
+        return (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
     @property
     def joins(self) -> None:
@@ -65,7 +80,7 @@ class CpuPipeline:
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet."""
-        return parquet.read(node, metrics, piece_bytes=piece_bytes)
+        return parquet.read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file."""
@@ -87,11 +102,11 @@ class CpuPipeline:
 
     def filter(self, piece: Piece, condition: Expression) -> Piece:
         """Keep the rows for which a condition is true."""
-        return piece.filter(condition)
+        return piece.filter(condition, extent=self._extent)
 
     def project(self, piece: Piece, expressions: Sequence[Expression]) -> Piece:
         """Give one column per expression."""
-        return piece.compute(expressions)
+        return piece.compute(expressions, extent=self._extent)
 
     def collect(self, piece: Piece) -> Piece:
         """Run what has been put off."""
@@ -113,7 +128,7 @@ class CpuPipeline:
         new_store: Callable[[], SpillStore],
     ) -> PartialAggregation:
         """Start a partial aggregation."""
-        return PartialAggregation(node, memory_budget, metrics, new_store)
+        return PartialAggregation(node, memory_budget, metrics, new_store, extent=self._extent)
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """Give the first rows in an order, collected."""
@@ -121,7 +136,7 @@ class CpuPipeline:
             ColumnRef(side=Side.LEFT, name=column.name, index=i, type=column.dtype)
             for i, column in enumerate(piece.columns)
         ]
-        keyed = piece.compute([*own, *(key.expression for key in order)])
+        keyed = piece.compute([*own, *(key.expression for key in order)], extent=self._extent)
         by = [
             float_key(pl.col(column.name), column.dtype) if is_float(column.dtype) else pl.col(column.name)
             for column in keyed.columns[len(own) :]
@@ -139,7 +154,7 @@ class CpuPipeline:
 
     def lookup(self, node: Join, build: Piece) -> QueryJoin | None:
         """Prepare to join within the query."""
-        return QueryJoin.of(node, build)
+        return None if self._rung is Rung.CAREFUL else QueryJoin.of(node, build)
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         """Of a sample of rows, how many have one key at most."""
@@ -153,7 +168,7 @@ class CpuPipeline:
         columns = [column for piece in pieces for column in piece.columns]
         try:
             for expression in expressions:
-                lower(expression, columns)
+                lower(expression, columns, self._extent)
         except NotLowered:
             return False
         return True

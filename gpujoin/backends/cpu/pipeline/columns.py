@@ -1,7 +1,9 @@
 """Columns of a piece: how Spark's values are carried in a Polars frame, and what is known of them.
 
 Decimals are carried as unscaled integers, 64 bits wide while the known bounds allow it, else 128; the scale stays in
-the column's type. Timestamps are carried without their zone. Everything else has its natural Polars type.
+the column's type. Text is carried as text while it is UTF-8, else as bytes: to Spark it is bytes, which it compares and
+joins as such, while Polars may do anything with text that is none. Timestamps are carried without their zone.
+Everything else has its natural Polars type.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from gpujoin.backends.cpu.utf8 import as_bytes, as_characters, is_utf8
 from gpujoin.model.types import is_bytes, is_text, logical
 
 Bounds = tuple[int, int]
@@ -100,7 +103,7 @@ class Column:
     bounds : LazyBounds
         Of its integers, unscaled decimals or days.
     wide : bool
-        A decimal carried in 128 bits.
+        Carried in the wider of two forms: a decimal in 128 bits, text as bytes.
     """
 
     name: str
@@ -130,10 +133,12 @@ def can_carry(dtype: pa.DataType) -> bool:
 
 
 def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type[pl.DataType]:
-    """Find the Polars type that carries a type."""
+    """Find the Polars type that carries a type, in the wider form where there are two."""
     dtype = logical(dtype)
     if pat.is_decimal(dtype):
         return pl.Int128 if wide else pl.Int64
+    if is_text(dtype) and wide:
+        return pl.Binary
     if pat.is_timestamp(dtype):
         return pl.Datetime("us")
     if is_text(dtype):
@@ -143,7 +148,14 @@ def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type
     return _PLAIN[dtype]
 
 
-def series_of(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, bool]:
+def is_wide(series: pl.Series, dtype: pa.DataType) -> bool:
+    """Tell whether values are carried in the wider form of their type."""
+    return bool(series.dtype == pl.Int128 or (series.dtype == pl.Binary and is_text(dtype)))
+
+
+def series_of(
+    array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, *, checked: bool = False
+) -> tuple[pl.Series, bool]:
     """Take an Arrow column in.
 
     Parameters
@@ -152,13 +164,15 @@ def series_of(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl
         In any layout of the type's values.
     dtype : pyarrow.DataType
         What the values mean.
+    checked : bool
+        Whether text is known to be UTF-8.
 
     Returns
     -------
     series : polars.Series
         As :func:`polars_type` says.
     wide : bool
-        Whether a decimal came out 128 bits wide.
+        Whether it is carried in the wider form: decimals that need it, and text that is no UTF-8.
     """
     dtype = logical(dtype)
     if isinstance(array, pa.Array):
@@ -175,9 +189,20 @@ def series_of(array: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl
         array = array.cast(dtype)
     elif pat.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
+    elif is_text(dtype) and is_text(array.type) and not (checked or is_utf8(array)):
+        array = pa.chunked_array([as_bytes(chunk) for chunk in array.chunks])
     series = pl.from_arrow(array)
     assert isinstance(series, pl.Series)
-    return series.cast(polars_type(dtype)), False
+    wide = is_wide(series, dtype)
+    return series.cast(polars_type(dtype, wide=wide)), wide
+
+
+def as_text(series: pl.Series) -> pl.Series:
+    """Bytes as text where they are UTF-8, else as they are."""
+    try:
+        return series.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return series
 
 
 def _unscaled(array: pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, bool]:
@@ -217,6 +242,9 @@ def arrow_of(series: pl.Series, dtype: pa.DataType) -> pa.Array:
         If text or bytes of the column exceed 2 GiB.
     """
     kind = logical(dtype)
+    if is_wide(series, kind) and is_text(kind):
+        array = as_characters(_one(series.to_arrow(compat_level=pl.CompatLevel.oldest())))
+        return array if array.type == dtype else pc.cast(array, dtype)
     if pat.is_decimal(kind):
         array = _one(series.cast(pl.Int128).cast(pl.Decimal(38, 0)).to_arrow())
         return pa.Array.from_buffers(dtype, len(array), array.buffers(), array.null_count, array.offset)

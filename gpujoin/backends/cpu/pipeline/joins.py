@@ -10,9 +10,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, arrow_of, series_of
+from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, arrow_of, polars_type, series_of
 from gpujoin.backends.cpu.pipeline.lowering import NotLowered, lower
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
+from gpujoin.backends.cpu.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
@@ -96,7 +97,11 @@ class QueryJoin:
                 wide = mine.wide or theirs.wide
                 expression = pl.col(column.name)
                 added.append(
-                    (expression.cast(pl.Int128) if wide and not column.wide else expression).alias(name)
+                    (
+                        expression.cast(polars_type(column.dtype, wide=True))
+                        if wide and not column.wide
+                        else expression
+                    ).alias(name)
                 )
                 pair.append(name)
             left_keys.append(pair[0])
@@ -188,6 +193,8 @@ def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
             # A sum may be carried in 128 bits although its digits fit 64.
             narrow = series.cast(pl.Int64) if series.dtype == pl.Int128 else series
             whole = narrow.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+            if is_text(field.type) and is_bytes(whole.type):
+                whole = as_characters(whole)
             arrays.append(whole if whole.type == field.type else whole.cast(field.type))
         else:
             arrays.append(arrow_of(series, field.type))
@@ -214,7 +221,8 @@ def from_join(
                 assert isinstance(taken, pl.Series)
                 wide = False
             else:
-                taken, wide = series_of(values, dtype)
+                checked = origin is not None and not origin.wide
+                taken, wide = series_of(values, dtype, checked=checked)
             name = fresh()
             series.append(taken.alias(name))
             bounds = LazyBounds(dtype) if origin is None else origin.bounds

@@ -12,6 +12,7 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 from functools import reduce
 
 import polars as pl
@@ -58,7 +59,7 @@ class Lowered:
     bounds : (int, int) or None
         Of integers, unscaled decimals, days.
     wide : bool
-        Decimals 128 bits wide.
+        Decimals 128 bits wide, text as bytes: see :class:`~gpujoin.backends.cpu.pipeline.columns.Column`.
     """
 
     expr: pl.Expr
@@ -67,7 +68,14 @@ class Lowered:
     wide: bool = False
 
 
-def lower(node: Expression, columns: Sequence[Column]) -> Lowered:
+class Extent(Enum):
+    """Which expressions become part of a Polars query; the others are evaluated by `gpujoin.backends.cpu.evaluate`."""
+
+    ALL = "all that can be lowered"
+    COLUMNS = "columns and constants"
+
+
+def lower(node: Expression, columns: Sequence[Column], extent: Extent = Extent.ALL) -> Lowered:
     """Turn a resolved expression into a Polars expression over a frame.
 
     Parameters
@@ -76,12 +84,16 @@ def lower(node: Expression, columns: Sequence[Column]) -> Lowered:
         Its column references count within ``columns``.
     columns : sequence of Column
         Of the frame.
+    extent : Extent
+        Which expressions are lowered at all.
 
     Raises
     ------
     NotLowered
         If it cannot be done exactly, or the bounds do not prove that nothing raises.
     """
+    if extent is Extent.COLUMNS and not isinstance(node, (ColumnRef, Literal)):
+        raise NotLowered("only columns and constants are asked for")
     return _Lowering(columns).lower(node)
 
 
@@ -167,7 +179,7 @@ def _integer_literal(number: int, dtype: pa.DataType) -> Lowered:
 def _fitted(value: Lowered, *, wide: bool) -> pl.Expr:
     if value.wide == wide:
         return value.expr
-    return value.expr.cast(pl.Int128 if wide else pl.Int64)
+    return value.expr.cast(polars_type(value.dtype, wide=wide))
 
 
 def _known(value: Lowered) -> Bounds:
@@ -238,6 +250,7 @@ def _aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowere
         assert limits is not None
         if bounds is None or not within(bounds, limits):
             raise NotLowered(f"values beyond {dtype}")
+    if wide:
         values = [Lowered(_fitted(v, wide=wide), dtype, v.bounds, wide) for v in values]
     return list(values), bounds, wide
 
@@ -274,7 +287,8 @@ def _comparable(values: Sequence[Lowered]) -> list[Lowered]:
         return [Lowered(_fitted(v, wide=wide), v.dtype, v.bounds, wide) for v in values]
     if any(not _same_kind(first, v.dtype) for v in values):
         raise NotLowered("operands of different types")
-    return list(values)
+    wide = any(v.wide for v in values)
+    return [Lowered(_fitted(v, wide=wide), v.dtype, v.bounds, wide) for v in values]
 
 
 def _comparison(node: Call, values: list[Lowered]) -> Lowered:
@@ -298,7 +312,9 @@ def _in(node: Call, values: list[Lowered]) -> Lowered:
     known = [a.value for a in node.arguments[1:] if isinstance(a, Literal) and a.value is not None]
     plain = is_text(value.dtype) or is_whole(value.dtype)
     if plain and len(known) == len(elements) and len(known) > 2:
-        wanted = pl.lit(pl.Series(known, dtype=polars_type(value.dtype)).implode())
+        if value.wide:
+            known = [text.encode() for text in known]
+        wanted = pl.lit(pl.Series(known, dtype=polars_type(value.dtype, wide=value.wide)).implode())
         return Lowered(value.expr.is_in(wanted), pa.bool_())
     equal = (value.expr == element.expr for element in elements)
     return Lowered(reduce(lambda a, b: a | b, equal), pa.bool_())
@@ -457,6 +473,8 @@ def _like(node: Call, values: list[Lowered]) -> Lowered:
         parts = like_parts(_text_of(node.arguments[1]), escape)
     except LikePatternError:
         raise NotLowered("a malformed pattern") from None
+    if values[0].wide:
+        raise NotLowered("characters of text that is no UTF-8")
     text = values[0].expr
     match parts:
         case []:
@@ -473,13 +491,23 @@ def _like(node: Call, values: list[Lowered]) -> Lowered:
     return Lowered(text.str.contains(rf"(?s)\A{body}\z"), pa.bool_())
 
 
+def _is_utf8(value: Lowered) -> bool:
+    return is_text(value.dtype) and not value.wide
+
+
+def _trim(node: Call, values: list[Lowered]) -> Lowered:
+    if not _is_utf8(values[0]):
+        raise NotLowered("bytes")
+    return Lowered(values[0].expr.str.strip_chars(" "), _type(node))
+
+
 def _quoted(text: str) -> str:
     """Literal text in a regular expression: ASCII marks are escaped, the rest stands for itself."""
     return "".join(f"\\x{{{ord(c):x}}}" if ord(c) < 128 and not c.isalnum() and c != " " else c for c in text)
 
 
 def _affix(node: Call, values: list[Lowered]) -> Lowered:
-    if not is_text(values[0].dtype):
+    if not _is_utf8(values[0]):
         raise NotLowered("bytes")
     part, text = _text_of(node.arguments[1]), values[0].expr
     match node.function:
@@ -492,7 +520,7 @@ def _affix(node: Call, values: list[Lowered]) -> Lowered:
 
 
 def _substring(node: Call, values: list[Lowered]) -> Lowered:
-    if not is_text(values[0].dtype):
+    if not _is_utf8(values[0]):
         raise NotLowered("bytes")
     numbers = [a.value if isinstance(a, Literal) else None for a in node.arguments[1:]]
     start, length = numbers[0], numbers[1] if len(numbers) > 1 else (1 << 31) - 1
@@ -503,12 +531,14 @@ def _substring(node: Call, values: list[Lowered]) -> Lowered:
 
 def _length(node: Call, values: list[Lowered]) -> Lowered:
     (value,) = values
+    if not is_bytes(value.dtype) and not _is_utf8(value):
+        raise NotLowered("characters of text that is no UTF-8")
     counted = value.expr.bin.size() if is_bytes(value.dtype) else value.expr.str.len_chars()
     return Lowered(counted.cast(pl.Int32), _type(node), (0, (1 << 31) - 1))
 
 
 def _concat(node: Call, values: list[Lowered]) -> Lowered:
-    if not values or not all(is_text(v.dtype) for v in values):
+    if not values or not all(map(_is_utf8, values)):
         raise NotLowered("bytes")
     return Lowered(pl.concat_str([v.expr for v in values], ignore_nulls=False), _type(node))
 
@@ -574,7 +604,7 @@ _RULES: dict[Function, _Rule] = {
     Function.SUBSTRING: _substring,
     Function.LENGTH: _length,
     Function.CONCAT: _concat,
-    Function.TRIM: lambda node, values: Lowered(values[0].expr.str.strip_chars(" "), _type(node)),
+    Function.TRIM: _trim,
     Function.DATE_ADD: _date_shift,
     Function.DATE_SUB: _date_shift,
     Function.DATE_DIFF: _date_difference,

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, polars_type, unscaled
-from gpujoin.backends.cpu.pipeline.lowering import Lowered, lower
+from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, polars_type, series_of, unscaled
+from gpujoin.backends.cpu.pipeline.lowering import Extent, Lowered, lower
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.places import is_local, open_binary
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.types import is_text, is_whole, logical
 
@@ -38,7 +38,9 @@ PIECE_BYTES = 128 << 20
 """Decoded bytes of the columns read that a piece aims at."""
 
 
-def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+def read(
+    scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES, rung: Rung = Rung.FAST
+) -> Iterator[Piece]:
     """Read a scan's slices.
 
     Parameters
@@ -49,6 +51,8 @@ def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES
         Counters to add to.
     piece_bytes : int
         Decoded size at which a piece is cut, at row group boundaries.
+    rung : Rung
+        Polars decodes on the fast one, PyArrow on those below.
 
     Raises
     ------
@@ -58,7 +62,7 @@ def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES
     """
     for part in scan.slices or ():
         metrics.files += 1
-        yield from _read_slice(scan, part, piece_bytes, metrics)
+        yield from _read_slice(scan, part, piece_bytes, metrics, rung)
 
 
 def obstacles(scan: Scan, path: str) -> list[str]:
@@ -82,10 +86,12 @@ def obstacles(scan: Scan, path: str) -> list[str]:
     return found
 
 
-def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
+def _read_slice(
+    scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung
+) -> Iterator[Piece]:
     with opened(scan, part, metrics) as (parquet, sources, groups):
         for run in runs(groups, sources, parquet, piece_bytes):
-            yield _piece(scan, part, parquet, sources, run, metrics)
+            yield _piece(scan, part, parquet, sources, run, metrics, rung)
 
 
 def _bounds(
@@ -125,11 +131,11 @@ def _number(value: Any, dtype: pa.DataType) -> int | None:
 
 def _piece(
     scan: Scan, part: FileSlice, parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...],
-    metrics: PipelineMetrics,
+    metrics: PipelineMetrics, rung: Rung,
 ) -> Piece:  # fmt: skip
     before = sum(group.rows for group in parquet.groups[: run[0]])
     rows = sum(parquet.groups[g].rows for g in run)
-    frame, held = _decoded(parquet, sources, run, before, rows)
+    frame, held, as_bytes = _decoded(parquet, sources, run, before, rows, rung)
     columns: list[Column] = []
     added: list[pl.Expr] = []
     for source, field in zip(sources, scan.file_columns, strict=True):
@@ -138,8 +144,8 @@ def _piece(
             added.append(pl.lit(None, polars_type(dtype)).alias(name))
             columns.append(Column(name, dtype, LazyBounds(dtype, lambda: (0, 0))))
             continue
-        wide = pat.is_decimal(dtype) and dtype.precision > 18
-        added.append(_carried(pl.col(held[source.name]), source, dtype).alias(name))
+        wide = source.name in as_bytes or (pat.is_decimal(dtype) and dtype.precision > 18)
+        added.append(_carried(pl.col(held[source.name]), source, dtype, wide=wide).alias(name))
         columns.append(Column(name, dtype, LazyBounds(dtype, _bounds(source, dtype, parquet, run)), wide))
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
@@ -153,7 +159,8 @@ def _piece(
         frame = frame.with_columns(added)
     metrics.scanned_rows += rows
     piece = Piece(frame, tuple(columns), rows, (part.path,), metrics)
-    return reduce(Piece.filter, scan.filters, piece)
+    extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
+    return reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
 
 
 def _constant_column(name: str, constant: Lowered) -> Column:
@@ -161,23 +168,25 @@ def _constant_column(name: str, constant: Lowered) -> Column:
 
 
 def _decoded(
-    parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], before: int, rows: int
-) -> tuple[pl.LazyFrame, dict[str, str]]:
-    """The file's columns as a lazy frame, and what each is called in it."""
+    parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], before: int, rows: int, rung: Rung
+) -> tuple[pl.LazyFrame, dict[str, str], frozenset[str]]:
+    """The file's columns as a lazy frame, what each is called in it, and which are text carried as bytes."""
     path = parquet.path
     named = {source.name: source for source in sources if source.name is not None}
     if not named:
-        return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}
-    if any(source.int96 for source in sources) or not is_local(path):
+        return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset()
+    if rung is not Rung.FAST or any(source.int96 for source in sources) or not is_local(path):
         frame = _by_arrow(path, named, run)
         if frame.height != rows:
             raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {frame.height} rows, not {rows}")
-        return frame.lazy(), {name: name for name in named}
+        text = (name for name, source in named.items() if source.arrow is not None and is_text(source.arrow))
+        as_bytes = frozenset(name for name in text if frame.schema[name] == pl.Binary)
+        return frame.lazy(), {name: name for name in named}, as_bytes
     # Row groups have been chosen by statistics that were checked; Polars would go by them as they are.
     lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
     if before or rows < parquet.rows:
         lazy = lazy.slice(before, rows)
-    return lazy, {name: name for name in named}
+    return lazy, {name: name for name in named}, frozenset()
 
 
 def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pl.DataFrame:
@@ -190,12 +199,19 @@ def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pl.
             table = reader.read_row_groups(list(run), columns=list(named), use_threads=False)
     except (OSError, pa.ArrowException, ValueError) as problem:
         raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} are corrupt: {problem}") from problem
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame([_taken(table[name], source.arrow).alias(name) for name, source in named.items()])
 
 
-def _carried(column: pl.Expr, source: Source, dtype: pa.DataType) -> pl.Expr:
+def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
+    """A column as Polars has it; text that is no UTF-8 as bytes."""
+    if dtype is not None and is_text(dtype):
+        return series_of(column, dtype)[0]
+    series = pl.from_arrow(column)
+    assert isinstance(series, pl.Series)
+    return series
+
+
+def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool) -> pl.Expr:
     """A file's values in the form in which pieces carry them."""
     held = source.arrow
     assert held is not None
@@ -209,4 +225,6 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType) -> pl.Expr:
         micros = column.to_physical()
         return (micros * 1000 if held.unit == "ms" else micros).cast(pl.Datetime("us"))
     # Text may be dictionary-encoded in Polars' eyes, integers narrower than planned.
-    return column.cast(polars_type(dtype)) if is_text(dtype) or is_whole(dtype) else column
+    if is_text(dtype):
+        return column if wide else column.cast(pl.String)
+    return column.cast(polars_type(dtype)) if is_whole(dtype) else column

@@ -19,11 +19,12 @@ from gpujoin.backends.cpu.pipeline.columns import (
     LazyBounds,
     arrow_of,
     column_of,
+    is_wide,
     polars_type,
     series_of,
 )
-from gpujoin.backends.cpu.pipeline.lowering import Lowered, NotLowered, lower
-from gpujoin.errors import ScanError
+from gpujoin.backends.cpu.pipeline.lowering import Extent, Lowered, NotLowered, lower
+from gpujoin.errors import DecodeError
 from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
@@ -70,7 +71,7 @@ class Piece:
     def of_frame(cls, frame: pl.DataFrame, dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
         """Take in a frame whose columns carry values of these types in order."""
         columns = [
-            column_of(series.name, series, dtype, wide=series.dtype == pl.Int128)
+            column_of(series.name, series, dtype, wide=is_wide(series, logical(dtype)))
             for series, dtype in zip(frame.get_columns(), dtypes, strict=True)
         ]
         return cls(frame.lazy(), tuple(columns), frame.height, metrics=metrics)
@@ -101,15 +102,15 @@ class Piece:
 
         Raises
         ------
-        ScanError
-            If a file that it reads is corrupt or gone.
+        DecodeError
+            If Polars cannot read a file: it is corrupt, has gone, or has text that is no UTF-8.
         """
         if not self.files:
             return query.collect()
         try:
             return query.collect()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
-            raise ScanError(
+            raise DecodeError(
                 f"{', '.join(self.files)}: cannot be read; truncated or corrupt? {problem}"
             ) from problem
 
@@ -128,7 +129,7 @@ class Piece:
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    def filter(self, condition: Expression, *, split: bool = True) -> Piece:
+    def filter(self, condition: Expression, *, split: bool = True, extent: Extent = Extent.ALL) -> Piece:
         """Keep the rows for which a condition is true.
 
         Parameters
@@ -138,11 +139,13 @@ class Piece:
         split : bool
             Whether conjuncts are tried one after the other, as Spark's filters do: the next does not look at rows on
             which one is not true.
+        extent : Extent
+            Which expressions become part of the query.
         """
         piece = self
         for part in conjuncts(condition) if split else (condition,):
             try:
-                piece = piece.where(lower(part, piece.columns).expr)
+                piece = piece.where(lower(part, piece.columns, extent).expr)
             except NotLowered:
                 piece = piece.collect()
                 piece.metrics.evaluated += 1
@@ -158,14 +161,14 @@ class Piece:
             self, frame=self.frame.filter(mask), rows=self.rows if rows is None else rows
         )
 
-    def compute(self, expressions: Sequence[Expression]) -> Piece:
-        """Give one column per expression."""
+    def compute(self, expressions: Sequence[Expression], *, extent: Extent = Extent.ALL) -> Piece:
+        """Give one column per expression; ``extent`` says which become part of the query."""
         if not expressions:
             return dataclasses.replace(self, columns=())
         lowered: list[Lowered | None] = []
         for expression in expressions:
             try:
-                lowered.append(lower(expression, self.columns))
+                lowered.append(lower(expression, self.columns, extent))
             except NotLowered:
                 lowered.append(None)
         piece = self if all(lowered) else self.collect()
@@ -242,9 +245,14 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
         return without_columns(sum(frame.height for frame in frames), metrics)
     if not frames:
         return empty(dtypes, metrics)
-    wide = [any(frame.dtypes[i] == pl.Int128 for frame in frames) for i in range(len(dtypes))]
+    wide = [
+        any(is_wide(frame.get_columns()[i], logical(dtype)) for frame in frames)
+        for i, dtype in enumerate(dtypes)
+    ]
     widened = [
-        frame.with_columns(pl.col(str(i)).cast(pl.Int128) for i, widen in enumerate(wide) if widen)
+        frame.with_columns(
+            pl.col(str(i)).cast(polars_type(dtype, wide=True)) for i, dtype in enumerate(dtypes) if wide[i]
+        )
         for frame in frames
     ]
     whole = pl.concat(widened, rechunk=True)

@@ -1,0 +1,246 @@
+"""Computes a part of a query again, more carefully, where a library or memory failed it.
+
+A pipeline is tried on the rungs of :class:`~gpujoin.model.pipeline.Rung`, from the fastest on. What fails for no reason
+of the data's own goes on to a lower rung, as long as no row has been given out and the inputs can be read again:
+
+====================================  ======================================================
+fault                                 next rung
+====================================  ======================================================
+memory, or a library, on the GPU      as Polars queries
+a file that Polars does not decode    as Polars queries over files decoded by PyArrow
+memory, or a library, in Polars       in small pieces, each expression and join by itself
+====================================  ======================================================
+
+An example: Polars does not read a Parquet file in which a text is the byte ``FF``. The pipeline raises ``DecodeError``;
+it runs again over rows decoded by PyArrow, in which that column is carried as bytes, and the result is Spark's.
+
+Errors of the data (an overflow in ANSI mode), of files that have changed, and cancellation are never tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from gpujoin.config import FallbackMode
+from gpujoin.errors import DecodeError, DeviceMemoryError, GpuJoinError, RelationError
+from gpujoin.model.pipeline import PipelineMetrics, Rung
+
+_logger = logging.getLogger("gpujoin")
+
+_HELD_BYTES = 8 << 20
+"""Output kept back before the first batch is given out: less than one batch of the default size (`batchBytes`)."""
+_HELD_BATCHES = 16
+"""The same in batches: a consumer that wants few rows does not wait for many pieces."""
+
+KEPT_INPUT_BYTES = 64 << 20
+"""Most bytes of an input that are kept to be read again: one piece of the CPU's pipeline."""
+
+
+class Fault(Enum):
+    """What went wrong, where it says nothing of the data."""
+
+    MEMORY = "memory"
+    DECODING = "decoding"
+    LIBRARY = "library"
+
+
+_NEXT: dict[tuple[Rung, Fault], Rung] = {
+    (Rung.DEVICE, Fault.MEMORY): Rung.FAST,
+    (Rung.DEVICE, Fault.LIBRARY): Rung.FAST,
+    (Rung.DEVICE, Fault.DECODING): Rung.ARROW_SCANS,
+    (Rung.FAST, Fault.MEMORY): Rung.CAREFUL,
+    (Rung.FAST, Fault.LIBRARY): Rung.CAREFUL,
+    (Rung.FAST, Fault.DECODING): Rung.ARROW_SCANS,
+    (Rung.ARROW_SCANS, Fault.MEMORY): Rung.CAREFUL,
+    (Rung.ARROW_SCANS, Fault.LIBRARY): Rung.CAREFUL,
+    (Rung.ARROW_SCANS, Fault.DECODING): Rung.CAREFUL,
+}
+
+
+def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) -> Fault | None:
+    """Tell what kind of fault an error is; ``None`` for one of the data's own, and for cancellation.
+
+    Parameters
+    ----------
+    problem : BaseException
+        What was raised.
+    faults : tuple of type
+        Errors of the backend's library that are no ``Exception``.
+    """
+    if isinstance(problem, DecodeError):
+        return Fault.DECODING
+    if isinstance(problem, MemoryError):  # DeviceMemoryError and PyArrow's too
+        return Fault.MEMORY
+    if isinstance(problem, GpuJoinError):
+        return None
+    return Fault.LIBRARY if isinstance(problem, (Exception, *faults)) else None
+
+
+class ReplayableInput:
+    """Batches that can be read again while they are few.
+
+    Parameters
+    ----------
+    source : iterable of RecordBatch
+        Read once.
+    limit : int
+        Most bytes that are kept; beyond, nothing is.
+    """
+
+    def __init__(self, source: Iterable[pa.RecordBatch], limit: int) -> None:
+        self._source = iter(source)
+        self._limit = limit
+        self._kept: list[pa.RecordBatch] = []
+        self._size = 0
+        self._lost = False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all that has been read can be read again."""
+        return not self._lost
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Give what was kept, then the rest.
+
+        Raises
+        ------
+        RelationError
+            If something that has been read is not kept, or the source has failed.
+        """
+        if self._lost:
+            raise RelationError("an input that was too large to be kept, or failed, cannot be read again")
+        at = 0
+        while True:
+            if at < len(self._kept):
+                batch = self._kept[at]
+            else:
+                try:
+                    batch = next(self._source)
+                except StopIteration:
+                    return
+                except BaseException:
+                    self._lost = True  # an iterator that has failed ends as if there were no more rows
+                    raise
+                self._keep(batch)
+            at += 1
+            yield batch
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if self._lost:
+            return
+        self._size += batch.nbytes
+        if self._size > self._limit:
+            self._lost = True
+            self._kept.clear()
+        else:
+            self._kept.append(batch)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A pipeline on one rung.
+
+    Attributes
+    ----------
+    rung : Rung
+        How it runs.
+    rows : iterator of RecordBatch
+        Its output; nothing runs before the first batch is asked for.
+    faults : tuple of type
+        Errors of its backend's library that are no ``Exception``.
+    """
+
+    rung: Rung
+    rows: Iterator[pa.RecordBatch]
+    faults: tuple[type[BaseException], ...]
+
+
+def run_attempts(
+    attempts: Sequence[Attempt],
+    inputs: Sequence[ReplayableInput],
+    metrics: PipelineMetrics,
+    fallback: FallbackMode,
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of the first attempt, or of a later one where those before failed for no reason of the data's.
+
+    Parameters
+    ----------
+    attempts : sequence of Attempt
+        From the highest rung to the lowest.
+    inputs : sequence of ReplayableInput
+        What all of them read beside files.
+    metrics : PipelineMetrics
+        Counters to add to.
+    fallback : FallbackMode
+        ``raise``: a library's error is raised at once. Short memory and undecoded files go on to the next rung.
+    """
+    rung: Rung | None = attempts[0].rung
+    while rung is not None:
+        attempt = next(each for each in attempts if each.rung is rung)
+        output = _Output(metrics, hold=rung is not attempts[-1].rung)
+        try:
+            for batch in attempt.rows:
+                yield from output.add(batch)
+            yield from output.rest()
+        except BaseException as problem:
+            rung = _next_rung(attempt, problem, attempts, fallback)
+            if rung is None or output.begun or not all(source.repeatable for source in inputs):
+                raise
+            _tell(attempt.rung, rung, problem, metrics)
+            # The error's frames hold what failed, and so its memory.
+            problem.__traceback__ = None
+        else:
+            return
+
+
+def _next_rung(
+    attempt: Attempt, problem: BaseException, attempts: Sequence[Attempt], fallback: FallbackMode
+) -> Rung | None:
+    fault = fault_of(problem, attempt.faults)
+    if fault is None or (fault is Fault.LIBRARY and fallback is FallbackMode.RAISE):
+        return None
+    lower = _NEXT.get((attempt.rung, fault))
+    return lower if any(each.rung is lower for each in attempts) else None
+
+
+def _tell(failed: Rung, lower: Rung, problem: BaseException, metrics: PipelineMetrics) -> None:
+    metrics.cpu_runs += failed is Rung.DEVICE
+    name = type(problem).__name__
+    if failed is not Rung.DEVICE or not isinstance(problem, DeviceMemoryError):
+        why = f"computed again {lower.value}, after {name} {failed.value}"
+        metrics.recovered[why] = metrics.recovered.get(why, 0) + 1
+    _logger.warning(
+        "a part failed %s and is computed again %s: %s: %s", failed.value, lower.value, name, problem
+    )
+
+
+class _Output:
+    """Rows on their way out, the first of them held back: what has gone out cannot be computed again."""
+
+    def __init__(self, metrics: PipelineMetrics, *, hold: bool) -> None:
+        self._metrics = metrics
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
+        self.begun = not hold
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Give a batch out, or keep it for now."""
+        self._held.append(batch)
+        self._size += batch.nbytes
+        if self.begun or self._size > _HELD_BYTES or len(self._held) > _HELD_BATCHES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Give out what is kept."""
+        held, self._held = self._held, []
+        for batch in held:
+            self.begun = True
+            self._metrics.output_batches += 1
+            self._metrics.output_rows += batch.num_rows
+            self._metrics.output_bytes += batch.nbytes
+            yield batch
