@@ -62,6 +62,14 @@ def _plain(values: Any) -> list[Cell]:
     return listed
 
 
+def _text(values: Any) -> list[Cell]:
+    """Text; bytes that are no UTF-8 as the surrogates by which Python escapes them."""
+    return [
+        None if v is None else v.decode(errors="surrogateescape")
+        for v in values.cast(pa.large_binary()).to_pylist()
+    ]
+
+
 def _storage(values: Any) -> list[Cell]:
     return cells(values.storage)
 
@@ -132,7 +140,7 @@ _READERS: Sequence[tuple[_Test, Callable[[Any], list[Cell]]]] = (
     (pat.is_dictionary, _decoded),
     (pat.is_run_end_encoded, _run_ends),
     (_any(pat.is_null, pat.is_boolean, pat.is_integer, pat.is_floating), _plain),
-    (_any(pat.is_string, pat.is_large_string, pat.is_string_view), _plain),
+    (_any(pat.is_string, pat.is_large_string, pat.is_string_view), _text),
     (_any(pat.is_binary, pat.is_large_binary, pat.is_binary_view, pat.is_fixed_size_binary), _plain),
     (pat.is_decimal, _plain),
     (_any(pat.is_date32, pat.is_time32), _whole_32),

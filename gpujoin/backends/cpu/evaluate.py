@@ -145,13 +145,13 @@ def _apply(node: Call, operands: list[Vector], length: int) -> Vector:
         case Function.LIKE:
             return text.like(node, operands)
         case Function.RLIKE:
-            return text.rlike(operands)
+            return text.rlike(node, operands)
         case Function.STARTS_WITH | Function.ENDS_WITH | Function.CONTAINS:
             return text.affix(node, operands)
         case Function.CONCAT:
             return text.concat(node, operands, length)
         case Function.SUBSTRING:
-            return text.substring(operands)
+            return text.substring(node, operands)
         case Function.GREATEST | Function.LEAST:
             return arithmetic.extreme(node, operands)
         case Function.DATE_ADD | Function.DATE_SUB:
@@ -183,7 +183,7 @@ def _apply_unary(node: Call, operand: Vector, length: int) -> Vector:
         case Function.TRIM:
             return text.trim(operand)
         case Function.LENGTH:
-            return text.length_of(operand)
+            return text.length_of(node, operand)
         case Function.UNSCALED_VALUE:
             return Vector(pa.int64(), operand.values, operand.valid)
         case Function.GET_FIELD:

@@ -29,6 +29,7 @@ from gpujoin.backends.cpu.evaluate_vector import (
     per_distinct,
     to_arrow,
 )
+from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
@@ -113,6 +114,8 @@ def cast(node: Cast, vector: Vector) -> Vector:
     ------
     ExpressionEvaluationError
         In ANSI mode, if a value is malformed or does not fit.
+    InvalidTextError
+        If text that is to be parsed is no UTF-8.
     """
     assert node.child.type is not None
     source, target = logical(node.child.type), logical(node.to)
@@ -138,6 +141,8 @@ def _cast(node: Cast, vector: Vector, source: pa.DataType, target: pa.DataType) 
         return nulls(target)
     if pat.is_struct(target):
         return _cast_struct(node, vector, source, target)
+    if is_text(source) and not is_bytes(target):
+        check_utf8(vector.values, node)
     for reads, writes, convert in _CONVERSIONS:
         if reads(source) and writes(target):
             return convert(_Step(node, vector, source, target))

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from gpujoin.backends.cpu.evaluate_errors import fail
 from gpujoin.backends.cpu.evaluate_regex import LikePatternError, java_to_re2, like_parts, like_to_re2
 from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, as_numpy_bool, both, nulls
+from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import is_bytes
 
@@ -64,19 +65,22 @@ def like(node: Call, vectors: list[Vector]) -> Vector:
     ------
     ExpressionEvaluationError
         In every mode, on a row whose pattern misplaces its escape character.
+    InvalidTextError
+        If a pattern, or a text of which characters are looked at, is no UTF-8.
     """
+    check_utf8(vectors[1].values, node)
     escape = vectors[2].values[0].as_py() if len(vectors) > 2 else "\\"
 
     def matcher(pattern: str) -> Matcher:
         try:
-            return _like_matcher(like_parts(pattern, escape))
+            return _like_matcher(like_parts(pattern, escape), node)
         except LikePatternError as problem:
             fail(node, str(problem))
 
     return _by_pattern(vectors[0], vectors[1], matcher)
 
 
-def _like_matcher(parts: list[str | None]) -> Matcher:
+def _like_matcher(parts: list[str | None], node: Call) -> Matcher:
     match parts:
         case []:
             return lambda text: pc.equal(text, "")
@@ -89,11 +93,23 @@ def _like_matcher(parts: list[str | None]) -> Matcher:
         case ["", str(inner), ""] if inner:
             return lambda text: pc.match_substring(text, inner)
     regex = like_to_re2(parts)
-    return lambda text: pc.match_substring_regex(text, regex)
+
+    def match(text: pa.Array) -> pa.Array:
+        check_utf8(text, node)
+        return pc.match_substring_regex(text, regex)
+
+    return match
 
 
-def rlike(vectors: list[Vector]) -> Vector:
-    """Compute ``RLIKE`` for a constant pattern of the supported subset."""
+def rlike(node: Call, vectors: list[Vector]) -> Vector:
+    """Compute ``RLIKE`` for a constant pattern of the supported subset.
+
+    Raises
+    ------
+    InvalidTextError
+        If a text is no UTF-8.
+    """
+    check_utf8(vectors[0].values, node)
     return _by_pattern(
         vectors[0],
         vectors[1],
@@ -165,8 +181,15 @@ def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
     return found
 
 
-def length_of(vector: Vector) -> Vector:
-    """Count characters of text, or bytes of bytes."""
+def length_of(node: Call, vector: Vector) -> Vector:
+    """Count characters of text, or bytes of bytes.
+
+    Raises
+    ------
+    InvalidTextError
+        If a text is no UTF-8.
+    """
+    check_utf8(vector.values, node)
     kernel = pc.binary_length if is_bytes(vector.dtype) else pc.utf8_length
     counts = kernel(vector.values)
     valid = vector.mask()
@@ -190,9 +213,16 @@ def concat(node: Call, vectors: list[Vector], length: int) -> Vector:
     return Vector(node.type, pc.binary_join_element_wise(*columns, separator, null_handling="emit_null"))
 
 
-def substring(vectors: list[Vector]) -> Vector:
-    """Cut out a part by one-based position, from the end if negative, and length; both may vary by row."""
+def substring(node: Call, vectors: list[Vector]) -> Vector:
+    """Cut out a part by one-based position, from the end if negative, and length; both may vary by row.
+
+    Raises
+    ------
+    InvalidTextError
+        If a text is no UTF-8.
+    """
     text, *numbers = vectors
+    check_utf8(text.values, node)
     if all(n.constant for n in numbers):
         if any(n.valid is not None and not n.valid[0] for n in numbers):
             return Vector(text.dtype, pa.nulls(len(text.values), text.values.type))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.errors import InvalidTextError
+from gpujoin.model.types import is_text
+
 _BYTES = {
     pa.string(): pa.binary(),
     pa.large_string(): pa.large_binary(),
@@ -34,3 +37,24 @@ def as_bytes(text: pa.Array) -> pa.Array:
 def as_characters(values: pa.Array) -> pa.Array:
     """The same buffers as text, whatever is in them."""
     return values.view(_CHARACTERS[values.type])
+
+
+def check_utf8(array: pa.Array, reader: object) -> None:
+    """Refuse text that is no UTF-8, for a function that reads characters.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        What the function reads; only text is looked at.
+    reader : object
+        Names the function.
+
+    Raises
+    ------
+    InvalidTextError
+        If there is such text.
+    """
+    if is_text(array.type) and not is_utf8(array):
+        raise InvalidTextError(
+            f"{reader}: reads characters, and a text is no UTF-8; use a binary column, or leave the query to Spark"
+        )
