@@ -148,7 +148,9 @@ def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
     expected = []
     for key, rows in groups.items():
         texts = [t for _, t, _ in rows if t is not None]
-        expected.append((key, sum(n for *_, n in rows), min(texts, default=None), max(texts, default=None), len(rows)))
+        expected.append(
+            (key, sum(n for *_, n in rows), min(texts, default=None), max(texts, default=None), len(rows))
+        )
     assert found == Counter(expected)
 
 

@@ -80,7 +80,7 @@ def test_islands(texts: None, spark: SparkSession, name: str) -> None:
     frame = spark.sql(QUERIES[name])
     expected = counted(frame)
     found = rewrite(frame)
-    assert found.islands
+    assert found.explanation.islands
     assert counted(found.frame) == expected
     assert any("FF" in str(row) for row in expected)
     reports = [report for report in gpujoin.metrics(found.frame) if isinstance(report, IslandReport)]
@@ -109,7 +109,7 @@ def test_functions_that_read_characters_are_left_to_spark(texts: None, spark: Sp
     spark.conf.set("spark.gpujoin.fallback", "silent")
     frame = spark.sql("select id, length(s), hex(t) from notes where length(s) > 0")
     expected = counted(frame)
-    assert rewrite(frame).islands
+    assert rewrite(frame).explanation.islands
     gpujoin.enable(spark)
     try:
         assert counted(frame) == expected
