@@ -268,7 +268,8 @@ class Options:
     fallback: FallbackMode = _setting(
         "fallback", FallbackMode.WARN, _one_of(FallbackMode),
         "How a join, or a part of a query, left to Spark at plan time is told: `warn` (log), `silent`, or `raise` "
-        "(`FallbackError`, unless it is left because Spark is predicted to be faster).",
+        "(`FallbackError`, unless it is left because Spark is predicted to be faster). With `raise`, an error of a "
+        "library in a task is raised too, in place of computing the part again.",
     )  # fmt: skip
     explain: ExplainMode = _setting(
         "explain", ExplainMode.NONE, _one_of(ExplainMode),

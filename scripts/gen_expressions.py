@@ -62,7 +62,8 @@ NOTES = """
 - `lower` and `upper` follow the Unicode version of Spark's own library, so they are left to Spark.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value. Text is cast to timestamps only if
   it is a constant. Floating-point numbers are not printed here, and not turned into decimals.
-- Text must be valid UTF-8, as Arrow demands; Spark can hold other bytes in a string.
+- Text that is no UTF-8 is compared, ordered, searched, trimmed and concatenated as the bytes it is. Functions that read
+  characters (`length`, `substring`, `LIKE` with `_` or several parts, `RLIKE`, casts) raise `InvalidTextError` over it.
 - The tables ask for `x AND x`, `x = y`, `x LIKE 'a'` and so on with both operands of the column's type; for
   functions of two kinds of operands, such as `date_add`, the column is the first.
 """
