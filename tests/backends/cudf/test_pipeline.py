@@ -223,8 +223,11 @@ def test_a_pipeline_that_cannot_be_continued_starts_again_on_the_cpu() -> None:
     (batch,) = run(tree.relation, {0: table}, metrics=metrics, device=device)
     assert batch.to_pylist() == [{"s.sum": sum(range(5000))}]
     assert metrics.cpu_runs == 1
+    (batch,) = run(tree.relation, {0: iter(table.to_batches())}, device=device)
+    assert batch.to_pylist() == [{"s.sum": sum(range(5000))}]
+    unkept = Options(memory_budget=8)
     with pytest.raises(DeviceMemoryError):
-        list(run(tree.relation, {0: iter(table.to_batches())}, device=device))
+        list(run(tree.relation, {0: iter(table.to_batches())}, options=unkept, device=device))
 
 
 def test_asking_for_a_gpu_where_there_is_none_says_so() -> None:
