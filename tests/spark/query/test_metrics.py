@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 import gpujoin
 from gpujoin.spark.metrics import IslandReport
+from gpujoin.spark.settings import join_options
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -55,3 +56,27 @@ def test_every_stage_of_an_island_reports(tables: SparkSession) -> None:
     assert len(reports) == 3
     assert sum(one.metrics.pipeline.scanned_rows for one in reports if isinstance(one, IslandReport)) == 15
     assert sum(one.metrics.pipeline.fed_rows for one in reports if isinstance(one, IslandReport)) > 0
+
+
+def test_what_an_island_spills_is_shown_and_right(tables: SparkSession) -> None:
+    groups = "select item, k, count(*) as n from items group by item, k"
+    query = f"select a.id, b.item, b.n from sales a join ({groups}) b on a.k = b.k"
+    expected = sorted(tables.sql(query).collect(), key=str)
+    tables.conf.set("spark.gpujoin.memoryBudget", "1")
+    tables.conf.set("spark.gpujoin.spillEncryption", "true")
+    frame = gpujoin.accelerate(tables.sql(query))
+    assert sorted(frame.collect(), key=str) == expected
+    reports = [one for one in gpujoin.metrics(frame) if isinstance(one, IslandReport)]
+    assert sum(one.metrics.pipeline.spills for one in reports) >= 16
+    assert sum(one.metrics.pipeline.spill_bytes for one in reports) > 0
+    assert "of groups and" in str(gpujoin.metrics(frame))
+
+
+@pytest.mark.parametrize(
+    ("told", "encrypted"), [(None, False), ("false", False), ("true", True), ("TRUE", True)]
+)
+def test_encryption_of_sparks_files_holds_for_what_is_spilled(
+    spark: SparkSession, told: str | None, encrypted: bool
+) -> None:
+    conf = {} if told is None else {"spark.io.encryption.enabled": told}
+    assert join_options(conf, None, None).spill_encryption is encrypted
