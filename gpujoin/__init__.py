@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ExpressionEvaluationError,
         FallbackError,
         GpuJoinError,
+        HostMemoryError,
         JoinSpecError,
         KeyTypeError,
         ProductSizeError,
@@ -49,8 +50,8 @@ _HOMES = {
     "gpujoin.engine.tables": ("asof_join_tables", "gather_maps", "join_tables"),
     "gpujoin.errors": (
         "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
-        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "JoinSpecError", "KeyTypeError",
-        "ProductSizeError",
+        "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "HostMemoryError", "JoinSpecError",
+        "KeyTypeError", "ProductSizeError",
     ),
     "gpujoin.model.expressions": ("Function", "call", "coalesce", "left", "lit", "right", "when"),
     "gpujoin.model.jointype": ("JoinType", "Side"),
@@ -71,7 +72,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
     "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
-    "GatherMaps", "GpuJoinError", "HashJoin", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
+    "GatherMaps", "GpuJoinError", "HashJoin", "HostMemoryError", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
     "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "Reason", "Side",
     "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
     "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",

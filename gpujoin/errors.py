@@ -61,8 +61,16 @@ class BackendUnavailableError(GpuJoinError, RuntimeError):
     """A backend was asked for that is not installed or has no device."""
 
 
-class DeviceMemoryError(GpuJoinError, MemoryError):
-    """A backend ran out of memory. The engine catches this and climbs down its out-of-memory ladder."""
+class OutOfMemoryError(GpuJoinError, MemoryError):
+    """Memory ran out. The engine catches this and climbs down its out-of-memory ladder."""
+
+
+class DeviceMemoryError(OutOfMemoryError):
+    """Memory of a device ran out."""
+
+
+class HostMemoryError(OutOfMemoryError):
+    """Memory of a worker ran out, or a limit of the system was so near that it would have been ended."""
 
 
 class KernelError(GpuJoinError, RuntimeError):

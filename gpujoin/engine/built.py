@@ -18,15 +18,16 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.asof import AsOfBuild
 from gpujoin.engine.derive import Rest
-from gpujoin.engine.hostgather import take
+from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.keys import key_frame
 from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.layout import JoinLayout
+from gpujoin.engine.memory import hold
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.notin import NullPatterns
 from gpujoin.engine.payload import Payload, one_batch
 from gpujoin.engine.ranges import RangeCodec, RangeEvaluationError, spread
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName, Build, RangeBuild
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import Side
@@ -60,7 +61,7 @@ class BuiltSide:
 
     Raises
     ------
-    DeviceMemoryError
+    OutOfMemoryError
         If the build does not fit.
     """
 
@@ -102,6 +103,7 @@ class BuiltSide:
                 _ = self.payload.frame
             if layout.build.condition:
                 _ = self.condition_payload.frame
+        hold(self, self.search_bytes + own_bytes(rows))
 
     def _search(self, layout: JoinLayout) -> JoinLayout:
         """Make the rows searchable; the layout, with ranges or without, that this serves."""
@@ -215,7 +217,7 @@ class BuiltSide:
         some = pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
         try:
             return BuiltSide(self.layout, self.backend, some, self.options, metrics, self.probe_rows)
-        except DeviceMemoryError:
+        except OutOfMemoryError:
             metrics.fallbacks += 1
             cpu = create(BackendName.CPU, BackendRequest())
             return BuiltSide(self.layout, cpu, some, self.options, metrics)
@@ -323,7 +325,7 @@ class Run:
         """A run on the backend, or on the CPU if even its marks do not fit there."""
         try:
             return cls(built, metrics)
-        except DeviceMemoryError:
+        except OutOfMemoryError:
             metrics.fallbacks += 1
             return cls(built.on_cpu(metrics), metrics)
 
@@ -441,7 +443,7 @@ class Emitter:
         backend = self.run.built.backend
         try:
             rows = backend.selection(backend.mask_from_host(matched), kind is Rest.MATCHED)
-        except DeviceMemoryError:
+        except OutOfMemoryError:
             self.run.metrics.fallbacks += 1
             yield from self._on_cpu.rest(side, kind, matched)
             return
@@ -502,7 +504,7 @@ class Emitter:
     def _gathered_bytes(self, side: Side, rows: RowMap) -> int:
         try:
             return self.payloads[side].gathered_bytes(rows)
-        except DeviceMemoryError:
+        except OutOfMemoryError:
             self.run.metrics.fallbacks += 1
             return self._on_cpu.payloads[side].gathered_bytes(self._to_host(rows))
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpujoin.engine.derive import Rest
 from gpujoin.engine.layout import JoinLayout
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
 from gpujoin.model.maps import Indices, OutOfBounds
 
@@ -132,7 +132,7 @@ def _surely(morsel: Matching, probe: Resumable, rows: Rows, skip: int, width: in
     try:
         yield probe.beginning(rows, skip, width)
         return
-    except DeviceMemoryError:
+    except OutOfMemoryError:
         if len(rows) == width == 1:
             raise
         morsel.metrics.retries += 1

@@ -17,10 +17,11 @@ from gpujoin.engine.hashing import partition_ids
 from gpujoin.engine.hostgather import compact, own_bytes, take
 from gpujoin.engine.keys import rows_matching_nothing
 from gpujoin.engine.layout import JoinLayout, SideLayout
+from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.payload import one_batch
 from gpujoin.engine.spill import SpillPart, SpillStore
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS
 
@@ -100,13 +101,14 @@ def take_in(
     whole = layout.spec.as_of is not None and division is Division.SLICES
     rows: list[pa.RecordBatch] = []
     size = 0
+    most = HostMemory(options.memory_budget).build_bytes
     source = iter(batches)
     for batch in source:
         if batch.num_rows == 0:
             continue
         rows.append(batch)
         size += own_bytes(batch)
-        if size > options.memory_budget and not whole:
+        if size > most and not whole:
             break
     else:
         if whole:
@@ -118,7 +120,7 @@ def take_in(
             return built
     store = SpillStore(options, metrics)
     try:
-        parts = _divided(layout, store, division, depth, _chain(rows, source), options.memory_budget)
+        parts = _divided(layout, store, division, depth, _chain(rows, source), most)
     except BaseException:
         store.close()
         raise
@@ -136,7 +138,7 @@ def build_surely(
     """Build on the backend, or on the CPU if it does not fit there."""
     try:
         return BuiltSide(layout, backend, rows, options, metrics, probe_rows)
-    except DeviceMemoryError:
+    except OutOfMemoryError:
         metrics.fallbacks += 1
         return BuiltSide(layout, create(BackendName.CPU, BackendRequest()), rows, options, metrics)
 
@@ -252,7 +254,7 @@ def _in_memory(
         return build_surely(layout, backend, options, metrics, whole, probe_rows)
     try:
         return BuiltSide(layout, backend, whole, options, metrics, probe_rows)
-    except DeviceMemoryError:
+    except OutOfMemoryError:
         metrics.retries += 1
         return None
 

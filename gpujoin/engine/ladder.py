@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import OutOfMemoryError
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def in_pieces(
     start, length : int
         The range.
     attempt : callable (start, length) -> T
-        The work; must leave no trace when it raises DeviceMemoryError, and be repeatable.
+        The work; must leave no trace when it raises OutOfMemoryError, and be repeatable.
     last_resort : callable (start, length) -> T
         The same work where memory does not run out; called for pieces of at most ``floor`` rows that failed.
     metrics : JoinMetrics
@@ -44,7 +44,7 @@ def in_pieces(
         start, length = pieces.pop()
         try:
             result = attempt(start, length)
-        except DeviceMemoryError:
+        except OutOfMemoryError:
             metrics.retries += 1
             if length > floor:
                 half = length // 2

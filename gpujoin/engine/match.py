@@ -20,7 +20,7 @@ from gpujoin.engine.ladder import in_pieces
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.payload import Payload
 from gpujoin.engine.ranges import RangeEvaluationError
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import BackendName, PairSlice, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
@@ -75,7 +75,7 @@ def _surely(morsel: Morsel) -> Iterator[pa.RecordBatch]:
             rows_out += batch.num_rows
             yield batch
         return
-    except DeviceMemoryError:
+    except OutOfMemoryError:
         morsel.run.metrics.fallbacks += 1
         if morsel.row_by_row:
             # A condition tested on pairs gives the rows without one last, so the twin starts where this one stopped.
@@ -106,7 +106,7 @@ class Morsel:
 
     Raises
     ------
-    DeviceMemoryError
+    OutOfMemoryError
         If the probe does not fit the device; nothing has been emitted then.
     """
 
@@ -389,7 +389,7 @@ class Morsel:
                     done += part.length
                     yield part
                 return
-            except DeviceMemoryError:
+            except OutOfMemoryError:
                 if most == 1:
                     raise
                 self.run.metrics.retries += 1

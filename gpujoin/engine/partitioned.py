@@ -105,6 +105,7 @@ class PartitionedRun:
                 run = Run.surely(built, self.metrics)
                 yield from probe_all(run, probe)
                 yield from run.rest_of_build()
+                del run, probe
             else:
                 try:
                     with PartitionedRun(built, self.metrics) as deeper:
@@ -112,6 +113,7 @@ class PartitionedRun:
                         yield from deeper.finish()
                 finally:
                     built.close()
+            del built  # before the next part is taken in
 
     def _by_slices(self) -> Iterator[pa.RecordBatch]:
         spilled, layout = self.spilled, self.spilled.layout

@@ -20,6 +20,7 @@ from gpujoin._version import __version__
 from gpujoin.config import Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.keys import KeyCodec
+from gpujoin.engine.memory import HostMemory, within_limits
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import BackendName
@@ -183,7 +184,7 @@ class JoinTerms:
         """The engine's join of a portion, nothing built yet."""
         return HashJoin(
             portion.spec, self.schema_of(portion.left), self.schema_of(portion.right),
-            build_side=portion.build_side, options=self.options, backend=chosen.backend, metrics=metrics,
+            build_side=portion.build_side, options=within_limits(self.options), backend=chosen.backend, metrics=metrics,
             probe_rows=self.probe_rows,
         )  # fmt: skip
 
@@ -198,7 +199,7 @@ class JoinTerms:
     def join(self, chosen: Chosen, metrics: JoinMetrics) -> HashJoin:
         """The engine's join, nothing built yet."""
         return HashJoin(
-            self.spec, self.left, self.right, build_side=self.build_side, options=self.options,
+            self.spec, self.left, self.right, build_side=self.build_side, options=within_limits(self.options),
             backend=chosen.backend, metrics=metrics, probe_rows=self.probe_rows,
         )  # fmt: skip
 
@@ -371,7 +372,7 @@ def borrowed(terms: JoinTerms, key: str, chosen: Chosen, make: Callable[[], Hash
     make : callable () -> HashJoin
         Builds it.
     """
-    _builds.limit = max(_builds.limit, terms.options.memory_budget)
+    _builds.limit = HostMemory.of(terms.options.memory_budget).cache_bytes
     with _builds.borrow((key, chosen.backend.name, chosen.slot and chosen.slot.gpu), make) as join:
         yield join
     _yield_device(terms.options, chosen)

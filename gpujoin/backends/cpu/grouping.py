@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import HostMemoryError
 
 MOST_ROWS = (1 << 32) - 1
 _DIGIT = 16
@@ -63,11 +63,11 @@ def group_rows(groups: npt.NDArray[Any], size: int, rows: IndexArray | None) -> 
 
     Raises
     ------
-    DeviceMemoryError
+    HostMemoryError
         If there are 2**32 rows or more; the engine then divides them.
     """
     if len(groups) > MOST_ROWS:
-        raise DeviceMemoryError(f"{len(groups)} build rows are more than {MOST_ROWS}")
+        raise HostMemoryError(f"{len(groups)} build rows are more than {MOST_ROWS}")
     index = index_type(len(groups) if rows is None else int(rows[-1]) + 1 if len(rows) else 0)
     ranges = np.zeros(size, np.uint64)
     counts = np.bincount(groups, minlength=size).view(np.uint64)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import HostMemoryError, OutOfMemoryError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -27,15 +27,15 @@ def empty(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def memory_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn a failed allocation (Arrow's is a ``MemoryError`` too) into a :class:`DeviceMemoryError`."""
+    """Turn a failed allocation (Arrow's is a ``MemoryError`` too) into a :class:`HostMemoryError`."""
 
     @functools.wraps(function)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
-        except DeviceMemoryError:
+        except OutOfMemoryError:
             raise
         except MemoryError as problem:
-            raise DeviceMemoryError(f"the CPU backend ran out of memory: {problem}") from problem
+            raise HostMemoryError(f"the CPU backend ran out of memory: {problem}") from problem
 
     return guarded

@@ -14,6 +14,7 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create, create_pipeline, device_pipeline
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.mixed import MixedPipeline
@@ -116,6 +117,10 @@ def run(
     tree, inputs = bind_slices(tree, slices or {}), inputs or {}
     if device is None and options.backend is BackendChoice.GPU and rung is None:
         device = device_pipeline(create(BackendName.GPU, BackendRequest(threads=options.cpu_threads or 1)))
+    prepare_libraries()
+    create_pipeline(BackendRequest(threads=options.cpu_threads or 1))  # libraries are of the base
+    memory = HostMemory.of(options.memory_budget)
+    options = memory.bounded(options)
     kept = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
     replayable = {
         number: ReplayableInput(source, kept)
@@ -123,20 +128,20 @@ def run(
         if not isinstance(source, (pa.Table, Path, Sequence))
     }
     sources = {**inputs, **replayable}
-    size = piece_bytes or PIECE_BYTES
+    size = piece_bytes or memory.piece_bytes(PIECE_BYTES)
     attempts = []
     if device is not None and rung is None:
         on_device = piece_bytes or DEVICE_PIECE_BYTES
         host = create_pipeline(BackendRequest(threads=options.cpu_threads or 1))
         mixed = MixedPipeline(device, host, options, metrics, join_metrics, on_device)
-        runner = _Runner(mixed, sources, options, metrics, join_metrics, on_device)
+        runner = _Runner(mixed, sources, options, metrics, join_metrics, memory, on_device)
         attempts.append(Attempt(Rung.DEVICE, runner.run(tree), mixed.faults))
     for lower in (Rung.FAST, Rung.ARROW_SCANS, Rung.CAREFUL):
         settings, pieces = options, size
         if lower is Rung.CAREFUL:
             settings, pieces = dataclasses.replace(options, cpu_threads=1), min(size, CAREFUL_PIECE_BYTES)
         backend = create_pipeline(BackendRequest(threads=settings.cpu_threads or 1), lower)
-        runner = _Runner(backend, sources, settings, metrics, join_metrics, pieces)
+        runner = _Runner(backend, sources, settings, metrics, join_metrics, memory, pieces)
         attempts.append(Attempt(lower, runner.run(tree), backend.faults))
     first = next((i for i, attempt in enumerate(attempts) if attempt.rung is rung), 0)
     return run_attempts(attempts[first:], list(replayable.values()), metrics, options.fallback)
@@ -150,6 +155,7 @@ class _Runner:
         options: Options,
         metrics: PipelineMetrics,
         join_metrics: JoinMetrics,
+        memory: HostMemory,
         piece_bytes: int,
     ) -> None:
         self._backend = backend
@@ -157,6 +163,7 @@ class _Runner:
         self._options = options
         self._metrics = metrics
         self._join_metrics = join_metrics
+        self._memory = memory
         self._piece_bytes = piece_bytes
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
@@ -168,7 +175,13 @@ class _Runner:
             yield from self._backend.give_out(piece, tree.schema, self._options.batch_bytes)
 
     def _pieces(self, node: Relation) -> Iterator[_Piece]:
-        return self._clock.timed(self._clock.name(node), self._pieces_of(node))
+        return self._watched(self._clock.timed(self._clock.name(node), self._pieces_of(node)))
+
+    def _watched(self, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+        """Look at the memory taken whenever a node has made a piece."""
+        for piece in pieces:
+            self._memory.watch()
+            yield piece
 
     def _pieces_of(self, node: Relation) -> Iterator[_Piece]:
         match node:
@@ -264,7 +277,7 @@ class _Runner:
         for piece in source:
             held.append(piece)
             size += self._backend.size(piece)[1]
-            if size > self._backend.budget(self._options.memory_budget):
+            if size > self._backend.budget(self._memory.build_bytes):
                 return held, source
         return held, None
 
@@ -292,6 +305,11 @@ class _Runner:
                 )
             )  # fmt: skip
             join.build(backend.to_join(piece, node, side) for piece in built)
+            if join.spilled:  # all at once: each call would write files of its own
+                for _ in join.probe(self._to_probe(node, pieces)):
+                    raise AssertionError(
+                        "a join whose build side is on disk gives rows when it is finished only"
+                    )
             for piece in pieces:
                 if join.settled:
                     break
@@ -300,6 +318,11 @@ class _Runner:
                 found = join.probe([backend.to_join(streamed, node, side.other)])
                 yield from backend.from_join(found, node, {side: known, side.other: streamed}, self._metrics)
             yield from backend.from_join(join.finish(), node, {side: known, side.other: None}, self._metrics)
+
+    def _to_probe(self, node: Join, pieces: Iterator[_Piece]) -> Iterator[pa.RecordBatch]:
+        for piece in map(self._backend.collect, pieces):
+            self._metrics.gather_joins += 1
+            yield self._backend.to_join(piece, node, node.build_side.other)
 
     # -- aggregation and limits ----------------------------------------------------------------------------
 
@@ -360,7 +383,7 @@ class _Runner:
                 return stack.enter_context(SpillStore(self._options, self._metrics))
 
             aggregation = self._backend.aggregation(
-                node, self._options.memory_budget, self._metrics, new_store
+                node, 2 * self._memory.state_bytes, self._metrics, new_store
             )
             for piece in pieces:
                 yield from aggregation.add(piece)

@@ -122,7 +122,11 @@ class Outlet:
         )
 
     def split(
-        self, batches: Iterable[pa.RecordBatch], salt: int, counts: BlobCounts | None = None
+        self,
+        batches: Iterable[pa.RecordBatch],
+        salt: int,
+        counts: BlobCounts | None = None,
+        round_bytes: int = ROUND_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """Turn rows into blob rows.
 
@@ -137,10 +141,12 @@ class Outlet:
             Number of the task.
         counts : BlobCounts or None
             Counted into.
+        round_bytes : int
+            Most bytes of rows that are gathered before they are split.
         """
         counts = counts or BlobCounts()
         packer = BlobPacker(self.form, self.blob_bytes, counts)
-        limit = min(ROUND_BYTES, self.blob_bytes * len(self.labels))
+        limit = min(round_bytes, self.blob_bytes * len(self.labels))
         for rows in rounds(batches, self.form.schema, limit, counts):
             yield from self._scattered(rows, salt, packer, counts)
         yield from packer.flush()

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from gpujoin.config import Options
+from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
 from gpujoin.spark.blobrows import BLOB_DDL
@@ -74,7 +75,11 @@ class RunStage:
         measured = IslandMetrics()
         notes: list[str] = []
         rows = self._rows(batches, task, measured, notes)
-        yield from rows if self.outlet is None else self.outlet.split(rows, task.partition)
+        if self.outlet is None:
+            yield from rows
+        else:
+            memory = HostMemory.of(self.options.memory_budget)
+            yield from self.outlet.split(rows, task.partition, round_bytes=memory.round_bytes)
         if measured.pipeline.cpu_runs:
             notes.append(_BEGUN_AGAIN)
         notes += measured.pipeline.recovered

@@ -7,9 +7,10 @@ problem is a :class:`ScanError` that names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -26,7 +27,7 @@ from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import FileSlice, Scan
-from gpujoin.model.types import is_text, is_whole, logical
+from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 
 _DECODED = (
     pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32,
@@ -36,6 +37,15 @@ _DECODED = (
 
 PIECE_BYTES = 128 << 20
 """Decoded bytes of the columns read that a piece aims at."""
+
+_WHOLE = 4
+"""A row group of so many pieces is read whole: that takes less time than reading it in slices."""
+_VIEW_BYTES = 16
+_SAMPLE = 1024
+"""Rows by which it is estimated how long those of a row group are in memory."""
+
+_Decoded: TypeAlias = tuple[pl.LazyFrame, dict[str, str], frozenset[str]]
+"""A file's columns as a lazy frame, what each is called in it, and which are text carried as bytes."""
 
 
 def read(
@@ -91,7 +101,53 @@ def _read_slice(
 ) -> Iterator[Piece]:
     with opened(scan, part, metrics) as (parquet, sources, groups):
         for run in runs(groups, sources, parquet, piece_bytes):
-            yield _piece(scan, part, parquet, sources, run, metrics, rung)
+            if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
+                parts = _slices(parquet, sources, run[0], piece_bytes)
+            else:
+                before = sum(group.rows for group in parquet.groups[: run[0]])
+                rows = sum(parquet.groups[g].rows for g in run)
+                parts = iter([(_decoded(parquet, sources, run, before, rows, rung), rows)])
+            for decoded, rows in parts:
+                yield _piece(scan, part, parquet, sources, run, decoded, rows, metrics, rung)
+
+
+def _slices(
+    parquet: ParquetFooter, sources: Sequence[Source], group: int, piece_bytes: int
+) -> Iterator[tuple[_Decoded, int]]:
+    """Read a row group in one pass, some rows at a time: Polars would decompress all of it for each slice."""
+    path, rows = parquet.path, parquet.groups[group].rows
+    named = {source.name: source for source in sources if source.name is not None}
+    if not named:
+        yield _decoded(parquet, sources, (group,), 0, rows, Rung.FAST), rows
+        return
+    seen = 0
+    try:
+        with _arrow_reader(path) as reader:
+            first = next(reader.iter_batches(_SAMPLE, [group], list(named), use_threads=False), None)
+            # What dictionaries grow to is in no footer.
+            row_bytes = max(1.0, first.nbytes / max(1, first.num_rows)) if first is not None else 1.0
+            step = max(1, int(piece_bytes / row_bytes))
+            for batch in reader.iter_batches(step, [group], list(named), use_threads=False):
+                seen += batch.num_rows
+                yield _of_arrow(pa.Table.from_batches([batch]), named), batch.num_rows
+    except (OSError, pa.ArrowException, ValueError) as problem:
+        raise ScanError(f"{path}: row group {group} is corrupt: {problem}") from problem
+    if seen != rows:
+        raise ScanError(f"{path}: row group {group} has {seen} rows, not {rows}")
+
+
+def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int) -> int:
+    """Memory that Polars takes for the columns of a row group: texts are views into pages and dictionaries."""
+    rows, size = parquet.groups[group].rows, 0
+    for source in sources:
+        if source.name is not None:
+            views = _VIEW_BYTES * rows if _has_texts(source) else 0
+            size += views + max(parquet.chunk(group, source.leaf).uncompressed, rows * 8)
+    return size
+
+
+def _has_texts(source: Source) -> bool:
+    return source.arrow is not None and (is_text(source.arrow) or is_bytes(source.arrow))
 
 
 def _bounds(
@@ -131,11 +187,9 @@ def _number(value: Any, dtype: pa.DataType) -> int | None:
 
 def _piece(
     scan: Scan, part: FileSlice, parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...],
-    metrics: PipelineMetrics, rung: Rung,
+    decoded: _Decoded, rows: int, metrics: PipelineMetrics, rung: Rung,
 ) -> Piece:  # fmt: skip
-    before = sum(group.rows for group in parquet.groups[: run[0]])
-    rows = sum(parquet.groups[g].rows for g in run)
-    frame, held, as_bytes = _decoded(parquet, sources, run, before, rows, rung)
+    frame, held, as_bytes = decoded
     columns: list[Column] = []
     added: list[pl.Expr] = []
     for source, field in zip(sources, scan.file_columns, strict=True):
@@ -168,20 +222,25 @@ def _constant_column(name: str, constant: Lowered) -> Column:
 
 
 def _decoded(
-    parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], before: int, rows: int, rung: Rung
-) -> tuple[pl.LazyFrame, dict[str, str], frozenset[str]]:
+    parquet: ParquetFooter,
+    sources: Sequence[Source],
+    run: tuple[int, ...],
+    before: int,
+    rows: int,
+    rung: Rung,
+) -> _Decoded:
     """The file's columns as a lazy frame, what each is called in it, and which are text carried as bytes."""
     path = parquet.path
     named = {source.name: source for source in sources if source.name is not None}
     if not named:
         return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset()
     if rung is not Rung.FAST or any(source.int96 for source in sources) or not is_local(path):
-        frame = _by_arrow(path, named, run)
-        if frame.height != rows:
-            raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {frame.height} rows, not {rows}")
-        text = (name for name, source in named.items() if source.arrow is not None and is_text(source.arrow))
-        as_bytes = frozenset(name for name in text if frame.schema[name] == pl.Binary)
-        return frame.lazy(), {name: name for name in named}, as_bytes
+        table = _by_arrow(path, named, run)
+        if table.num_rows != rows:
+            raise ScanError(
+                f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}"
+            )
+        return _of_arrow(table, named)
     # Row groups have been chosen by statistics that were checked; Polars would go by them as they are.
     lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
     if before or rows < parquet.rows:
@@ -189,17 +248,31 @@ def _decoded(
     return lazy, {name: name for name in named}, frozenset()
 
 
-def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pl.DataFrame:
+def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pa.Table:
     """Columns of row groups as PyArrow decodes them, which gives INT96 timestamps in microseconds."""
     try:
-        with (
-            open_binary(path) as file,
-            pq.ParquetFile(file, coerce_int96_timestamp_unit="us", pre_buffer=not is_local(path)) as reader,
-        ):
-            table = reader.read_row_groups(list(run), columns=list(named), use_threads=False)
+        with _arrow_reader(path) as reader:
+            return reader.read_row_groups(list(run), columns=list(named), use_threads=False)
     except (OSError, pa.ArrowException, ValueError) as problem:
         raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} are corrupt: {problem}") from problem
-    return pl.DataFrame([_taken(table[name], source.arrow).alias(name) for name, source in named.items()])
+
+
+@contextmanager
+def _arrow_reader(path: str) -> Iterator[pq.ParquetFile]:
+    """Open a file whose footer is sound; INT96 timestamps come in microseconds."""
+    with (
+        open_binary(path) as file,
+        pq.ParquetFile(file, coerce_int96_timestamp_unit="us", pre_buffer=not is_local(path)) as reader,
+    ):
+        yield reader
+
+
+def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
+    """Decoded columns in Polars' form; text that is no UTF-8 as bytes."""
+    frame = pl.DataFrame([_taken(table[name], source.arrow).alias(name) for name, source in named.items()])
+    text = (name for name, source in named.items() if source.arrow is not None and is_text(source.arrow))
+    as_bytes = frozenset(name for name in text if frame.schema[name] == pl.Binary)
+    return frame.lazy(), {name: name for name in named}, as_bytes
 
 
 def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:

@@ -1,0 +1,1 @@
+"""How much memory pipelines take, under several budgets."""

@@ -1,0 +1,324 @@
+"""The memory of this process: what work may take, what it takes, and giving back what allocators keep.
+
+A worker's *budget* is the lesser of ``spark.gpujoin.memoryBudget`` and what limits of the system leave: the address
+space (``RLIMIT_AS``, which PySpark sets from ``spark.executor.pyspark.memory`` divided by the executor's cores) and
+the control group. It is for all that the worker holds beyond its *base*, the private memory that the interpreter and
+the libraries
+had before any work. Consumers take shares of it that together stay near it:
+
+====================  =====================================================================================
+share                 of what
+====================  =====================================================================================
+1/32, 64 MiB at most  a piece of a scan or a feed, as it is decoded; what filters and projections make of it
+1/4, all together     rows of build sides, counted again for putting them together and for search structures
+1/4                   states of an aggregation, which merging needs twice
+1/16 at most          an output batch; rows that a mapper of an exchange gathers to split them
+====================  =====================================================================================
+
+With a budget of 256 MiB pieces are of 8 MiB; a first build side of 50 MiB stays in memory, a second one of 20 MiB is
+divided on disk, since 64 MiB less 50 MiB are left.
+
+Python and Arrow raise ``MemoryError`` where an allocation fails, but Polars (like most of Rust) aborts the process. So
+memory is looked at between pieces, and a :class:`~gpujoin.errors.HostMemoryError` is raised before that happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import os
+import resource
+import sys
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from gpujoin.config import Options
+from gpujoin.engine.morsels import AHEAD
+from gpujoin.errors import HostMemoryError
+
+_PIECES = 32
+_BUILDS = 4
+_STATES = 4
+_ROUNDS = 16
+"""With the default budget this is all that a mapper gathers: :data:`gpujoin.spark.scattering.ROUND_BYTES`."""
+_LEAST_SHARE = 4
+"""A build side gets this part of the share of all, whatever others hold: dividing it into crumbs would help nobody."""
+_LEAST_PIECE = 1 << 20
+"""Smaller pieces cost more in calls than they save."""
+_LEAST_BUDGET = 32 << 20
+"""With less, no piece of ordinary rows can be worked on."""
+_RESERVE = 64 << 20
+"""Address space or memory of a control group that is left free: the largest allocation between two looks at it, for
+pieces of the size that small budgets have, beside Spark's own buffers."""
+_RELEASE_SECONDS = 0.5
+"""Least time between two times that allocators give back what they keep; Polars' own does it as often."""
+_ONE_ARENA = 1
+_M_ARENA_MAX = -8
+"""From glibc's ``malloc.h``."""
+_NO_LIMIT = 1 << 60
+"""Version 1 of control groups says so much, rounded down to a page, where there is no limit."""
+_PAGE = resource.getpagesize()
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Shares of a worker's memory.
+
+    Attributes
+    ----------
+    budget : int
+        Bytes that all work of this process may take beyond its base.
+    """
+
+    budget: int
+
+    @classmethod
+    def of(cls, asked: int) -> HostMemory:
+        """The memory of this process as it is now.
+
+        Parameters
+        ----------
+        asked : int
+            ``spark.gpujoin.memoryBudget``.
+
+        Raises
+        ------
+        HostMemoryError
+            If limits of the system leave too little to work with.
+        """
+        return cls(min(asked, _left_by_limits()))
+
+    def piece_bytes(self, most: int) -> int:
+        """Size of a piece, as decoded."""
+        return min(most, max(_LEAST_PIECE, self.budget // _PIECES))
+
+    @property
+    def build_bytes(self) -> int:
+        """What the rows of one more build side may take."""
+        share = self.budget // _BUILDS
+        return max(1, share // _LEAST_SHARE, share - held_bytes())
+
+    @property
+    def cache_bytes(self) -> int:
+        """What build sides may take that are kept for later tasks."""
+        return self.budget // _BUILDS
+
+    @property
+    def round_bytes(self) -> int:
+        """What a mapper may gather of its rows before it splits them: each is there six times until it is sent."""
+        return max(_LEAST_PIECE, self.budget // _ROUNDS)
+
+    @property
+    def state_bytes(self) -> int:
+        """What the states of an aggregation may take."""
+        return max(1, self.budget // _STATES)
+
+    def bounded(self, options: Options) -> Options:
+        """Settings with this budget, and batches of a size that suits it."""
+        threads = options.cpu_threads or 1
+        ahead = max(2 * (threads + 1), AHEAD) if threads > 1 else _STATES
+        return options.replace(
+            memory_budget=self.budget,
+            batch_bytes=min(options.batch_bytes, max(_LEAST_PIECE, self.budget // (_BUILDS * ahead))),
+        )
+
+    def watch(self) -> None:
+        """Look at the memory taken; let allocators give back what they keep where it is over the budget.
+
+        Raises
+        ------
+        HostMemoryError
+            If a limit of the system is near.
+        """
+        if private_bytes() - base_bytes() > self.budget:
+            _release_now_and_then()
+        near = _near_a_limit()
+        if near is None:
+            return
+        release()
+        near = _near_a_limit()
+        if near is not None:
+            raise HostMemoryError(near)
+
+
+def within_limits(options: Options) -> Options:
+    """Settings with the budget that limits of the system leave, and batches of a size that suits it."""
+    return HostMemory.of(options.memory_budget).bounded(options)
+
+
+# -- what is taken -----------------------------------------------------------------------------------------------
+
+_sizes: dict[int, int] = {}
+"""Bytes of what is held. Finalizers may run within any statement: each change is one operation of the dictionary."""
+_numbers = itertools.count()
+_release_times = deque([0.0], maxlen=1)
+
+
+def hold(owner: object, nbytes: int) -> None:
+    """Count memory as held until an object is collected."""
+    number = next(_numbers)
+    _sizes[number] = nbytes
+    weakref.finalize(owner, _sizes.pop, number, None).atexit = False
+
+
+def held_bytes() -> int:
+    """What build sides of this process hold, of all queries that run in it."""
+    return sum(tuple(_sizes.values()))
+
+
+def private_bytes() -> int:
+    """Resident memory that no file backs, of this process; 0 where the system does not tell."""
+    found = _statm()
+    return 0 if found is None else (found[1] - found[2]) * _PAGE
+
+
+@functools.cache
+def base_bytes() -> int:
+    """The private memory that this process had when it was first asked for."""
+    return private_bytes()
+
+
+def _statm() -> list[int] | None:
+    """Pages of address space, resident pages, resident pages of files."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read between pieces
+            return [int(part) for part in file.read().split()[:3]]
+    except OSError:
+        return None
+
+
+def release() -> None:
+    """Let allocators give unused memory back to the system."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _release_now_and_then() -> None:
+    now = time.monotonic()
+    if now - _release_times[-1] >= _RELEASE_SECONDS:
+        _release_times.append(now)
+        release()
+
+
+# -- limits ------------------------------------------------------------------------------------------------------
+
+
+def prepare_libraries() -> None:
+    """Let libraries take no more address space than memory, where it is limited; before Polars is first imported.
+
+    glibc reserves 64 MiB of addresses for each thread, Polars' allocator keeps those that it has ever had, and
+    Arrow's takes them a gigabyte at a time.
+    """
+    if address_limit() is None:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ONE_ARENA)
+    pa.set_memory_pool(pa.system_memory_pool())
+    if "polars" not in sys.modules:
+        # Polars appends this to its own.
+        os.environ.setdefault("_RJEM_MALLOC_CONF", "retain:false")
+
+
+def address_limit() -> int | None:
+    """The limit of this process's address space, if it has one."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _left_by_limits() -> int:
+    left = sys.maxsize
+    limit, taken = address_limit(), _statm()
+    if limit is not None and taken is not None:
+        # What is held already was taken from the same budget.
+        held = max(0, private_bytes() - base_bytes())
+        left = limit - taken[0] * _PAGE - _RESERVE + held
+        if left < _LEAST_BUDGET:
+            raise HostMemoryError(
+                f"the address space of this worker is limited to {limit >> 20} MiB, of which it and its libraries take"
+                f" {taken[0] * _PAGE >> 20} MiB; {_RESERVE + _LEAST_BUDGET >> 20} MiB more are needed. Raise"
+                " spark.executor.pyspark.memory, which is divided by the executor's cores"
+            )
+    group = _control_group()
+    if group is not None:
+        # Half of what is free: workers that begin later find half of the rest.
+        left = min(left, max(_LEAST_BUDGET, (group.limit - group.taken) // 2))
+    return left
+
+
+def _near_a_limit() -> str | None:
+    """Tell which limit is near, if one is."""
+    limit, taken = address_limit(), _statm()
+    if limit is not None and taken is not None and limit - taken[0] * _PAGE < _RESERVE:
+        return (
+            f"the address space of this worker is limited to {limit >> 20} MiB, and {taken[0] * _PAGE >> 20} MiB are"
+            " taken. Raise spark.executor.pyspark.memory, which is divided by the executor's cores, or lower"
+            " spark.gpujoin.memoryBudget"
+        )
+    group = _control_group()
+    if group is not None and group.limit - group.taken < min(_RESERVE, group.limit // 32):
+        return (
+            f"of {group.limit >> 20} MiB that this container may take, {group.taken >> 20} MiB are taken. Raise"
+            " spark.executor.memoryOverhead, or lower spark.gpujoin.memoryBudget or spark.executor.cores"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class _ControlGroup:
+    """What a container may take and takes, in bytes; pages of files do not count, since they can be dropped."""
+
+    limit: int
+    taken: int
+
+    @classmethod
+    def read(cls, folder: Path) -> _ControlGroup | None:
+        """Read a folder of the kernel's; ``None`` where it has no limit."""
+        for most, current in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),  # version 1
+        ):
+            try:
+                limit = int((folder / most).read_text())
+                taken = int((folder / current).read_text())
+                lines = (folder / "memory.stat").read_text().splitlines()
+            except (OSError, ValueError):  # no such file, or "max"
+                continue
+            if limit >= _NO_LIMIT:
+                return None
+            facts = dict(line.split() for line in lines)
+            files = int(facts.get("inactive_file", 0)) + int(facts.get("active_file", 0))
+            return cls(limit, max(0, taken - files))
+        return None
+
+
+def _control_group() -> _ControlGroup | None:
+    """The control group that leaves the least, of this process's own and those around it."""
+    groups = [group for folder in _limited_folders() if (group := _ControlGroup.read(folder)) is not None]
+    return min(groups, key=lambda group: group.limit - group.taken, default=None)
+
+
+@functools.cache
+def _limited_folders(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> tuple[Path, ...]:
+    """Folders of the control groups that limit this process's memory."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return ()
+    folders: list[Path] = []
+    for _, controllers, path in lines:
+        if controllers not in ("", "memory"):
+            continue
+        top = root / controllers
+        within = top / path.lstrip("/")
+        folders += [folder for folder in (within, *within.parents) if folder.is_relative_to(top)]
+    return tuple(folder for folder in folders if _ControlGroup.read(folder) is not None)
