@@ -57,6 +57,8 @@ _LEAST_BUDGET = 32 << 20
 _RESERVE = 64 << 20
 """Address space or memory of a control group that is left free: the largest allocation between two looks at it, for
 pieces of the size that small budgets have, beside Spark's own buffers."""
+_FRAGMENTED = 2
+"""Addresses that a byte of the budget may take: allocators leave gaps, and merging states takes half of it again."""
 _RELEASE_SECONDS = 0.5
 """Least time between two times that allocators give back what they keep; Polars' own does it as often."""
 _ONE_ARENA = 1
@@ -239,11 +241,11 @@ def _left_by_limits() -> int:
     if limit is not None and taken is not None:
         # What is held already was taken from the same budget.
         held = max(0, private_bytes() - base_bytes())
-        left = limit - taken[0] * _PAGE - _RESERVE + held
+        left = (limit - taken[0] * _PAGE - _RESERVE + held) // _FRAGMENTED
         if left < _LEAST_BUDGET:
             raise HostMemoryError(
                 f"the address space of this worker is limited to {limit >> 20} MiB, of which it and its libraries take"
-                f" {taken[0] * _PAGE >> 20} MiB; {_RESERVE + _LEAST_BUDGET >> 20} MiB more are needed. Raise"
+                f" {taken[0] * _PAGE >> 20} MiB; {_RESERVE + _FRAGMENTED * _LEAST_BUDGET >> 20} MiB more are needed. Raise"
                 " spark.executor.pyspark.memory, which is divided by the executor's cores"
             )
     group = _control_group()
