@@ -57,8 +57,8 @@ _LEAST_BUDGET = 32 << 20
 _RESERVE = 64 << 20
 """Address space or memory of a control group that is left free: the largest allocation between two looks at it, for
 pieces of the size that small budgets have, beside Spark's own buffers."""
-_FRAGMENTED = 2
-"""Addresses that a byte of the budget may take: allocators leave gaps, and merging states takes half of it again."""
+_FRAGMENTED = 3
+"""Addresses that a byte of the budget may take: allocators leave gaps, and states are there twice while they merge."""
 _RELEASE_SECONDS = 0.5
 """Least time between two times that allocators give back what they keep; Polars' own does it as often."""
 _ONE_ARENA = 1

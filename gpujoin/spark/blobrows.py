@@ -155,11 +155,16 @@ class BlobPacker:
         Target size of a blob.
     counts : BlobCounts
         Counted into.
+    output_bytes : int
+        Most bytes of blobs that are handed over at a time.
     """
 
-    def __init__(self, form: BlobFormat, blob_bytes: int, counts: BlobCounts) -> None:
+    def __init__(
+        self, form: BlobFormat, blob_bytes: int, counts: BlobCounts, output_bytes: int = _OUTPUT_BYTES
+    ) -> None:
         self._form = form
         self._blob_bytes = blob_bytes
+        self._output_bytes = min(output_bytes, _OUTPUT_BYTES)
         self._counts = counts
         self._reset()
 
@@ -200,7 +205,7 @@ class BlobPacker:
             return
         header, message = self._form.encode(rows, label)
         size = len(header) + message.size
-        if self._labels and self._offsets[-1] + size > _OUTPUT_BYTES:
+        if self._labels and self._offsets[-1] + size > self._output_bytes:
             yield from self.flush()
         self._pieces += [header, message]
         self._labels.append(label)

@@ -145,7 +145,7 @@ class Outlet:
             Most bytes of rows that are gathered before they are split.
         """
         counts = counts or BlobCounts()
-        packer = BlobPacker(self.form, self.blob_bytes, counts)
+        packer = BlobPacker(self.form, self.blob_bytes, counts, round_bytes)
         limit = min(round_bytes, self.blob_bytes * len(self.labels))
         for rows in rounds(batches, self.form.schema, limit, counts):
             yield from self._scattered(rows, salt, packer, counts)

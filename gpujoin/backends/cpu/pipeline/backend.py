@@ -14,7 +14,7 @@ from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
 from gpujoin.backends.cpu.pipeline.columns import can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.lowering import Extent, NotLowered, lower
-from gpujoin.backends.cpu.pipeline.piece import Piece, concat, float_key, to_batches
+from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
@@ -146,7 +146,8 @@ class CpuPipeline:
             descending=[key.descending for key in order],
             nulls_last=[not key.nulls_first for key in order],
         ).head(count)
-        return dataclasses.replace(keyed, frame=frame, columns=keyed.columns[: len(own)]).collect()
+        best = dataclasses.replace(keyed, frame=frame, columns=keyed.columns[: len(own)]).collect()
+        return compact(best)
 
     def head(self, piece: Piece, count: int) -> Piece:
         """Give some rows, collected."""

@@ -259,6 +259,16 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
     return Piece.of_frame(whole.rename({str(i): fresh() for i in range(len(dtypes))}), dtypes, metrics)
 
 
+def compact(piece: Piece) -> Piece:
+    """Copy the texts of a collected piece: Polars' views of few rows hold on to the texts of all they were taken from."""
+    texts = [name for name, dtype in piece.frame.collect_schema().items() if dtype in (pl.String, pl.Binary)]
+    if not texts:
+        return piece
+    frame = piece.run(piece.frame)
+    copied = [pl.Series(name, frame[name].to_arrow(compat_level=pl.CompatLevel.oldest())) for name in texts]
+    return dataclasses.replace(piece, frame=frame.with_columns(copied).lazy())
+
+
 def empty(dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
     """A piece of no rows."""
     frame = pl.DataFrame(schema={fresh(): polars_type(dtype) for dtype in dtypes})

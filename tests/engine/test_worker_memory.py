@@ -1,0 +1,183 @@
+"""The memory that a worker takes: bounded by its budget, and by limits of the system without being ended by them."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.memory.cases import write
+from benchmarks.memory.measure import measured
+from gpujoin.config import Options
+from gpujoin.engine import memory
+from gpujoin.engine.memory import HostMemory, held_bytes, hold
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline import run
+from gpujoin.errors import HostMemoryError
+from gpujoin.model.expressions import left
+from gpujoin.model.jointype import JoinType
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.trees import Tree, count, total
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+ROWS = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Inputs of 72 and 36 MiB, and texts of 100 MiB."""
+    path = tmp_path_factory.mktemp("memory")
+    write(path, ROWS)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aggregate",
+        "join, aggregated",
+        "exchange",
+        pytest.param("join", marks=pytest.mark.slow),
+        pytest.param("texts built", marks=pytest.mark.slow),
+        pytest.param("exchange of texts", marks=pytest.mark.slow),
+        pytest.param("texts", marks=pytest.mark.slow),
+        pytest.param("top of texts", marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_takes_little_more_than_its_budget(name: str, folder: Path) -> None:
+    use = measured(name, folder, {"memory_budget": BUDGET})
+    assert not use.error
+    assert use.rows
+    assert use.growth < 1.25 * BUDGET + 64 * MIB, f"{use.growth / MIB:.0f} MiB"
+
+
+@pytest.mark.parametrize("name", ["aggregate", pytest.param("join", marks=pytest.mark.slow)])
+def test_a_limited_address_space_ends_no_worker(name: str, folder: Path) -> None:
+    use = measured(name, folder, {"memory_budget": 1 << 40}, address_space=1 << 30)
+    assert not use.error
+    assert use.rows
+
+
+def test_an_address_space_that_the_libraries_fill_is_told(folder: Path) -> None:
+    use = measured("aggregate", folder, {"memory_budget": 1 << 40}, address_space=450 * MIB)
+    assert use.rows is None
+    assert use.error.startswith("HostMemoryError: the address space of this worker is limited to 450 MiB")
+    assert "Raise spark.executor.pyspark.memory" in use.error
+
+
+def test_build_sides_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Built:
+        pass
+
+    gc.collect()
+    budget = HostMemory(400 * MIB + 4 * held_bytes())
+    assert budget.build_bytes == pytest.approx(100 * MIB, abs=4)
+    one, two = Built(), Built()
+    hold(one, 30 * MIB)
+    hold(two, 60 * MIB)
+    # A quarter of the share is left to whoever comes, however much the others hold.
+    assert budget.build_bytes == pytest.approx(25 * MIB, rel=0.01)
+    del two
+    assert budget.build_bytes == pytest.approx(70 * MIB, abs=4)
+    del one
+    assert budget.build_bytes == pytest.approx(100 * MIB, abs=4)
+
+
+def test_a_join_holds_its_build_side_until_it_is_closed() -> None:
+    from tests.engine.support import keyed, sides
+
+    one, two = sides(7, [pa.int64()], (50, 5000))
+    from gpujoin import HashJoin
+
+    gc.collect()
+    before = held_bytes()
+    with HashJoin(keyed_spec := keyed(JoinType.INNER, one, two), one.schema, two.schema) as join:
+        join.build(two.to_batches())
+        assert held_bytes() - before >= two.nbytes
+        assert keyed_spec is not None
+    del join
+    gc.collect()
+    assert held_bytes() == before
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_containers_limit_bounds_the_budget(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("memory" if version == 1 else "") / "spark" / "executor"
+    folder.mkdir(parents=True)
+    most, current = (
+        ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        if version == 1
+        else ("memory.max", "memory.current")
+    )
+    own = tmp_path / "own"
+    own.write_text("4:memory:/spark/executor\n3:cpu:/other\n" if version == 1 else "0::/spark/executor\n")
+
+    def takes(taken: int, *, files: int = 0) -> None:
+        (folder / most).write_text(f"{1000 * MIB}\n")
+        (folder / current).write_text(f"{taken}\n")
+        (folder / "memory.stat").write_text(f"anon 5\nactive_file {files // 2}\ninactive_file {files // 2}\n")
+
+    takes(600 * MIB, files=200 * MIB)
+    folders = memory._limited_folders.__wrapped__(tmp_path, own)
+    assert folders == (folder,)
+    monkeypatch.setattr(memory, "_limited_folders", lambda: folders)
+    # 400 MiB are taken, those of files aside; half of the 600 MiB left are for this worker.
+    assert HostMemory.of(1 << 40).budget == 300 * MIB
+    assert HostMemory.of(100 * MIB).budget == 100 * MIB
+    budget = HostMemory.of(1 << 40)
+    budget.watch()
+    takes(990 * MIB)
+    with pytest.raises(HostMemoryError, match="of 1000 MiB that this container may take, 990 MiB are taken"):
+        budget.watch()
+
+
+def test_a_large_row_group_is_read_in_slices(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows = 40_000
+    table = pa.table(
+        {
+            "k": pa.array(rng.integers(0, 50, rows), mask=rng.random(rows) < 0.1),
+            "x": pa.array(rng.choice([0.0, -0.0, float("nan"), 1.5, float("inf")], rows)),
+            "s": pa.array([None if i % 11 == 0 else "é" * (i % 40) for i in range(rows)]),
+            "b": pa.array(rng.random(rows) < 0.5),
+            "d": pa.array(rng.integers(-(10**6), 10**6, rows))
+            .cast(pa.decimal128(19, 0))
+            .cast(pa.decimal128(25, 2)),
+        }
+    )
+    path = tmp_path / "one_group.parquet"
+    pq.write_table(table, path, row_group_size=rows)
+    tree = Tree.scan(path)
+    whole = pa.Table.from_batches(run(tree.relation), tree.schema)
+    batches = list(run(tree.relation, piece_bytes=1 << 16))
+    assert len(batches) > 10
+    assert_same_rows(pa.Table.from_batches(batches, tree.schema), whole)
+    filtered = Tree.scan(path, ["k", "d"]).where(left("k") > 25).group("k", n=count(), t=total(left("d")))
+    once = pl.from_arrow(pa.Table.from_batches(run(filtered.relation), filtered.schema))
+    sliced = pl.from_arrow(
+        pa.Table.from_batches(run(filtered.relation, piece_bytes=1 << 14), filtered.schema)
+    )
+    assert isinstance(once, pl.DataFrame)
+    assert isinstance(sliced, pl.DataFrame)
+    assert once.sort("k").equals(sliced.sort("k"))
+
+
+def test_a_spilled_join_keeps_the_probe_rows_of_all_pieces_together(folder: Path, tmp_path: Path) -> None:
+    joined = Tree.scan(folder / "facts.parquet", ["k", "v"]).join(
+        Tree.scan(folder / "others.parquet", ["k", "x"], index=1).select(k2=left("k"), x2=left("x")),
+        {"k": "k2"},
+    )
+    metrics = JoinMetrics()
+    options = Options(memory_budget=8 * MIB, spill_dir=str(tmp_path))
+    tree = joined.group(n=count(), s=total(left("v"))).relation
+    found = pa.Table.from_batches(run(tree, options=options, join_metrics=metrics), tree.schema)
+    plain = pa.Table.from_batches(run(tree), tree.schema)
+    assert found.equals(plain)
+    assert metrics.spills > 0
