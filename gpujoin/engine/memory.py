@@ -3,8 +3,7 @@
 A worker's *budget* is the lesser of ``spark.gpujoin.memoryBudget`` and what limits of the system leave: the address
 space (``RLIMIT_AS``, which PySpark sets from ``spark.executor.pyspark.memory`` divided by the executor's cores) and
 the control group. It is for all that the worker holds beyond its *base*, the private memory that the interpreter and
-the libraries
-had before any work. Consumers take shares of it that together stay near it:
+the libraries had before any work. Consumers take shares of it that together stay near it:
 
 ====================  =====================================================================================
 share                 of what
@@ -243,9 +242,10 @@ def _left_by_limits() -> int:
         held = max(0, private_bytes() - base_bytes())
         left = (limit - taken[0] * _PAGE - _RESERVE + held) // _FRAGMENTED
         if left < _LEAST_BUDGET:
+            least = _RESERVE + _FRAGMENTED * _LEAST_BUDGET
             raise HostMemoryError(
                 f"the address space of this worker is limited to {limit >> 20} MiB, of which it and its libraries take"
-                f" {taken[0] * _PAGE >> 20} MiB; {_RESERVE + _FRAGMENTED * _LEAST_BUDGET >> 20} MiB more are needed. Raise"
+                f" {taken[0] * _PAGE >> 20} MiB; {least >> 20} MiB more are needed. Raise"
                 " spark.executor.pyspark.memory, which is divided by the executor's cores"
             )
     group = _control_group()

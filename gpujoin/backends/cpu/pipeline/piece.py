@@ -260,7 +260,7 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
 
 
 def compact(piece: Piece) -> Piece:
-    """Copy the texts of a collected piece: Polars' views of few rows hold on to the texts of all they were taken from."""
+    """Copy the texts of a collected piece, whose views else hold on to the texts of all rows they were taken from."""
     texts = [name for name, dtype in piece.frame.collect_schema().items() if dtype in (pl.String, pl.Binary)]
     if not texts:
         return piece
