@@ -248,7 +248,9 @@ class Options:
     )  # fmt: skip
     memory_budget: int = _setting(
         "memoryBudget", 2 << 30, _positive_bytes,
-        "A build side over this size is partitioned and spilled to disk, per task.",
+        "What a worker (one Python process, one task) may take beyond its interpreter and libraries: pieces of files, "
+        "build sides, states and exchanges have shares of it. Build sides of more than a quarter of it, together, are "
+        "partitioned and spilled to disk. Lower limits of the system count instead.",
     )  # fmt: skip
     spill_dir: str | None = _setting(
         "spillDir", None, _text,

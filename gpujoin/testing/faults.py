@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.backends.registry import BackendRequest
+from gpujoin.errors import DeviceMemoryError, HostMemoryError, OutOfMemoryError
 from gpujoin.model.backend import (
     AnyBackend,
     BackendName,
@@ -39,6 +43,8 @@ ALLOCATING = frozenset(
 )  # fmt: skip
 """The operations that may take memory, and hence run out of it: all but those that copy to the host."""
 
+_CPU = "gpujoin.backends.cpu"
+
 
 class FaultyBackend:
     """A backend that works, except that chosen operations raise :class:`~gpujoin.errors.DeviceMemoryError`.
@@ -62,6 +68,8 @@ class FaultyBackend:
         Taking in or gathering more bytes than this fails.
     operations : collection of str
         Which operations count; see :data:`ALLOCATING`.
+    error : type
+        What is raised.
 
     Attributes
     ----------
@@ -81,7 +89,9 @@ class FaultyBackend:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         operations: Collection[str] = ALLOCATING,
+        error: type[OutOfMemoryError] = DeviceMemoryError,
     ) -> None:
+        self.error = error
         self.inner = inner
         self.at = frozenset(at)
         self.every = every
@@ -103,7 +113,7 @@ class FaultyBackend:
 
         Raises
         ------
-        DeviceMemoryError
+        OutOfMemoryError
             If a fault is due.
         """
         if operation not in self.operations:
@@ -122,7 +132,7 @@ class FaultyBackend:
             )
             self.faults += due
         if due:
-            raise DeviceMemoryError(f"injected at call {number}: {operation} of {rows} rows")
+            raise self.error(f"injected at call {number}: {operation} of {rows} rows")
 
     # -- the protocol ----------------------------------------------------------------------------------------
 
@@ -267,6 +277,36 @@ class FaultyBackend:
         """As the inner backend, or a fault."""
         self.check("mask_from_host", len(mask))
         return self.inner.mask_from_host(mask)
+
+
+@contextmanager
+def failing_cpu(**faults: Any) -> Iterator[FaultyBackend]:
+    """Let every CPU backend that is made run out of memory when told to, that of the last resort included.
+
+    Parameters
+    ----------
+    **faults
+        As of :class:`FaultyBackend`. Calls are counted over all backends that are made meanwhile.
+
+    Yields
+    ------
+    FaultyBackend
+        Whose counters tell what happened.
+    """
+    module = importlib.import_module(_CPU)
+    make = module.create
+    counting = FaultyBackend(make(BackendRequest()), error=HostMemoryError, **faults)
+
+    def create(request: BackendRequest) -> FaultyBackend:
+        made = copy.copy(counting)
+        made.inner, made.check = make(request), counting.check  # type: ignore[method-assign]
+        return made
+
+    module.create = create  # type: ignore[attr-defined]
+    try:
+        yield counting
+    finally:
+        module.create = make  # type: ignore[attr-defined]
 
 
 class _FaultyBuild:

@@ -82,7 +82,7 @@ def test_the_budget_does_not_change_the_answer(
             spec, one, two, backend=backend, options=tight(tmp_path, memory_budget=budget), metrics=metrics
         )
         assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}")
-        assert bool(metrics.spills) is (two.nbytes > budget)
+        assert bool(metrics.spills) is (two.nbytes > budget // 4)
 
 
 def test_one_hot_key_is_divided_by_position(backend: AnyBackend, tmp_path: Path, seed: int) -> None:

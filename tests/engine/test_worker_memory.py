@@ -13,16 +13,23 @@ import pytest
 
 from benchmarks.memory.cases import write
 from benchmarks.memory.measure import measured
+from gpujoin import HashJoin
+from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine import memory
 from gpujoin.engine.memory import HostMemory, held_bytes, hold
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import HostMemoryError
+from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import left
-from gpujoin.model.jointype import JoinType
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.faults import failing_cpu
+from gpujoin.testing.generate import KeyShape
+from gpujoin.testing.oracle import oracle_join
 from gpujoin.testing.trees import Tree, count, total
+from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -90,17 +97,12 @@ def test_build_sides_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_join_holds_its_build_side_until_it_is_closed() -> None:
-    from tests.engine.support import keyed, sides
-
     one, two = sides(7, [pa.int64()], (50, 5000))
-    from gpujoin import HashJoin
-
     gc.collect()
     before = held_bytes()
-    with HashJoin(keyed_spec := keyed(JoinType.INNER, one, two), one.schema, two.schema) as join:
+    with HashJoin(keyed(JoinType.INNER, one, two), one.schema, two.schema) as join:
         join.build(two.to_batches())
         assert held_bytes() - before >= two.nbytes
-        assert keyed_spec is not None
     del join
     gc.collect()
     assert held_bytes() == before
@@ -181,3 +183,53 @@ def test_a_spilled_join_keeps_the_probe_rows_of_all_pieces_together(folder: Path
     plain = pa.Table.from_batches(run(tree), tree.schema)
     assert found.equals(plain)
     assert metrics.spills > 0
+
+
+def cpu() -> AnyBackend:
+    """The CPU's backend, faulty where it is to be."""
+    return create(BackendName.CPU, BackendRequest())
+
+
+@pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
+@pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
+def test_memory_of_the_cpu_that_runs_out_at_any_call(
+    join_type: JoinType, build_side: Side, seed: int
+) -> None:
+    if build_side not in build_sides(join_type):
+        pytest.skip("not to be built")
+    one, two = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
+    spec = keyed(join_type, one, two, condition=CONDITIONS["l.v < r.v"])
+    how = {
+        "build_side": build_side,
+        "options": Options(batch_bytes=3000, candidate_pairs=40),
+        "batch_rows": 9,
+    }
+    expected = oracle_join(one, two, spec)
+    with failing_cpu() as counting:
+        assert_same_rows(run_join(spec, one, two, backend=cpu(), **how), expected, allow_empty=True)
+    assert counting.faults == 0
+    for number in range(1, counting.total_calls + 1):
+        with failing_cpu(at={number}) as faulty:
+            actual = run_join(spec, one, two, backend=cpu(), **how)
+        assert faulty.faults == 1
+        assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, call {number}")
+
+
+@pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
+def test_memory_of_the_cpu_that_runs_out_again_and_again(join_type: JoinType, seed: int) -> None:
+    one, two = sides(seed, [pa.int32()], (40, 37), KeyShape.UNIFORM)
+    spec = keyed(join_type, one, two)
+    expected = oracle_join(one, two, spec)
+    recovered = 0
+    for every in (2, 3, 5, 7, 11, 29, 53):
+        with failing_cpu(every=every) as faulty:
+            try:
+                actual = run_join(
+                    spec, one, two, backend=cpu(), options=Options(batch_bytes=3000), batch_rows=13
+                )
+            except HostMemoryError:
+                continue
+        assert faulty.faults or faulty.total_calls < every
+        assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, every {every}")
+        recovered += 1
+    assert recovered

@@ -9,7 +9,7 @@ import pytest
 from gpujoin.backends.cpu.build import make_build
 from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.registry import BackendRequest, create, unavailable
-from gpujoin.errors import DeviceMemoryError, GpuJoinError
+from gpujoin.errors import HostMemoryError, GpuJoinError
 from gpujoin.model.backend import Backend, BackendName
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from tests.backends.cpu.support import BACKEND, keys
@@ -82,9 +82,9 @@ def test_memory_errors_are_the_engine_s() -> None:
     def greedy() -> pa.Buffer:
         return pa.allocate_buffer(1 << 60)
 
-    with pytest.raises(DeviceMemoryError, match="ran out of memory"):
+    with pytest.raises(HostMemoryError, match="ran out of memory"):
         greedy()
-    with pytest.raises(DeviceMemoryError):
+    with pytest.raises(HostMemoryError):
         BACKEND.marks(1 << 60)
 
 
