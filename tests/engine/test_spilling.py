@@ -36,7 +36,7 @@ from tests.engine.support import (
 
 
 def tight(directory: Path, **changes: object) -> Options:
-    return Options(spill_dir=str(directory), memory_budget=2000).replace(**changes)
+    return Options(spill_dir=str(directory), memory_budget=8000).replace(**changes)
 
 
 @pytest.mark.parametrize("keys", [0, 1, 2])
