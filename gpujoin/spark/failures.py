@@ -14,13 +14,16 @@ the user's own failure itself.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from gpujoin.errors import GpuJoinError
@@ -81,6 +84,8 @@ _OBSTACLE = re.compile(
 )
 """What a worker says that lacks what it needs: Python's words, gpujoin's (``stages``, ``worker.enter``), PySpark's."""
 _NO_PROGRAM = "Cannot run program"
+_CANCEL_SECONDS = 5.0
+"""How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""
 _LONGEST_CHAIN = 20
 """Causes that are looked at; a longer chain is a circle."""
 
@@ -151,6 +156,25 @@ def is_survivable(problem: BaseException) -> bool:
     if not isinstance(problem, Exception) and not _is_panic(problem):
         return False
     return failure_of(problem) is not Failure.CANCELLED
+
+
+def cancel_all_jobs() -> None:
+    """Cancel the jobs of this process's application, after Ctrl-C.
+
+    PySpark's own handler of SIGINT sets out to do so in the interrupted thread, whose connection to the JVM is in use:
+    in PySpark 4.3 its call fails with ``reentrant call inside <_io.BufferedReader>``, and the job runs on. Another
+    thread has another connection.
+    """
+    context = SparkContext._active_spark_context  # noqa: SLF001
+
+    def cancel() -> None:
+        with contextlib.suppress(Exception):  # the application may be gone
+            if context is not None:
+                context.cancelAllJobs()
+
+    thread = threading.Thread(target=cancel, name="gpujoin-cancel", daemon=True)
+    thread.start()
+    thread.join(_CANCEL_SECONDS)
 
 
 def unexpected(problem: BaseException) -> Reason:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.failures import Failure, failure_of
+from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
 from gpujoin.spark.gateway import session_id
 from gpujoin.spark.outcomes import log
 from gpujoin.spark.query.accelerate import Accelerated, rewrite
@@ -78,8 +78,8 @@ def enable(spark: SparkSession | None = None) -> None:
     check_resources(conf)
     use_this_python(session.sparkContext)
     with _lock:
-        _enabled.add(session_id(session))
         _install()
+        _enabled.add(session_id(session))
 
 
 def disable(spark: SparkSession | None = None) -> None:
@@ -112,7 +112,7 @@ def is_enabled(spark: SparkSession) -> bool:
 def _session(spark: SparkSession | None) -> SparkSession:
     from pyspark.sql import SparkSession as Session
 
-    given: Any = Session.getActiveSession() if spark is None else spark
+    given: Any = _active_session() if spark is None else spark
     if given is None:
         raise GpuJoinError("no Spark session is active; give one: gpujoin.enable(spark)")
     if not (isinstance(given, Session) or is_connect(given)):
@@ -121,6 +121,13 @@ def _session(spark: SparkSession | None) -> SparkSession:
         )
     session: SparkSession = given
     return session
+
+
+def _active_session() -> SparkSession | None:
+    """Give the thread's session, or the program's: after Ctrl-C py4j serves a thread by a new one without a session."""
+    from pyspark.sql import SparkSession as Session
+
+    return Session.getActiveSession() or Session._instantiatedSession  # noqa: SLF001
 
 
 def _install() -> None:
@@ -135,16 +142,21 @@ def _install() -> None:
     wrapped["_show_string"] = _show_string(owner._show_string)  # noqa: SLF001
     wrapped["write"] = property(_writer(owner.write.fget, "_jwrite"), doc=owner.write.__doc__)
     wrapped["writeTo"] = _writer(owner.writeTo, "_jwriter")
-    for name, method in wrapped.items():
-        _originals[name] = owner.__dict__.get(name, _INHERITED)
-        setattr(owner, name, method)
+    try:
+        for name, method in wrapped.items():
+            _originals[name] = owner.__dict__.get(name, _INHERITED)
+            setattr(owner, name, method)
+    except BaseException:  # all or none, for a program that goes on after an interrupt
+        _uninstall()
+        raise
 
 
 def _uninstall() -> None:
     owner = _owner()
     for name, method in _originals.items():
         if method is _INHERITED:
-            delattr(owner, name)
+            if name in owner.__dict__:
+                delattr(owner, name)
         else:
             setattr(owner, name, method)
     _originals.clear()
@@ -164,13 +176,18 @@ def _concerned(frame: DataFrame) -> bool:
 
 
 class _Busy:
-    """Marks that the thread is inside an action: what PySpark or gpujoin itself runs there is not rewritten."""
+    """Marks that the thread is inside an action: what PySpark or gpujoin itself runs there is not rewritten.
+
+    An action that is interrupted leaves no job behind.
+    """
 
     def __enter__(self) -> None:
         _inside.busy = True
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         _inside.busy = False
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            cancel_all_jobs()
 
 
 def _repeatable(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -303,7 +320,7 @@ def enable_sessions() -> None:
                 enable(self)
 
             Session.__init__ = init  # type: ignore[method-assign]
-    active = Session.getActiveSession()
+    active = _active_session()
     if active is not None:
         enable(active)
 

@@ -1,0 +1,86 @@
+"""Stages that fail or hang in a worker of Spark; small, since workers import this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gpujoin.spark.query.heavykeys import SampleExchanges
+from gpujoin.spark.query.running import RunStage
+
+HANGS = 30.0
+"""Seconds, far more than a cancelled query may take to end."""
+
+
+class KilledStage(RunStage):
+    """An island's stage whose worker is killed as the system's out-of-memory killer does, rows given out or not."""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        yield from super().run(batches, task)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class AbortedStage(RunStage):
+    """An island's stage in which a native library calls ``abort``."""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        yield from super().run(batches, task)
+        os.kill(os.getpid(), signal.SIGABRT)
+
+
+class CrashedStage(RunStage):
+    """An island's stage that dies before it has read anything."""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        yield from super().run(batches, task)
+
+
+class LostExecutorStage(RunStage):
+    """An island's stage whose executor is killed with it: the parent of the daemon that forked this worker."""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        # After the name in parentheses: state, parent.
+        daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+        os.kill(int(daemon[1]), signal.SIGKILL)
+        yield from super().run(batches, task)
+
+
+@dataclass(frozen=True)
+class HangingStage(RunStage):
+    """An island's stage that hangs; it makes a file first, so that a test knows."""
+
+    flag: str = ""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        hanging(self.flag)(None)
+        yield from super().run(batches, task)
+
+
+@dataclass(frozen=True)
+class HangingSample(SampleExchanges):
+    """A look for heavy keys that hangs likewise."""
+
+    flag: str = ""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        hanging(self.flag)(None)
+        yield from super().run(batches, task)
+
+
+def hanging(flag: str) -> Callable[[Any], Any]:
+    """Make a function that makes a file, hangs, and returns what it is given."""
+
+    def wait(value: Any) -> Any:
+        Path(flag).touch()
+        time.sleep(HANGS)
+        return value
+
+    return wait

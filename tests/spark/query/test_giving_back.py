@@ -1,0 +1,430 @@
+"""Queries whose workers fail are given back to Spark; those that somebody ended run no more, in whatever phase."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from gpujoin import disable, enable, explain, gpu_join
+from gpujoin.errors import FallbackError
+from gpujoin.model.reasons import ReasonKind
+from gpujoin.spark import workerpython
+from gpujoin.spark.query import heavykeys, hooks, planner, running
+from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from tests.spark.query.faults import (
+    HANGS,
+    AbortedStage,
+    CrashedStage,
+    HangingSample,
+    HangingStage,
+    KilledStage,
+    hanging,
+)
+
+FORCED = {
+    "spark.gpujoin.backend": "cpu",
+    "spark.gpujoin.fallback": "silent",
+}
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
+
+SQL = "select a.id, b.item, b.cost from sales a join items b on a.k = b.k"
+AGGREGATED = "select b.s, count(*) n, sum(a.price) p from sales a join items b on a.k = b.k group by b.s"
+EXCHANGED = {
+    "spark.gpujoin.scan.oneTaskBytes": "1",
+    "spark.gpujoin.scan.taskBytes": "1",
+    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.exchange.partitions": "2",
+}
+GROUP = "gpujoin-cancelled"
+SOON = 5.0
+"""Seconds in which a cancelled query must end; the phases last :data:`HANGS`."""
+
+
+@pytest.fixture
+def watched(tables: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Accelerated]]:
+    """An enabled session, and what became of each query."""
+    seen: list[Accelerated] = []
+
+    def noted(frame: DataFrame, **named: Any) -> Accelerated:
+        seen.append(rewrite(frame, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(hooks, "rewrite", noted)
+    enable(tables)
+    yield seen
+    disable(tables)
+
+
+def native(session: SparkSession, text: str) -> list[Any]:
+    """What Spark answers by itself."""
+    disable(session)
+    rows = session.sql(text).collect()
+    enable(session)
+    return sorted(map(str, rows))
+
+
+# -- workers that die --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", [KilledStage, AbortedStage, CrashedStage], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("text", [SQL, AGGREGATED], ids=["rows", "aggregate"])
+def test_a_killed_worker_gives_the_query_back(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, stage: Any, text: str
+) -> None:
+    expected = native(tables, text)
+    monkeypatch.setattr(running, "RunStage", stage)
+    frame = tables.sql(text)
+    assert sorted(map(str, frame.collect())) == expected
+    assert [one.changed for one in watched] == [True]
+    assert watched[0].explanation.islands
+
+
+def test_every_repeatable_action_is_given_back(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    frame = tables.sql(SQL)
+    assert frame.count() == 11
+    assert frame.toArrow().num_rows == 11
+    assert len(frame.toPandas()) == 11
+    assert len(frame.tail(20)) == 11
+    frame.show(3)
+    assert "only showing top 3 rows" in capsys.readouterr().out
+    assert [one.changed for one in watched] == [True] * 5
+
+
+def test_a_killed_worker_of_an_exchange_gives_the_query_back(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in EXCHANGED.items():
+        tables.conf.set(key, value)
+    expected = native(tables, SQL)
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected
+    (island,) = watched[0].explanation.islands
+    assert any("exchanged" in note for note in island.notes)
+
+
+def test_a_killed_worker_is_an_error_where_fallback_raises(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.conf.set("spark.gpujoin.fallback", "raise")
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
+        tables.sql(SQL).collect()
+    assert [one.changed for one in watched] == [True]
+
+
+def test_errors_of_the_users_own_functions_are_raised_once(
+    tables: SparkSession, watched: list[Accelerated], tmp_path: Path
+) -> None:
+    calls = str(tmp_path / "calls")
+
+    def fail(value: int) -> int:
+        with Path(calls).open("a") as file:
+            file.write("x")
+        raise ValueError(f"no {value}")
+
+    with pytest.raises(PythonException, match="ValueError: no"):
+        tables.sql(SQL).coalesce(1).select(sf.udf(fail, "int")("id")).collect()
+    assert [one.changed for one in watched] == [True]
+    assert Path(calls).read_text() == "x"
+
+
+def test_workers_that_lack_a_library_are_remembered(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on a cluster, whose machines the driver does not see: there a query has to fail before it is known."""
+    expected = native(tables, SQL)
+    monkeypatch.setattr(tables.sparkContext, "pythonExec", bare_python(tmp_path))
+    monkeypatch.setattr(planner, "refusal", partial(_of_a_cluster, workerpython.refusal))
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected
+    assert [one.changed for one in watched] == [True, False]
+    reasons = [reason for reason in watched[1].explanation.reasons if reason.what == "workers"]
+    assert reasons[0].kind is ReasonKind.UNAVAILABLE
+    assert "No module named 'pyarrow'" in reasons[0].why
+    tables.conf.set("spark.gpujoin.fallback", "raise")
+    with pytest.raises(FallbackError, match="No module named 'pyarrow'"):
+        tables.sql(SQL).collect()
+
+
+def test_islands_are_refused_where_workers_lack_libraries(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bare = bare_python(tmp_path)
+    monkeypatch.setattr(tables.sparkContext, "pythonExec", bare)
+    assert len(tables.sql(SQL).collect()) == 11
+    assert [one.changed for one in watched] == [False]
+    (why,) = {reason.why for reason in watched[0].explanation.reasons if reason.what == "workers"}
+    assert f"{bare}, which lacks" in why
+    monkeypatch.setattr(workerpython, "_driver_obstacle", lambda: "Pandas >= 2.2.0 must be installed")
+    (reason, *_) = explain(tables.sql(SQL)).reasons
+    assert "mapInArrow needs another library: Pandas >= 2.2.0" in str(reason)
+
+
+def bare_python(folder: Path) -> str:
+    """This interpreter without the libraries of its environment."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def _of_a_cluster(refusal: Callable[..., Any], context: Any, conf: Any) -> Any:
+    return refusal(context, {**conf, "spark.master": "spark://host:7077"})
+
+
+def test_planning_survives_a_panic(
+    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(*given: Any, **named: Any) -> None:
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    expected = native(tables, SQL)
+    monkeypatch.setattr(planner, "arrange", panic)
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected
+    (reason,) = watched[0].explanation.reasons
+    assert reason.kind is ReasonKind.UNEXPECTED
+    assert "PanicException: index out of bounds" in reason.why
+
+
+# -- cancelling --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cancelled:
+    """Runs an action, ends it from another thread once its phase has begun, and tells what happened.
+
+    Attributes
+    ----------
+    session : SparkSession
+        The session.
+    flag : str
+        File that the phase makes when it begins.
+    """
+
+    session: SparkSession
+    flag: str
+    asked: float = 0.0
+    errors: list[BaseException] = field(default_factory=list)
+
+    def slow(self, column: str) -> Any:
+        """A column that takes long."""
+        return sf.udf(hanging(self.flag), "int")(column)
+
+    def run(self, action: Callable[[], Any], jobs: int, end: Callable[[], object] | None = None) -> None:
+        """Check that the action ends soon, with an error, after so many jobs."""
+        context = self.session.sparkContext
+        tracker = context.statusTracker()
+        before = len(tracker.getJobIdsForGroup(GROUP))
+        cancel = end or (lambda: context.cancelJobGroup(GROUP))
+        thread = threading.Thread(target=self._watch, args=(cancel,))
+        thread.start()
+        with pytest.raises(BaseException) as caught:  # noqa: PT011 - checked below
+            action()
+        ended = time.monotonic()
+        thread.join()
+        assert not self.errors
+        error = caught.value
+        assert isinstance(error, KeyboardInterrupt) or "SPARK_JOB_CANCELLED" in str(error), repr(error)
+        assert ended - self.asked < SOON
+        time.sleep(0.3)
+        assert len(tracker.getJobIdsForGroup(GROUP)) - before == jobs, (
+            "a job ran after the query was cancelled"
+        )
+        assert not tracker.getActiveJobsIds()
+
+    def _watch(self, end: Callable[[], object]) -> None:
+        deadline = time.monotonic() + HANGS
+        while not Path(self.flag).exists():
+            if time.monotonic() > deadline:
+                self.errors.append(TimeoutError("the phase did not begin"))
+                break
+            time.sleep(0.02)
+        self.asked = time.monotonic()
+        try:
+            end()
+        except Exception as problem:  # noqa: BLE001 - for the test's own thread
+            self.errors.append(problem)
+
+
+@pytest.fixture
+def cancelled(tables: SparkSession, watched: list[Accelerated], tmp_path: Path) -> Iterator[Cancelled]:
+    """Cancels queries of an enabled session, which works as ever afterwards."""
+    context = tables.sparkContext
+    native(tables, SQL)
+    context.setJobGroup(GROUP, "")
+    yield Cancelled(tables, str(tmp_path / "begun"))
+    for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+        context.setLocalProperty(name, None)  # type: ignore[arg-type]
+    tables.catalog.dropTempView("slow_items")
+    assert not getattr(hooks._inside, "busy", False)
+
+
+@pytest.fixture
+def works_after(tables: SparkSession, watched: list[Accelerated]) -> Iterator[None]:
+    yield
+    watched.clear()
+    assert len(tables.sql(SQL).collect()) == 11
+    assert [one.changed for one in watched] == [True]
+
+
+def slow_items(cancelled: Cancelled) -> None:
+    """A view of the items with a column that takes long."""
+    items = cancelled.session.table("items")
+    items.select("k", "item", "cost", cancelled.slow("item").alias("late")).createOrReplaceTempView(
+        "slow_items"
+    )
+
+
+BROADCAST = {"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "broadcast"}
+SHUFFLED = {
+    "spark.gpujoin.scan.fuse": "false",
+    "spark.gpujoin.strategy": "shuffle",
+    "spark.gpujoin.exchange.partitions": "2",
+    "spark.gpujoin.exchange.skew": "on",
+}
+
+
+def configure(session: SparkSession, settings: dict[str, str]) -> None:
+    for key, value in settings.items():
+        session.conf.set(key, value)
+
+
+@pytest.mark.usefixtures("works_after")
+def test_cancelled_in_a_subquery_that_planning_runs(cancelled: Cancelled) -> None:
+    slow_items(cancelled)
+    frame = cancelled.session.sql(f"{SQL} where a.price > (select max(late) from slow_items) - 100")
+    cancelled.run(frame.collect, jobs=1)
+
+
+def test_cancelled_while_a_build_side_is_collected(cancelled: Cancelled) -> None:
+    slow_items(cancelled)
+    configure(cancelled.session, BROADCAST)
+    frame = cancelled.session.sql("select a.id, b.late from sales a join slow_items b on a.k = b.k")
+    cancelled.run(frame.collect, jobs=1)
+
+
+def test_cancelled_while_gpu_join_collects_a_build_side(cancelled: Cancelled) -> None:
+    slow_items(cancelled)
+    sales, items = cancelled.session.table("sales"), cancelled.session.table("slow_items")
+    cancelled.run(lambda: gpu_join(sales, items, "k", strategy="broadcast", backend="cpu"), jobs=1)
+
+
+def test_cancelled_while_keys_of_a_row_fed_join_are_sampled(cancelled: Cancelled) -> None:
+    slow_items(cancelled)
+    configure(cancelled.session, SHUFFLED)
+    frame = cancelled.session.sql("select a.id, b.item from sales a join slow_items b on a.k = b.late")
+    cancelled.run(frame.collect, jobs=1)
+
+
+def test_cancelled_while_keys_of_an_island_are_sampled(
+    cancelled: Cancelled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(cancelled.session, {**EXCHANGED, "spark.gpujoin.exchange.skew": "on"})
+    monkeypatch.setattr(heavykeys, "SampleExchanges", partial(HangingSample, flag=cancelled.flag))
+    cancelled.run(cancelled.session.sql(SQL).collect, jobs=1)
+
+
+@pytest.fixture
+def hangs(cancelled: Cancelled, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFrame]:
+    """A query whose island hangs."""
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "RunStage", partial(HangingStage, flag=cancelled.flag))
+        yield cancelled.session.sql(SQL)
+
+
+WAYS: dict[str, Callable[[SparkSession], object]] = {
+    "session": lambda session: session.interruptAll(),
+    "tag": lambda session: session.sparkContext.cancelJobsWithTag("gpujoin-tag"),
+    "all": lambda session: session.sparkContext.cancelAllJobs(),
+    "interrupt": lambda session: os.kill(os.getpid(), signal.SIGINT),
+}
+
+
+@pytest.mark.usefixtures("works_after")
+@pytest.mark.parametrize("action", ["collect", "toArrow", "count"])
+def test_cancelled_while_an_island_runs(cancelled: Cancelled, hangs: DataFrame, action: str) -> None:
+    cancelled.run(getattr(hangs, action), jobs=1)
+
+
+@pytest.mark.usefixtures("works_after")
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_cancelling(cancelled: Cancelled, hangs: DataFrame, way: str) -> None:
+    cancelled.session.sparkContext.addJobTag("gpujoin-tag")
+    try:
+        cancelled.run(hangs.collect, jobs=1, end=lambda: WAYS[way](cancelled.session))
+    finally:
+        cancelled.session.sparkContext.removeJobTag("gpujoin-tag")
+
+
+@pytest.mark.usefixtures("works_after")
+def test_cancelled_after_it_was_given_back(
+    cancelled: Cancelled, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job fails here; of those that Spark then runs, none follows the one that is cancelled."""
+    cancelled.session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    cancelled.session.conf.set("spark.sql.adaptive.enabled", "false")
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "RunStage", CrashedStage)
+        frame = cancelled.session.sql(SQL).select(cancelled.slow("id"))
+        cancelled.run(frame.collect, jobs=2)
+    assert [one.changed for one in watched] == [True]
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_planning_ends_the_program(
+    tables: SparkSession,
+    watched: list[Accelerated],
+    monkeypatch: pytest.MonkeyPatch,
+    problem: type[BaseException],
+) -> None:
+    def interrupted(*given: Any, **named: Any) -> None:
+        raise problem
+
+    with monkeypatch.context() as patch:
+        patch.setattr(planner, "arrange", interrupted)
+        with pytest.raises(problem):
+            tables.sql(SQL).collect()
+    assert watched == []
+    assert len(tables.sql(SQL).collect()) == 11
+    assert [one.changed for one in watched] == [True]
+
+
+def test_an_interrupt_while_enabling_leaves_nothing_half_done(
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            if name == "count" and interrupts:
+                raise interrupts.pop()
+            super().__setattr__(name, value)
+
+    interrupts = [KeyboardInterrupt()]
+    owner = Interrupted("Owner", (ClassicDataFrame,), {})
+    monkeypatch.setattr(hooks, "_owner", lambda: owner)
+    with pytest.raises(KeyboardInterrupt):
+        enable(tables)
+    assert not hooks.is_enabled(tables)
+    assert not {"collect", "count"} & owner.__dict__.keys()
+    enable(tables)
+    assert {"collect", "count"} <= owner.__dict__.keys()
+    disable(tables)
+    assert not {"collect", "count"} & owner.__dict__.keys()
