@@ -26,6 +26,16 @@ _SPECIAL_TEXTS = (
     "%", "_", "\\", "a%b_c\\",
     "NaN", "null", "0", "-0", "1e3", "\t\n\r", "exactly12byt", "thirteen byte", "x" * 300,
 )  # fmt: skip
+_INVALID_TEXTS = (
+    b"\xff",
+    b"\xc3(",
+    b"a\x80",
+    b"\xed\xa0\x80",
+    b"\xf8\x88\x80\x80\x80",
+    b"\xc0\x80",
+    b"ok\xe2\x82",
+)
+"""A byte no UTF-8 has, a broken sequence, a stray continuation, a surrogate, five bytes, an overlong zero, a cut end."""
 _NAN_BITS = (
     0x7FF8000000000000,
     0xFFF8000000000000,
@@ -49,12 +59,15 @@ class Mix:
         Ordinary numbers lie in a range about so wide: small, so that values meet.
     longest : int
         Most items in a list or map, and most characters in an ordinary text.
+    invalid_text : float
+        Share of texts that are not valid UTF-8, which Spark takes as it takes any other.
     """
 
     nulls: float = 0.15
     special: float = 0.3
     spread: int = 50
     longest: int = 4
+    invalid_text: float = 0.0
 
 
 class KeyShape(Enum):
@@ -219,7 +232,8 @@ class Generator:
     def _distinct(self, dtype: pa.DataType, count: int) -> list[Cell]:
         """Values no two of which are equal as keys."""
         inner = Generator(
-            self.random.getrandbits(48), Mix(nulls=0.1, special=0.2, spread=8 * count, longest=8)
+            self.random.getrandbits(48),
+            Mix(nulls=0.1, special=0.2, spread=8 * count, longest=8, invalid_text=self.mix.invalid_text),
         )
         found: dict[Any, Cell] = {}
         for _ in range(count * 12):
@@ -319,6 +333,8 @@ def _interval(g: Generator, _dtype: pa.DataType, special: bool) -> tuple[int, in
 
 
 def _text(g: Generator, _dtype: pa.DataType, special: bool) -> str:
+    if g.mix.invalid_text and g.random.random() < g.mix.invalid_text:
+        return g.random.choice(_INVALID_TEXTS).decode(errors="surrogateescape")
     if special:
         return g.random.choice(_SPECIAL_TEXTS)
     return "".join(g.random.choices("abcxyzÄ😀 ", k=g.random.randint(0, g.mix.longest)))
@@ -402,7 +418,17 @@ def from_cells(values: Sequence[Cell], dtype: pa.DataType) -> pa.Array[Any]:
         return pa.array([None if v is None else pa.MonthDayNano(v) for v in values], dtype)
     if pat.is_float64(dtype):
         return pa.array([None if v is None else float_bits(v) for v in values], pa.int64()).view(dtype)
+    if is_text(dtype):
+        return _texts(values, dtype)
     return pa.array(values, dtype)
+
+
+def _texts(values: Sequence[Cell], dtype: pa.DataType) -> pa.Array[Any]:
+    """Make a text column, of bytes that are not valid UTF-8 too."""
+    encoded = [None if v is None else v.encode(errors="surrogateescape") for v in values]
+    if pat.is_string_view(dtype):
+        return pa.array(encoded, pa.binary_view()).view(dtype)
+    return pa.array(encoded, pa.large_binary() if pat.is_large_string(dtype) else pa.binary()).view(dtype)
 
 
 def _child(values: Sequence[Cell], field: pa.Field) -> pa.Array[Any]:

@@ -114,4 +114,6 @@ def sort_key(value: Cell) -> Any:
         return (0, value)
     if isinstance(value, tuple):
         return tuple((0,) if item is None else (1, sort_key(item)) for item in value)
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape")
     return value

@@ -65,11 +65,41 @@ def together(found: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     collected = list(found)
     for batch in collected:
         assert batch.schema.equals(schema), f"batch of {batch.schema}, promised {schema}"
-        batch.validate(full=True)
+        # Text that is not valid UTF-8 is ordinary data; everything else about the batch must hold.
+        _as_bytes(batch).validate(full=True)
         assert batch.num_rows > 0, "an empty batch"
     if schema.names:
         return pa.Table.from_batches(collected, schema)
     return pa.table({"_": pa.nulls(sum(b.num_rows for b in collected))}).select([])
+
+
+def _as_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with bytes in the place of text, at any depth."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    columns = [column.view(_bytes_type(column.type)) for column in columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
+
+
+def _bytes_type(dtype: pa.DataType) -> pa.DataType:
+    """A type with bytes in the place of text."""
+    if pa.types.is_string(dtype):
+        return pa.binary()
+    if pa.types.is_large_string(dtype):
+        return pa.large_binary()
+    if pa.types.is_struct(dtype):
+        return pa.struct([_bytes_field(field) for field in dtype])
+    if pa.types.is_map(dtype):
+        return pa.map_(_bytes_field(dtype.key_field), _bytes_field(dtype.item_field))
+    if pa.types.is_list(dtype):
+        return pa.list_(_bytes_field(dtype.value_field))
+    return dtype
+
+
+def _bytes_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_bytes_type(field.type))
 
 
 def run_join(
