@@ -12,11 +12,15 @@ SETUP = VENV=$(VENV) scripts/setup_env.sh
 JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME
 # Files go to the workers in the order of tests/conftest.py.
 PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+# Sweeps are single files of many tests: these are dealt out one by one.
+SWEEP = -m pytest -n $(WORKERS) --dist load -rs $(PYTEST_ARGS)
+JOINS ?= 4000
+QUERIES ?= 320
 TYPED = gpujoin scripts tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sweep lint format bench mutation gpu-check docs clean
+.PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -30,19 +34,27 @@ demo: ## Run and check TPC-H joins at scale SF (default 0.1)
 test: ## Run the tests, without the long sweeps, on the same data each time
 	@$(SETUP) test
 	@scripts/find_gxx.sh
-	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not spark40"
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not spark40 and not chaos"
 
 test-all: export GPUJOIN_TEST_SEED ?= random
-test-all: ## Run all tests, long sweeps and PySpark 4.0 included, on random data
+test-all: ## Run all tests, long sweeps, injected faults and PySpark 4.0 included, on random data
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test
-	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40"
-	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow"
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
+	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow and not chaos"
+
+chaos: export GPUJOIN_TEST_SEED ?= random
+chaos: ## Inject faults of disks, files, processes, signals and inputs, and count what becomes of them (15 minutes)
+	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 
 sweep: export GPUJOIN_TEST_SEED ?= 20260807
-sweep: ## Compare generated SQL and all TPC-H queries with Spark's own results (some 15 minutes)
+sweep: ## Compare JOINS generated joins, QUERIES generated queries and TPC-H with Spark and a row loop (some 30 minutes)
 	@$(SETUP) test
+	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
+	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 
 lint: ## Check style, types, shell scripts, Dockerfiles and generated docs

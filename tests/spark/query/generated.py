@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import SparkSession
+
+from gpujoin.testing.generate import from_cells
 
 COLUMNS = {
     "o": "boolean", "y": "tinyint", "h": "smallint", "i": "int", "l": "bigint", "f": "float", "d": "double",
@@ -46,6 +51,17 @@ _EXACT = "oyhilmnsatu"
 """Columns whose equal values are the same: not those with two zeros."""
 
 
+_NASTY_LITERALS = {
+    "y": ["-128Y"], "h": ["-32768S", "32767S"], "i": ["-2147483648"],
+    "l": ["9223372036854775807", "-9223372036854775808"],
+    "f": ["float('infinity')"], "d": ["double('-infinity')", "1e300D"], "m": ["-99999.99"],
+    "n": ["99999999999999.9999"], "s": ["cast(X'FF' as string)", "cast(X'6180' as string)", "'text 7'"],
+    "a": ["date'0001-01-01'", "date'9999-12-31'", "date'2024-03-01'"],
+    "t": ["timestamp'0001-01-01 00:00:00'", "timestamp'9999-12-31 23:59:59.999999'"],
+    "u": ["timestamp_ntz'0001-01-01 00:00:00'", "timestamp_ntz'9999-12-31 23:59:59.999999'"],
+}  # fmt: skip
+
+
 def write_tables(spark: SparkSession, folder: Path, rng: np.random.Generator) -> None:
     """Write the tables as Parquet and make views of them."""
     for name, rows in TABLES.items():
@@ -60,6 +76,88 @@ def write_tables(spark: SparkSession, folder: Path, rng: np.random.Generator) ->
         spark.read.parquet(path).createOrReplaceTempView(name)
 
 
+NASTY_TABLES = {"t0": 2000, "t1": 120, "t2": 25, "t3": 0}
+"""Rows of the nasty tables: enough for several row groups and tasks, not too many for joins by a key of two values."""
+_DAY = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31."""
+_NASTY: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "o": (pa.bool_(), [True, False]),
+    "y": (pa.int8(), [-128, -1, 0, 127]),
+    "h": (pa.int16(), [-(1 << 15), 0, 1, (1 << 15) - 1]),
+    "i": (pa.int32(), [-(1 << 31), -1, 0, (1 << 31) - 1]),
+    "l": (pa.int64(), [-(1 << 63), -1, 0, 4_000_000_000, (1 << 63) - 1]),
+    # Sums of these do not depend on the order of rows: multiples of 1/4, one power of two, infinities.
+    "f": (pa.float32(), [float("nan"), 0.0, -0.0, float("inf"), float("-inf")]),
+    "d": (pa.float64(), [float("nan"), 0.0, -0.0, float("inf"), float("-inf"), 2.0**1000]),
+    "m": (pa.int64(), [0, -9_999_999, 9_999_999, 1]),
+    "n": (pa.int64(), [0, -(10**18) + 1, 10**18 - 1, 1]),
+    "s": (pa.binary(), [b"", b"a", b"a ", b"\x00", b"aB%", b"b_c", "ü".encode(), "\U0001f600".encode(), b"\xff",
+                        b"a\x80", b"\xc3(", b"ok\xe2\x82", b"\xed\xa0\x80"]),
+    "a": (pa.date32(), [_FIRST_DAY, _LAST_DAY, -141_428, 0, 11_016, 19_753]),
+    "t": (pa.timestamp("us", "UTC"), [_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1, -1, 0, 19_753 * _DAY + 1]),
+    "u": (pa.timestamp("us"), [_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1, -1, 0, 19_753 * _DAY + 1]),
+}  # fmt: skip
+"""Arrow type and special values of each column; decimals are unscaled here, and text is bytes."""
+_SCALES = {"m": ("cast(m as decimal(20,0)) * 0.01", 100), "n": ("cast(n as decimal(20,0)) * 0.0001", 10_000)}
+
+
+def write_nasty_tables(spark: SparkSession, folder: Path, rng: np.random.Generator) -> None:
+    """Write null-heavy tables of several files and row groups by Spark, text that is not valid UTF-8 included."""
+    for name, rows in NASTY_TABLES.items():
+        columns = {column: _nasty_column(column, max(rows, 1), rng) for column in COLUMNS}
+        casts = ", ".join(
+            f"cast({_SCALES[c][0] if c in _SCALES else c} as {kind}) {c}" for c, kind in COLUMNS.items()
+        )
+        spark.createDataFrame(pa.table(columns)).createOrReplaceTempView("gpujoin_raw")
+        path = str(folder / name)
+        written = spark.sql(f"select {casts} from gpujoin_raw limit {rows}").repartition(3)
+        # A row group has the rows that came since its size was last looked at.
+        options = {
+            "parquet.block.size": "1",
+            "parquet.page.size.row.check.min": "100",
+            "parquet.page.size.row.check.max": "100",
+        }
+        written.write.mode("overwrite").options(**options).parquet(path)
+    spark.catalog.dropTempView("gpujoin_raw")
+
+
+def _nasty_column(column: str, rows: int, rng: np.random.Generator) -> pa.Array[Any]:
+    """A quarter nulls, a quarter special values, and ordinary ones of which many meet."""
+    dtype, special = _NASTY[column]
+    chances = rng.random(rows)
+    ordinary = rng.integers(-20, max(rows // 4, 60), rows)
+    values = [
+        None
+        if chance < 0.25
+        else special[int(rng.integers(len(special)))]
+        if chance < 0.5
+        else _ordinary(column, int(n))
+        for chance, n in zip(chances, ordinary, strict=True)
+    ]
+    return from_cells(values, dtype)
+
+
+def _ordinary(column: str, number: int) -> Any:
+    match column:
+        case "o":
+            return number % 2 == 0
+        case "y":
+            return number % 50
+        case "f" | "d":
+            return number / 4
+        case "m" | "n":
+            return number * _SCALES[column][1] // 4
+        case "s":
+            return f"text {number % 200}".encode()
+        case "a":
+            return 19_700 + number
+        case "t" | "u":
+            return (19_700 + number) * _DAY
+        case _:
+            return number
+
+
 def _cell(kind: str, rng: np.random.Generator) -> str:
     return "null" if rng.random() < 0.3 else str(rng.choice(VALUES[kind]))
 
@@ -69,6 +167,7 @@ class Generator:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
+        self._values = VALUES
 
     def query(self) -> str:
         shape = self._pick(_SHAPES)
@@ -298,7 +397,7 @@ class Generator:
         return str(self._pick(calls))
 
     def _literal(self, kind: str) -> str:
-        return f"cast({self._pick(VALUES[kind])} as {COLUMNS[kind]})"
+        return f"cast({self._pick(self._values[kind])} as {COLUMNS[kind]})"
 
     def _column(self, aliases: list[str], kinds: str) -> str:
         return f"{self._pick(aliases)}.{self._pick(list(kinds))}"
@@ -315,3 +414,19 @@ class Generator:
 
     def _below(self, bound: int) -> int:
         return int(self._rng.integers(bound))
+
+
+class NastyGenerator(Generator):
+    """Makes queries of the nasty tables: the large ones are read once a query, so that no join of them explodes."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(rng)
+        self._values = {kind: [*values, *_NASTY_LITERALS.get(kind, ())] for kind, values in VALUES.items()}
+        self._used: Counter[str] = Counter()
+
+    def _table(self) -> str:
+        name = super()._table()
+        while name in ("t0", "t1") and self._used[name]:
+            name = f"t{int(name[1]) + 1}"
+        self._used[name] += 1
+        return name

@@ -1,0 +1,112 @@
+"""Generated queries of enabled sessions over nasty tables: rows equal to Spark's own, whatever runs where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin import disable, enable
+from gpujoin.spark.query import hooks
+from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from gpujoin.testing import Zeros, assert_same_rows
+from tests.spark.query.generated import NASTY_TABLES, NastyGenerator, write_nasty_tables
+
+pytestmark = pytest.mark.spark
+
+QUICK, QUERIES = 3, int(os.environ.get("GPUJOIN_TEST_QUERIES", "120"))
+"""Queries of `make test`, and of the long sweep: set the latter for a longer one."""
+WAYS = {
+    "one task": {},
+    "exchanged": {
+        "spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "1",
+        "spark.gpujoin.scan.repeatedBytes": "1", "spark.gpujoin.exchange.partitions": "3",
+    },
+    "spilled": {"spark.gpujoin.memoryBudget": "20k"},
+    "several tasks": {"spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "32k"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sessions(
+    spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> Iterator[tuple[SparkSession, SparkSession]]:
+    """A session that is enabled, and one that is not, with views of the same files."""
+    folder = tmp_path_factory.mktemp("nasty")
+    here, native = spark_session.newSession(), spark_session.newSession()
+    write_nasty_tables(native, folder, np.random.default_rng(seed))
+    for session in (here, native):
+        for name in NASTY_TABLES:
+            session.read.parquet(str(folder / name)).createOrReplaceTempView(name)
+    # Spark prunes row groups by statistics that do not know of NaN, and then misses rows.
+    native.conf.set("spark.sql.parquet.filterPushdown", "false")
+    here.conf.set("spark.gpujoin.backend", "cpu")
+    here.conf.set("spark.gpujoin.fallback", "silent")
+    enable(here)
+    yield here, native
+    disable(here)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Accelerated]:
+    """What became of each query met by an action."""
+    seen: list[Accelerated] = []
+
+    def watched(frame: Any, **named: Any) -> Accelerated:
+        seen.append(rewrite(frame, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(hooks, "rewrite", watched)
+    return seen
+
+
+def numbers() -> list[Any]:
+    return [*range(QUICK), *(pytest.param(n, marks=pytest.mark.slow) for n in range(QUICK, QUERIES))]
+
+
+@pytest.mark.parametrize("number", numbers())
+def test_generated_queries_of_nasty_tables(
+    sessions: tuple[SparkSession, SparkSession],
+    plans: list[Accelerated],
+    seed: int,
+    number: int,
+    record_property: Any,
+) -> None:
+    here, native = sessions
+    text = NastyGenerator(np.random.default_rng([seed, number])).query()
+    way = list(WAYS)[number // 4 % len(WAYS)]
+    context = f"GPUJOIN_TEST_SEED={seed} query {number}, {way}: {text}"
+    for session in sessions:
+        session.conf.set("spark.sql.ansi.enabled", str(number % 2 == 0).lower())
+        session.conf.set("spark.sql.adaptive.enabled", str(number // 2 % 2 == 0).lower())
+    for settings in WAYS.values():
+        for key in settings:
+            here.conf.unset(key)
+    for key, value in WAYS[way].items():
+        here.conf.set(key, value)
+    try:
+        expected = native.sql(text).toArrow()
+    except Exception as problem:  # noqa: BLE001 - any error of the query itself
+        record_property("outcome", "fails in Spark too")
+        with pytest.raises(Exception):  # noqa: B017, PT011 - its class depends on where it is met
+            here.sql(text).toArrow()
+        pytest.skip(f"fails in Spark too: {type(problem).__name__}: {text}")
+    try:
+        actual = here.sql(text).toArrow()
+    except Exception as problem:
+        raise AssertionError(f"{context}: only here: {type(problem).__name__}: {problem}") from problem
+    # The sign of a zero that is a least or greatest value depends on the order of rows, in Spark too.
+    zeros = Zeros.SAME if "min(" in text or "max(" in text else Zeros.DISTINCT
+    context += "".join(f"\n{plan.explanation}" for plan in plans)
+    assert_same_rows(actual, expected, allow_empty=True, check_nullability=True, zeros=zeros, context=context)
+    record_property("outcome", "accelerated" if any(plan.changed for plan in plans) else "left to Spark")
+
+
+def test_most_queries_are_accelerated(sessions: tuple[SparkSession, SparkSession], seed: int) -> None:
+    here, _ = sessions
+    frames = [here.sql(NastyGenerator(np.random.default_rng([seed, n])).query()) for n in range(12)]
+    assert sum(rewrite(frame).changed for frame in frames) >= 6
