@@ -16,7 +16,7 @@ import pyarrow.types as pat
 Cell = Any
 """``None``, bool, int, float, Decimal, str, bytes, or a tuple of cells.
 
-Bytes of a text that are not valid UTF-8 are lone surrogates: ``b"a\xff"`` is ``"a\udcff"``, as Python's error handler
+Bytes of a text that are not valid UTF-8 are lone surrogates: ``b"a\\xff"`` is ``"a\\udcff"``, as Python's error handler
 ``surrogateescape`` has it. Different bytes are different cells.
 """
 

@@ -35,7 +35,7 @@ _INVALID_TEXTS = (
     b"\xc0\x80",
     b"ok\xe2\x82",
 )
-"""A byte no UTF-8 has, a broken sequence, a stray continuation, a surrogate, five bytes, an overlong zero, a cut end."""
+"""No UTF-8: an unused byte, a broken pair, a stray continuation, a surrogate, five bytes, a long zero, a cut end."""
 _NAN_BITS = (
     0x7FF8000000000000,
     0xFFF8000000000000,

@@ -1,4 +1,4 @@
-"""Random joins over null-heavy tables of values that break joins, each run in a random way and compared with the row loop."""
+"""Random joins of null-heavy tables of nasty values, each run in a random way and compared with the row loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated joins against the row loop: every type, keys of every kind, conditions, ranges, budgets; nasty data throughout."""
+"""Generated joins against the row loop: every type, keys of every kind, conditions, ranges, budgets; nasty data."""
 
 from __future__ import annotations
 

@@ -1,0 +1,88 @@
+"""Disks that are full, broken or read-only, at every call that writes or reads what was spilled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.chaos.outcomes import Outcomes
+from tests.chaos.tables import QUERIES, Sessions
+from tests.chaos.works import WORKS
+
+ROOT = Path(__file__).parents[2]
+FAULTS = 150
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calls of the C library that fail when told to."""
+    return compiled(tmp_path_factory.mktemp("library"))
+
+
+def compiled(folder: Path) -> Path:
+    compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    made = folder / "disk.so"
+    source = Path(__file__).with_name("disk.c")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-o", str(made), str(source), "-ldl"], check=True
+    )
+    return made
+
+
+def inject(library: Path, folder: Path, name: str, seed: int, faults: int) -> Outcomes:
+    """Count what became of faults in one kind of work."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos.diskfaults", str(seed), str(faults), str(folder), name],
+        env={**os.environ, "LD_PRELOAD": str(library)}, cwd=ROOT, capture_output=True, text=True, timeout=600,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{name}, seed {seed}: {done.stdout[-500:]}{done.stderr[-3000:]}"
+    return Outcomes(**json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_calls_that_fail(name: str, library: Path, tmp_path: Path, seed: int, outcomes: Outcomes) -> None:
+    outcomes.add(inject(library, tmp_path, name, seed, FAULTS))
+
+
+def mounted(folder: Path, options: str) -> Path:
+    place = folder / f"disk-{options.replace('=', '-').replace(',', '-')}"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"mounting takes rights that this user lacks: {done.stderr.strip()}")
+    return place
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("disk", ["size=4k", "size=200k", "ro,size=1m"])
+def test_queries_spill_to_a_disk_that_takes_little_or_nothing(
+    sessions: Sessions, tmp_path: Path, disk: str, outcomes: Outcomes
+) -> None:
+    place = mounted(tmp_path, disk)
+    here: SparkSession = sessions.here
+    here.conf.set("spark.gpujoin.spillDir", str(place))
+    here.conf.set("spark.gpujoin.memoryBudget", "50k")
+    try:
+        for name, text in QUERIES.items():
+            expected = sessions.native.sql(text).toArrow()
+            outcomes.judge_query(here, text, expected, f"{name} spilling to {disk}")
+        assert not list(place.iterdir())
+    finally:
+        here.conf.unset("spark.gpujoin.spillDir")
+        here.conf.unset("spark.gpujoin.memoryBudget")
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
