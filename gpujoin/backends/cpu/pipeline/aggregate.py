@@ -168,6 +168,10 @@ class PartialAggregation:
         for call in self._node.aggregates:
             expressions += _guarded(call)
         taken = piece.compute(expressions, extent=self._extent)
+        if not all(column.bounds.measured for column in taken.columns) and any(
+            isinstance(state, _ExactSum) for state in self._states
+        ):
+            taken = taken.collect()
         columns = iter(taken.columns)
         keys = [_key(next(columns)).alias(name) for name in self._keys]
         prepared: list[pl.Expr] = []
@@ -347,9 +351,9 @@ class _ExactSum(_State):
         self._split = pat.is_decimal(call.dtype) and call.dtype.precision > _SAFE_DIGITS
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
-        found = arguments[0].bounds.get()
-        assert found is not None
-        largest = magnitude(found) * max(rows, 1)
+        bounds = arguments[0].bounds.get()
+        assert bounds is not None
+        largest = magnitude(bounds) * max(rows, 1)
         count = self.value.count().cast(pl.Int64).alias(self.name("n"))
         if largest <= INT64[1] and not arguments[0].wide:
             total = self.value.cast(pl.Int64).sum()

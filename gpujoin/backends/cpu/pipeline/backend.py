@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpujoin.backends.cpu.evaluate import can_evaluate
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
-from gpujoin.backends.cpu.pipeline.columns import can_carry
+from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.lowering import Extent, NotLowered, lower
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
@@ -170,7 +170,7 @@ class CpuPipeline:
         try:
             for expression in expressions:
                 lower(expression, columns, self._extent)
-        except NotLowered:
+        except (NotLowered, Unmeasured):
             return False
         return True
 

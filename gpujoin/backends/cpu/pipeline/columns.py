@@ -9,7 +9,7 @@ Everything else has its natural Polars type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 
 import numpy as np
@@ -60,34 +60,55 @@ def unscaled(value: Decimal, scale: int) -> int | None:
     return whole if whole == shifted else None
 
 
+class Unmeasured(Exception):  # noqa: N818  # says what is missing, and never reaches a user
+    """Bounds were asked for of a column whose values have not been read yet."""
+
+
 class LazyBounds:
-    """Bounds that are found when first asked for.
+    """Bounds of a column's values, computed when first asked for.
+
+    Bounds are proofs: what they say is taken to hold for every value. So they come from the values themselves, and not
+    from a file's statistics, which may lie. A column that is still to be read has no bounds yet.
 
     Parameters
     ----------
     dtype : pyarrow.DataType
-        Whose limits hold in any case.
-    find : callable or None
-        Gives narrower bounds, or ``None`` where there are no values or it does not know.
+        Type of the values. Integers, decimals and dates have bounds.
+    compute : callable, optional
+        Gives the bounds, or ``None`` where all values are null. Left out: the values have not been read.
     """
 
-    __slots__ = ("_find", "_found")
+    __slots__ = ("_bounds", "_compute", "_dtype")
 
-    def __init__(self, dtype: pa.DataType, find: Callable[[], Bounds | None] | None = None) -> None:
-        self._found = type_bounds(dtype)
-        self._find = find if self._found is not None else None
+    def __init__(self, dtype: pa.DataType, compute: Callable[[], Bounds | None] | None = None) -> None:
+        self._dtype = dtype
+        self._compute = compute
+        self._bounds: Bounds | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether bounds can be given, now or on demand."""
+        return self._compute is not None or self._bounds is not None or type_bounds(self._dtype) is None
 
     def get(self) -> Bounds | None:
-        """The bounds, or ``None`` for a type that has none."""
-        if self._find is not None:
-            assert self._found is not None
-            found = self._find()
-            if found is not None:
-                self._found = (max(found[0], self._found[0]), min(found[1], self._found[1]))
-                if self._found[0] > self._found[1]:
-                    self._found = (0, 0)
-            self._find = None
-        return self._found
+        """Give the bounds; ``None`` for a type that has none.
+
+        Raises
+        ------
+        Unmeasured
+            If the values have not been read.
+        """
+        if self._bounds is None and type_bounds(self._dtype) is not None:
+            if self._compute is None:
+                raise Unmeasured
+            self._bounds = self._compute() or (0, 0)
+            self._compute = None
+        return self._bounds
+
+
+def as_lazy(bounds: Bounds | LazyBounds | None, dtype: pa.DataType) -> LazyBounds:
+    """Give bounds that may be known as such that are computed when asked for."""
+    return bounds if isinstance(bounds, LazyBounds) else LazyBounds(dtype, lambda: bounds)
 
 
 @dataclass(frozen=True)
@@ -259,7 +280,7 @@ def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def measured(series: pl.Series, dtype: pa.DataType) -> Callable[[], Bounds | None]:
-    """Find bounds from the values, when asked."""
+    """Compute bounds from the values, when asked."""
 
     def find() -> Bounds | None:
         values = series.to_physical() if pat.is_date32(dtype) else series
@@ -267,6 +288,11 @@ def measured(series: pl.Series, dtype: pa.DataType) -> Callable[[], Bounds | Non
         return None if low is None or high is None else (int(low), int(high))  # type: ignore[arg-type]
 
     return find
+
+
+def remeasured(column: Column, series: pl.Series) -> Column:
+    """Describe the same column, whose values are now at hand."""
+    return replace(column, bounds=LazyBounds(column.dtype, measured(series, column.dtype)))
 
 
 def column_of(name: str, series: pl.Series, dtype: pa.DataType, *, wide: bool = False) -> Column:

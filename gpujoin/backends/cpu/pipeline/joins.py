@@ -10,8 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, arrow_of, polars_type, series_of
-from gpujoin.backends.cpu.pipeline.lowering import NotLowered, lower
+from gpujoin.backends.cpu.pipeline.columns import Column, arrow_of, column_of, polars_type, series_of
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.cpu.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -140,11 +139,7 @@ def _filtered(piece: Piece, condition: Expression, sides: dict[Side, dict[int, C
     order = [(side, i) for side in (Side.LEFT, Side.RIGHT) for i in sides[side]]
     columns = tuple(sides[side][i] for side, i in order)
     renumbered = _renumbered(condition, {key: n for n, key in enumerate(order)})
-    try:
-        return piece.where(lower(renumbered, columns).expr)
-    except NotLowered:
-        whole = dataclasses.replace(piece, columns=columns)
-        return whole.filter(renumbered, split=False)
+    return dataclasses.replace(piece, columns=columns).filter(renumbered, split=False)
 
 
 def _renumbered(node: Expression, positions: dict[tuple[Side, int], int]) -> Expression:
@@ -225,8 +220,10 @@ def from_join(
                 taken, wide = series_of(values, dtype, checked=checked)
             name = fresh()
             series.append(taken.alias(name))
-            bounds = LazyBounds(dtype) if origin is None else origin.bounds
-            columns.append(Column(name, dtype, bounds, wide))
+            if origin is None or not origin.bounds.measured:
+                columns.append(column_of(name, taken, dtype, wide=wide))
+            else:
+                columns.append(Column(name, dtype, origin.bounds, wide))
         if not series:
             series = [pl.zeros(batch.num_rows, pl.Int8, eager=True).alias(ROW)]
         yield Piece(pl.DataFrame(series).lazy(), tuple(columns), batch.num_rows, metrics=metrics)

@@ -2,6 +2,14 @@
 
 What an expression can give follows from the bounds of its columns: an addition that cannot leave its type needs no
 check.
+
+Polars computes with a *constant* (a literal, or a column that has one value for all rows) by shortcuts that are not
+exact for floats. With rows `x = -0.0, 7.0`:
+
+- `x + lit(0.0)` is `x`, so `-0.0` where IEEE and Spark have `0.0`; so are `lit(0.0) + x`, and `lit(0.0) - x` is `-x`;
+- `x / lit(3.0)` is `x * (1 / 3.0)`, which rounds twice.
+
+So these are not lowered, and constants that become columns of floats are spread over the rows (:func:`as_column`).
 Where the proof fails, :class:`NotLowered` is raised, and the caller evaluates the expression with
 `gpujoin.backends.cpu.evaluate`, which raises where Spark raises.
 """
@@ -10,7 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from functools import reduce
@@ -25,6 +33,7 @@ from gpujoin.backends.cpu.pipeline.columns import (
     INT128,
     Bounds,
     Column,
+    LazyBounds,
     can_carry,
     magnitude,
     polars_type,
@@ -56,16 +65,34 @@ class Lowered:
         Computes the values in the form of :func:`polars_type`.
     dtype : pyarrow.DataType
         What they mean.
-    bounds : (int, int) or None
+    bounds : (int, int), LazyBounds or None
         Of integers, unscaled decimals, days.
     wide : bool
         Decimals 128 bits wide, text as bytes: see :class:`~gpujoin.backends.cpu.pipeline.columns.Column`.
+    constant : bool
+        Whether Polars may hold one value for all rows.
     """
 
     expr: pl.Expr
     dtype: pa.DataType
-    bounds: Bounds | None = None
+    bounds: Bounds | LazyBounds | None = None
     wide: bool = False
+    constant: bool = False
+
+
+def as_column(value: Lowered, beside: pl.Expr) -> pl.Expr:
+    """Give an expression for a column of its own: a constant float is spread over the rows.
+
+    Parameters
+    ----------
+    value : Lowered
+        What the column is to hold.
+    beside : polars.Expr
+        Any column of the frame.
+    """
+    if not (value.constant and is_float(value.dtype)):
+        return value.expr
+    return pl.when(beside.is_null()).then(value.expr).otherwise(value.expr)
 
 
 class Extent(Enum):
@@ -91,6 +118,8 @@ def lower(node: Expression, columns: Sequence[Column], extent: Extent = Extent.A
     ------
     NotLowered
         If it cannot be done exactly, or the bounds do not prove that nothing raises.
+    Unmeasured
+        If a proof needs the bounds of a column whose values have not been read.
     """
     if extent is Extent.COLUMNS and not isinstance(node, (ColumnRef, Literal)):
         raise NotLowered("only columns and constants are asked for")
@@ -106,28 +135,35 @@ class _Lowering:
         match node:
             case ColumnRef():
                 column = self._columns[node.index]
-                return Lowered(pl.col(column.name), logical(node.type), column.bounds.get(), column.wide)
+                return Lowered(pl.col(column.name), logical(node.type), column.bounds, column.wide)
             case Literal():
-                return _literal(node)
+                return replace(_literal(node), constant=True)
             case Cast():
-                return _cast(self.lower(node.child), logical(node.to))
+                child = self.lower(node.child)
+                return replace(_cast(child, logical(node.to)), constant=child.constant)
             case Case():
                 return self._case(node)
             case Call():
                 rule = _RULES.get(node.function)
                 if rule is None:
                     raise NotLowered(node.function.value)
-                return rule(node, [self.lower(a) for a in node.arguments])
+                arguments = [self.lower(a) for a in node.arguments]
+                # One constant may make the whole one: false and …, coalesce(0.0, …).
+                test = any if node.function in (Function.AND, Function.OR, Function.COALESCE) else all
+                return replace(rule(node, arguments), constant=test(a.constant for a in arguments))
         raise NotLowered(type(node).__name__)
 
     def _case(self, node: Case) -> Lowered:
         values = [self.lower(v) for v in (*node.values, node.otherwise)]
+        constant = any(value.constant for value in values)
         dtype = _type(node)
         values, bounds, wide = _aligned(values, dtype)
         result = values[-1].expr
-        for condition, value in zip(reversed(node.conditions), reversed(values[:-1]), strict=True):
-            result = pl.when(self.lower(condition).expr).then(value.expr).otherwise(result)
-        return Lowered(result, dtype, bounds, wide)
+        conditions = [self.lower(condition) for condition in node.conditions]
+        for condition, value in zip(reversed(conditions), reversed(values[:-1]), strict=True):
+            result = pl.when(condition.expr).then(value.expr).otherwise(result)
+        # A constant condition takes one of the values.
+        return Lowered(result, dtype, bounds, wide, constant and any(c.constant for c in conditions))
 
 
 def _type(node: Expression) -> pa.DataType:
@@ -183,9 +219,10 @@ def _fitted(value: Lowered, *, wide: bool) -> pl.Expr:
 
 
 def _known(value: Lowered) -> Bounds:
-    if value.bounds is None:
+    bounds = value.bounds.get() if isinstance(value.bounds, LazyBounds) else value.bounds
+    if bounds is None:
         raise NotLowered(f"no bounds for {value.dtype}")
-    return value.bounds
+    return bounds
 
 
 def _rescaled(value: Lowered, scale: int) -> Lowered:
@@ -242,13 +279,11 @@ def _aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowere
     if pat.is_decimal(dtype):
         values = [_rescaled(v, dtype.scale) for v in values]
     wide = any(v.wide for v in values)
-    found = [v.bounds for v in values]
-    known = [b for b in found if b is not None]
-    bounds = (min(b[0] for b in known), max(b[1] for b in known)) if len(known) == len(found) else None
-    if pat.is_decimal(dtype):
-        limits = type_bounds(dtype)
-        assert limits is not None
-        if bounds is None or not within(bounds, limits):
+    limits, bounds = type_bounds(dtype), None
+    if limits is not None:
+        known = [_known(v) for v in values]
+        bounds = (min(b[0] for b in known), max(b[1] for b in known))
+        if pat.is_decimal(dtype) and not within(bounds, limits):
             raise NotLowered(f"values beyond {dtype}")
     if wide:
         values = [Lowered(_fitted(v, wide=wide), dtype, v.bounds, wide) for v in values]
@@ -356,6 +391,8 @@ def _arithmetic(node: Call, values: list[Lowered]) -> Lowered:
     if is_float(dtype):
         if one.dtype != dtype or two.dtype != dtype:
             raise NotLowered("mixed floats")
+        if node.function is not Function.MULTIPLY and not all(map(_adds_exactly, values, node.arguments)):
+            raise NotLowered("Polars leaves out the addition of a constant zero, which changes -0.0")
         return Lowered(operate(one.expr, two.expr), dtype)
     limits = type_bounds(dtype)
     if limits is None:
@@ -382,11 +419,16 @@ def _arithmetic(node: Call, values: list[Lowered]) -> Lowered:
     return Lowered(result.expr, dtype, result.bounds, result.wide)
 
 
+def _adds_exactly(value: Lowered, node: Expression) -> bool:
+    """Tell whether Polars adds an operand as IEEE does: any but a constant that may be zero."""
+    return not value.constant or (isinstance(node, Literal) and bool(node.value))
+
+
 def _divide(node: Call, values: list[Lowered]) -> Lowered:
     one, two = values
     if not is_float(_type(node)) or one.dtype != two.dtype:
         raise NotLowered("division")
-    if not node.arguments[1].columns():
+    if two.constant:
         raise NotLowered("Polars divides by a constant through its reciprocal, which rounds twice")
     if node.mode is EvalMode.ANSI:
         raise NotLowered("division by what may be zero")

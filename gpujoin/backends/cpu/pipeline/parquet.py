@@ -6,21 +6,20 @@ problem is a :class:`ScanError` that names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Bounds, Column, LazyBounds, polars_type, series_of, unscaled
-from gpujoin.backends.cpu.pipeline.lowering import Extent, Lowered, lower
+from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, polars_type, series_of
+from gpujoin.backends.cpu.pipeline.lowering import Extent, as_column, lower
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
-from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of
+from gpujoin.backends.parquet.footers import Source, opened, runs
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.places import is_local, open_binary
 from gpujoin.errors import ScanError
@@ -150,38 +149,6 @@ def _has_texts(source: Source) -> bool:
     return source.arrow is not None and (is_text(source.arrow) or is_bytes(source.arrow))
 
 
-def _bounds(
-    source: Source, dtype: pa.DataType, parquet: ParquetFooter, run: Sequence[int]
-) -> Callable[[], Bounds | None]:
-    def find() -> Bounds | None:
-        found: list[int] = []
-        for group in run:
-            known = statistics_of(source, parquet, group)
-            if known is None:
-                return None
-            if known.low is None or known.high is None:
-                if known.nulls == known.rows:
-                    continue
-                return None
-            for value in (known.low, known.high):
-                number = _number(value, dtype)
-                if number is None:
-                    return None
-                found.append(number)
-        return (min(found), max(found)) if found else (0, 0)
-
-    return find
-
-
-def _number(value: Any, dtype: pa.DataType) -> int | None:
-    """A statistic as the integer that carries it."""
-    if pat.is_decimal(dtype):
-        return unscaled(value, dtype.scale) if isinstance(value, Decimal) else None
-    if pat.is_date32(dtype):
-        return int(pa.scalar(value, pa.date32()).cast(pa.int32()).as_py())
-    return int(value) if isinstance(value, int) else None
-
-
 # -- pieces ------------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +159,7 @@ def _piece(
     frame, held, as_bytes = decoded
     columns: list[Column] = []
     added: list[pl.Expr] = []
+    beside = pl.col(next(iter(held.values()))) if held else pl.first()
     for source, field in zip(sources, scan.file_columns, strict=True):
         dtype, name = logical(field.type), fresh()
         if source.name is None:
@@ -200,12 +168,12 @@ def _piece(
             continue
         wide = source.name in as_bytes or (pat.is_decimal(dtype) and dtype.precision > 18)
         added.append(_carried(pl.col(held[source.name]), source, dtype, wide=wide).alias(name))
-        columns.append(Column(name, dtype, LazyBounds(dtype, _bounds(source, dtype, parquet, run)), wide))
+        columns.append(Column(name, dtype, LazyBounds(dtype), wide))
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
         name = fresh()
-        added.append(constant.expr.alias(name))
-        columns.append(_constant_column(name, constant))
+        added.append(as_column(constant, beside).alias(name))
+        columns.append(Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide))
     if held:
         # Columns of the file are left behind: their names may be any, those of pieces too.
         frame = frame.select(added)
@@ -215,10 +183,6 @@ def _piece(
     piece = Piece(frame, tuple(columns), rows, (part.path,), metrics)
     extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
     return reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
-
-
-def _constant_column(name: str, constant: Lowered) -> Column:
-    return Column(name, constant.dtype, LazyBounds(constant.dtype, lambda: constant.bounds), constant.wide)
 
 
 def _decoded(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,16 +14,17 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.evaluate import evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline.columns import (
-    Bounds,
     Column,
-    LazyBounds,
+    Unmeasured,
     arrow_of,
+    as_lazy,
     column_of,
     is_wide,
     polars_type,
+    remeasured,
     series_of,
 )
-from gpujoin.backends.cpu.pipeline.lowering import Extent, Lowered, NotLowered, lower
+from gpujoin.backends.cpu.pipeline.lowering import Extent, Lowered, NotLowered, as_column, lower
 from gpujoin.errors import DecodeError
 from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.jointype import Side
@@ -93,9 +94,13 @@ class Piece:
         return cls.of_frame(pl.DataFrame(series), [logical(f.type) for f in schema], metrics)
 
     def collect(self) -> Piece:
-        """Run the query, so that what follows starts from its result."""
+        """Run the query, so that what follows starts from its result, whose values can be measured."""
         frame = self.run(self.frame.select(self._needed()))
-        return dataclasses.replace(self, frame=frame.lazy(), rows=frame.height, files=())
+        columns = tuple(
+            column if column.bounds.measured else remeasured(column, frame[column.name])
+            for column in self.columns
+        )
+        return dataclasses.replace(self, frame=frame.lazy(), columns=columns, rows=frame.height, files=())
 
     def run(self, query: pl.LazyFrame) -> pl.DataFrame:
         """Run a query made of the piece's own.
@@ -144,9 +149,10 @@ class Piece:
         """
         piece = self
         for part in conjuncts(condition) if split else (condition,):
-            try:
-                piece = piece.where(lower(part, piece.columns, extent).expr)
-            except NotLowered:
+            piece, (lowered,) = piece.lowered([part], extent)
+            if lowered is not None:
+                piece = piece.where(lowered.expr)
+            else:
                 piece = piece.collect()
                 piece.metrics.evaluated += 1
                 batch = piece.batch(part)
@@ -165,34 +171,43 @@ class Piece:
         """Give one column per expression; ``extent`` says which become part of the query."""
         if not expressions:
             return dataclasses.replace(self, columns=())
-        lowered: list[Lowered | None] = []
-        for expression in expressions:
-            try:
-                lowered.append(lower(expression, self.columns, extent))
-            except NotLowered:
-                lowered.append(None)
-        piece = self if all(lowered) else self.collect()
+        piece, lowered = self.lowered(expressions, extent)
+        if not all(lowered):
+            piece = piece.collect()
         added: list[pl.Expr] = []
         columns: list[Column] = []
-        for expression, found in zip(expressions, lowered, strict=True):
-            if found is None:
+        for expression, value in zip(expressions, lowered, strict=True):
+            if value is None:
                 series, described = piece.evaluated(expression)
                 added.append(pl.lit(series).alias(described.name))
                 columns.append(described)
             elif isinstance(expression, ColumnRef):
                 columns.append(
-                    dataclasses.replace(self.columns[expression.index], dtype=logical(expression.type))
+                    dataclasses.replace(piece.columns[expression.index], dtype=logical(expression.type))
                 )
             else:
                 name = fresh()
-                added.append(found.expr.alias(name))
-                columns.append(
-                    Column(name, found.dtype, LazyBounds(found.dtype, _constant(found.bounds)), found.wide)
-                )
+                beside = pl.col(piece.columns[0].name) if piece.columns else pl.first()
+                added.append(as_column(value, beside).alias(name))
+                columns.append(Column(name, value.dtype, as_lazy(value.bounds, value.dtype), value.wide))
         frame = piece.frame.with_columns(added) if added else piece.frame
         result = dataclasses.replace(piece, frame=frame, columns=tuple(columns))
         # A column that was computed outside the query must not be moved past a filter within it.
         return result if all(lowered) else result.collect()
+
+    def lowered(
+        self, expressions: Sequence[Expression], extent: Extent = Extent.ALL
+    ) -> tuple[Piece, list[Lowered | None]]:
+        """Turn expressions into Polars expressions; ``None`` for those that must be evaluated.
+
+        Where a proof needs the bounds of columns that are still to be read, the query is run first. The expressions are
+        over the piece that comes back.
+        """
+        try:
+            return self, [_lowered(expression, self.columns, extent) for expression in expressions]
+        except Unmeasured:
+            piece = self.collect()
+            return piece, [_lowered(expression, piece.columns, extent) for expression in expressions]
 
     def evaluated(self, expression: Expression) -> tuple[pl.Series, Column]:
         """Compute a column by the expression evaluator; the piece must have been collected."""
@@ -229,8 +244,11 @@ class Piece:
 _NO_COLUMNS = pa.RecordBatch.from_arrays([], names=[])
 
 
-def _constant(bounds: Bounds | None) -> Callable[[], Bounds | None]:
-    return lambda: bounds
+def _lowered(expression: Expression, columns: Sequence[Column], extent: Extent) -> Lowered | None:
+    try:
+        return lower(expression, columns, extent)
+    except NotLowered:
+        return None
 
 
 def _left_only(expression: Expression) -> Expression:
@@ -319,10 +337,15 @@ def _batches(frame: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]
 
 
 def float_key(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
-    """Make equal floats identical: one NaN, and no negative zero."""
+    """Make equal floats identical: one NaN, and no negative zero.
+
+    Not by adding zero, which Polars skips for a constant zero: that would leave -0.0 as it is.
+    """
     kind = pl.Float32 if pat.is_float32(dtype) else pl.Float64
     return (
         pl.when(expression.is_nan())
         .then(pl.lit(float("nan"), kind))
-        .otherwise(expression + pl.lit(0.0, kind))
+        .when(expression == 0)
+        .then(pl.lit(0.0, kind))
+        .otherwise(expression)
     )
