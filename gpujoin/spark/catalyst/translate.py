@@ -211,14 +211,18 @@ def _members(node: Node) -> list[Literal]:
 def _literal(node: Node) -> Literal:
     dtype = node.data_type
     plain = _PLAIN.get(type(dtype))
-    if plain is not None and isinstance(node.fields["value"], str):
-        return Literal(value=plain(node.fields["value"]), type=arrow_of(dtype))
+    text = node.fields["value"]
+    # JSON has U+FFFD where a string is not valid UTF-8: the JVM knows which it was.
+    if plain is not None and isinstance(text, str) and _REPLACEMENT not in text:
+        return Literal(value=plain(text), type=arrow_of(dtype))
     value = node.jvm.value()
     try:
         return Literal(value=None if value is None else python_value(dtype, value), type=arrow_of(dtype))
     except OverflowError:
         raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
 
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _PLAIN: dict[type, Callable[[str], Any]] = {
     t.BooleanType: lambda text: text == "true",
@@ -229,7 +233,7 @@ _PLAIN: dict[type, Callable[[str], Any]] = {
     t.DecimalType: decimal.Decimal,
     t.StringType: str,
 }
-"""Constants whose JSON form says their value exactly."""
+"""Constants whose JSON form says their value exactly, strings if they are valid UTF-8."""
 
 
 def python_value(dtype: t.DataType, value: Any) -> Any:
@@ -252,7 +256,10 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
         case t.DecimalType():
             return decimal.Decimal(str(value.toString()))
         case t.StringType():
-            return str(value.toString())
+            try:
+                return bytes(value.getBytes()).decode()
+            except UnicodeDecodeError as problem:
+                raise NotTranslatableError(f"a string constant is not valid UTF-8: {problem}") from None
         case t.DateType():
             return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
         case t.TimestampType():
@@ -261,6 +268,18 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
             return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001
         case _:
             raise NotTranslatableError(f"a literal of type {dtype.simpleString()}")
+
+
+def refuse_replaced(value: Any) -> None:
+    """Refuse a string that came through text in which invalid UTF-8 is replaced, if that may have happened.
+
+    Raises
+    ------
+    NotTranslatableError
+        If the string has U+FFFD, which stands for invalid bytes there, or for itself.
+    """
+    if isinstance(value, str) and _REPLACEMENT in value:
+        raise NotTranslatableError("a string value has U+FFFD, or bytes that are not valid UTF-8")
 
 
 def arrow_of(dtype: t.DataType) -> pa.DataType:

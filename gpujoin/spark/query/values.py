@@ -9,7 +9,7 @@ from pyspark.sql import types as t
 
 from gpujoin.model.expressions import Literal
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of
+from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of, refuse_replaced
 
 _COVERED = (
     t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType,
@@ -50,7 +50,9 @@ class SubqueryValues:
             rows = self._run(node.jvm.plan())
             if len(rows) > 1:
                 raise NotTranslatableError(f"{node.name} has more than one row")
-            self._known[number] = Literal(value=rows[0][0] if rows else None, type=dtype)
+            value = rows[0][0] if rows else None
+            refuse_replaced(value)
+            self._known[number] = Literal(value=value, type=dtype)
         return self._known[number]
 
     def _type(self, node: Node) -> Any:

@@ -119,7 +119,8 @@ def test_float_functions_and_cases(dtype: pa.DataType, seed: int) -> None:
     yes, no = lit(True), lit(False)
     expressions = [call(f, X) for f in UNARY if f is not Function.SQRT or dtype == pa.float64()]
     expressions += [
-        call(Function.NEGATE, -X), 0 - X, X + 0, X - 0, X * 1, X * -1, X / 1, X + zero * one, X + lit(0).cast(dtype), X - -zero,
+        call(Function.NEGATE, -X), 0 - X, X + 0, X - 0, X * 1, X * -1, X / 1, X + zero * one, X + lit(0).cast(dtype),
+        X - -zero,
         (X + zero) - zero, zero + (zero + X), X + abs(minus), X - minus, X - (zero - zero), -(X * 1) + zero,
         X.is_in([zero, Y]), X.is_in([lit(math.nan, dtype), minus, one]), X.cast(pa.float64()), X.cast(pa.float32()),
         coalesce(X, zero), coalesce(zero, X) + Y, coalesce(X, minus) + zero, X + coalesce(minus, Y),
@@ -142,7 +143,7 @@ def test_only_constants_that_may_be_zero_are_left_to_the_evaluator(dtype: pa.Dat
         X * lit(1.0, dtype),
         X + lit(1.5, dtype),
         X * lit(0.0, dtype),
-        when(X > lit(0.0, dtype), X).else_(Y) + X,
+        when(X > Y, X).else_(Y) + X,
     ):
         assert assert_as_interpreted(tree, table, lowered).evaluated == 0, str(lowered)
     for evaluated in (X + lit(0.0, dtype), lit(0.0, dtype) - X, X / lit(3.0, dtype)):
