@@ -107,7 +107,7 @@ def _read_slice(
                 rows = sum(parquet.groups[g].rows for g in run)
                 parts = iter([(_decoded(parquet, sources, run, before, rows, rung), rows)])
             for decoded, rows in parts:
-                yield _piece(scan, part, parquet, sources, run, decoded, rows, metrics, rung)
+                yield _piece(scan, part, sources, decoded, rows, metrics, rung)
 
 
 def _slices(
@@ -153,8 +153,8 @@ def _has_texts(source: Source) -> bool:
 
 
 def _piece(
-    scan: Scan, part: FileSlice, parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...],
-    decoded: _Decoded, rows: int, metrics: PipelineMetrics, rung: Rung,
+    scan: Scan, part: FileSlice, sources: Sequence[Source], decoded: _Decoded, rows: int,
+    metrics: PipelineMetrics, rung: Rung,
 ) -> Piece:  # fmt: skip
     frame, held, as_bytes = decoded
     columns: list[Column] = []
