@@ -12,7 +12,8 @@ from pathlib import Path
 _INTERVAL = 0.004
 
 _CHILD = """
-import json, resource, sys, time
+import json, os, resource, sys, time
+os.environ["POLARS_MAX_THREADS"] = "1"  # as in a worker of Spark
 from pathlib import Path
 name, folder, options, limit = json.loads(sys.argv[1])
 if limit:

@@ -10,12 +10,12 @@ share                 of what
 ====================  =====================================================================================
 1/32, 64 MiB at most  a piece of a scan or a feed, as it is decoded; what filters and projections make of it
 1/4, all together     rows of build sides, counted again for putting them together and for search structures
-1/4                   states of an aggregation, which merging needs twice
+1/6                   states of an aggregation, which merging has there three times
 1/16 at most          an output batch; rows that a mapper of an exchange gathers to split them
 ====================  =====================================================================================
 
 With a budget of 256 MiB pieces are of 8 MiB; a first build side of 50 MiB stays in memory, a second one of 20 MiB is
-divided on disk, since 64 MiB less 50 MiB are left.
+divided on disk: of the 64 MiB for all, 14 are left, and 16, a quarter of them, go to whoever comes.
 
 Python and Arrow raise ``MemoryError`` where an allocation fails, but Polars (like most of Rust) aborts the process. So
 memory is looked at between pieces, and a :class:`~gpujoin.errors.HostMemoryError` is raised before that happens.
@@ -44,7 +44,7 @@ from gpujoin.errors import HostMemoryError
 
 _PIECES = 32
 _BUILDS = 4
-_STATES = 4
+_STATES = 6
 _ROUNDS = 16
 """With the default budget this is all that a mapper gathers: :data:`gpujoin.spark.scattering.ROUND_BYTES`."""
 _LEAST_SHARE = 4
