@@ -18,7 +18,7 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Relation, Scan
+from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
 from gpujoin.testing.cells import Cell, cells, float_bits
 from gpujoin.testing.interpreter import compile_expression
@@ -117,7 +117,9 @@ def test_float_functions_and_cases(dtype: pa.DataType, seed: int) -> None:
     tree = Tree.feed(table.schema, mode=EvalMode.LEGACY)
     zero, minus, one = lit(0.0, dtype), lit(-0.0, dtype), lit(1.0, dtype)
     yes, no = lit(True), lit(False)
-    expressions = [call(f, X) for f in UNARY if f is not Function.SQRT or dtype == pa.float64()]
+    expressions: list[Expression] = [
+        call(f, X) for f in UNARY if f is not Function.SQRT or dtype == pa.float64()
+    ]
     expressions += [
         call(Function.NEGATE, -X), 0 - X, X + 0, X - 0, X * 1, X * -1, X / 1, X + zero * one, X + lit(0).cast(dtype),
         X - -zero,
@@ -175,6 +177,7 @@ def test_zeros_and_nans_are_one_group(
     table = float_table(dtype, seed)
     node = Tree.feed(table.schema).group(*keys, n=count(), s=total(left("g"))).relation
     batches = table.to_batches(max_chunksize=-(-ROWS // pieces))
+    assert isinstance(node, PartialAggregate)
     out = pa.Table.from_batches(run_here(node, {0: batches}, piece_bytes=1), node.schema)
     keys_given = list(zip(*(map(exact, cells(out.column(key))) for key in keys), strict=True))
     assert len(set(keys_given)) == len(keys_given)
@@ -266,6 +269,7 @@ def test_sums_do_not_trust_statistics(dtype: pa.DataType, inverted: bool, tmp_pa
     node = tree.group(
         "g", s=total(decimals), p=total(decimals * 3), m=Aggregate(AggregateFunction.MAX, (a,))
     ).relation
+    assert isinstance(node, PartialAggregate)
     out = pa.Table.from_batches(run(node), node.schema)
     assert_same_groups(merged(node, out), aggregated(node, table), "lying statistics")
     if pa.types.is_int64(dtype):
