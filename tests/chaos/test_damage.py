@@ -14,23 +14,16 @@ import pytest
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.tables import Sessions
 from tests.chaos.works import WORKS
+from tests.disks import spill_files
 
-DAMAGES = ("flip a bit", "truncate", "empty", "zeros", "swap two pages", "append", "remove")
+DAMAGES = ("flip a bit", "truncate", "empty", "zeros", "swap two pages", "append")
 TRIES = 120
 
 
 def spilled_files(folder: Path) -> list[Path]:
-    """Files below a folder that this process has open or that have a name, as paths to open them by."""
-    unnamed = []
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            target = str(entry.readlink())
-        except OSError:  # that of the listing itself
-            continue
-        if target.startswith(f"{folder}/") and target.endswith(" (deleted)"):
-            unnamed.append(entry)
-    named = [path for path in folder.rglob("*") if path.is_file()]
-    return [path for path in [*unnamed, *named] if path.stat().st_size]
+    """What this process has spilled to a folder, as paths by which files without a name can be opened."""
+    files = [Path(f"/proc/self/fd/{descriptor}") for descriptor in spill_files(folder)]
+    return [file for file in files if file.stat().st_size]
 
 
 def damage(path: Path, how: str, dice: random.Random) -> str:
@@ -64,9 +57,6 @@ def damage(path: Path, how: str, dice: random.Random) -> str:
             case "append":
                 file.seek(size)
                 file.write(b"12345678")
-            case "remove":
-                if not str(path).startswith("/proc"):
-                    path.unlink()
     return how
 
 

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.tables import QUERIES, Sessions
 from tests.chaos.works import WORKS
+from tests.disks import Mount
 
 ROOT = Path(__file__).parents[2]
 FAULTS = 150
@@ -54,27 +54,12 @@ def test_calls_that_fail(name: str, library: Path, tmp_path: Path, seed: int, ou
     outcomes.add(inject(library, tmp_path, name, seed, FAULTS))
 
 
-def mounted(folder: Path, options: str) -> Path:
-    place = folder / f"disk-{options.replace('=', '-').replace(',', '-')}"
-    place.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"mounting takes rights that this user lacks: {done.stderr.strip()}")
-    return place
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("disk", ["size=4k", "size=200k", "ro,size=1m"])
 def test_queries_spill_to_a_disk_that_takes_little_or_nothing(
-    sessions: Sessions, tmp_path: Path, disk: str, outcomes: Outcomes
+    sessions: Sessions, tmpfs: Mount, disk: str, outcomes: Outcomes
 ) -> None:
-    place = mounted(tmp_path, disk)
-    here: SparkSession = sessions.here
+    place, here = tmpfs(disk), sessions.here
     here.conf.set("spark.gpujoin.spillDir", str(place))
     here.conf.set("spark.gpujoin.memoryBudget", "50k")
     try:
@@ -85,4 +70,3 @@ def test_queries_spill_to_a_disk_that_takes_little_or_nothing(
     finally:
         here.conf.unset("spark.gpujoin.spillDir")
         here.conf.unset("spark.gpujoin.memoryBudget")
-        subprocess.run(["umount", "--lazy", str(place)], check=True)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def test_a_driver_that_is_told_to_end(
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.driverprogram", str(tmp_path)], stdout=out, stderr=errors,
             cwd=Path(__file__).parents[2], env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            # A run in the background has Ctrl-C ignored, and would hand that on.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 180
