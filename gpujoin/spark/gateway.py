@@ -126,6 +126,19 @@ def session_id(spark: SparkSession) -> str:
     return str(spark._jsparkSession.sessionUUID())
 
 
+def cached_uncompressed(frame: DataFrame) -> DataFrame:
+    """Give a classic DataFrame whose rows are not compressed when it is persisted.
+
+    It is of a session of its own, which has the settings of the given one but for that.
+    """
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    session = frame.sparkSession._jsparkSession.cloneSession()
+    session.conf().set("spark.sql.inMemoryColumnarStorage.compressed", "false")
+    dataset = gateway_of(frame.sparkSession).org.apache.spark.sql.classic.Dataset
+    return ClassicDataFrame(dataset.ofRows(session, analyzed_plan(frame)), frame.sparkSession)
+
+
 def path_exists(spark: SparkSession, path: str) -> bool:
     """Tell whether there is a file or a folder at a path of any file system that Spark knows."""
     hadoop_path = gateway_of(spark).org.apache.hadoop.fs.Path(path)

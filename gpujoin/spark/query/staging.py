@@ -24,7 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
 from gpujoin.spark.failures import Failure, failure_of
-from gpujoin.spark.gateway import analyzed_plan, dataframe_of
+from gpujoin.spark.gateway import analyzed_plan, cached_uncompressed, dataframe_of
 from gpujoin.spark.outcomes import log
 from gpujoin.spark.query.fallback import give_back
 
@@ -48,10 +48,12 @@ class StagedRows:
     """
 
     def __init__(self, query: DataFrame) -> None:
-        self._query = query
+        session, plan = query.sparkSession, analyzed_plan(query)
+        # The rows are read once: compressing them costs more than what is saved on the disk (docs/performance.md).
+        self._query = cached_uncompressed(query)
         try:
-            query.persist(StorageLevel.DISK_ONLY)
-            self.frame = dataframe_of(query.sparkSession, analyzed_plan(query))
+            self._query.persist(StorageLevel.DISK_ONLY)
+            self.frame = dataframe_of(session, plan)
             """Reads the rows, and has the plan of the query."""
             self.frame.count()
         except BaseException:
