@@ -101,7 +101,8 @@ def test_any_join_any_way_is_the_oracles(backend: AnyBackend, case: Case) -> Non
     assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True)
     built = two if case.build_side is Side.RIGHT else one
     size = sum(batch.nbytes for batch in batches(built, case.batch_rows) if batch.num_rows)
-    assert bool(metrics.spills) == (size > case.options["memory_budget"])
+    # A quarter of the budget is for build sides.
+    assert bool(metrics.spills) == (size > case.options["memory_budget"] // 4)
 
 
 @SETTINGS

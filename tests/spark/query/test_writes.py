@@ -289,7 +289,8 @@ def test_an_error_of_the_query_leaves_what_spark_leaves(
         failing = session.sql("select m.id, 1 div (f.w - f.w) as x from many m join few f on m.k = f.k")
         with pytest.raises(PySparkException) as caught:
             failing.write.mode("overwrite").parquet(path)
-        left = sorted(file.suffix for file in Path(path).iterdir()) if Path(path).exists() else None
+        # A task of Spark's that still runs when its job is aborted may make the folder of the attempt once more.
+        left = sorted(file.suffix for file in Path(path).glob("[!_]*")) if Path(path).exists() else None
         outcomes.append((type(caught.value), caught.value.getCondition(), left))
     assert outcomes[0] == outcomes[1]
     assert nothing_is_kept(session)
