@@ -9,7 +9,7 @@ import pytest
 from gpujoin.backends.cpu.build import make_build
 from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.registry import BackendRequest, create, unavailable
-from gpujoin.errors import HostMemoryError, GpuJoinError
+from gpujoin.errors import GpuJoinError, HostMemoryError
 from gpujoin.model.backend import Backend, BackendName
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from tests.backends.cpu.support import BACKEND, keys
