@@ -45,7 +45,7 @@ def slot_directory() -> Path:
     given = os.environ.get(DIRECTORY_VARIABLE)
     if given:
         return Path(given)
-    risks = []
+    risks: list[str] = []
     for parent in _PARENTS:
         directory = Path(parent) / f"gpujoin-slots-{os.getuid()}"
         if not os.access(parent, os.W_OK | os.X_OK):
