@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark import StatusTracker
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -154,8 +155,15 @@ def ways(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "group": lambda: context.cancelJobGroup(GROUP),
         "all": context.cancelAllJobs,
         "session": spark.interruptAll,
-        "stage": lambda: context._jsc.sc().cancelStage(tracker.getActiveStageIds()[0]),
+        "stage": lambda: context._jsc.sc().cancelStage(stage_of_the_latest_job(tracker)),
     }
+
+
+def stage_of_the_latest_job(tracker: StatusTracker) -> int:
+    """Its only one; stages of jobs that other tests cancelled may be active still."""
+    job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(GROUP)))
+    assert job is not None
+    return int(job.stageIds[0])
 
 
 @pytest.mark.parametrize("way", ["group", "all", "session", "stage"])
