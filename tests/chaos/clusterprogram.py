@@ -75,7 +75,6 @@ def started(master: str) -> SparkSession:
         "spark.speculation.multiplier": "1.5", "spark.speculation.minTaskRuntime": "2s",
         "spark.speculation.efficiency.enabled": "false", "spark.task.reaper.enabled": "true",
         "spark.task.maxFailures": "4", "spark.stage.maxConsecutiveAttempts": "10",
-        "spark.executor.heartbeatInterval": "2s", "spark.network.timeout": "20s",
     }  # fmt: skip
     for key, value in settings.items():
         builder = builder.config(key, value)
