@@ -92,6 +92,8 @@ def test_generated_queries_of_nasty_tables(
         expected = native.sql(text).toArrow()
     except Exception as problem:  # noqa: BLE001 - any error of the query itself
         record_property("outcome", "fails in Spark too")
+        if "ARITHMETIC_OVERFLOW" in str(problem) and "sum(" in text:
+            pytest.skip(f"whether a sum overflows on the way depends on the order of rows: {text}")
         with pytest.raises(Exception):  # noqa: B017, PT011 - its class depends on where it is met
             here.sql(text).toArrow()
         pytest.skip(f"fails in Spark too: {type(problem).__name__}: {text}")
