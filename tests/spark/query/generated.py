@@ -388,8 +388,7 @@ class Generator:
             f"min({self._column(aliases, _ORDERED)})", f"max({self._column(aliases, _ORDERED)})",
             f"count(distinct {self._column(aliases, _ORDERED)})",
             f"sum(distinct {self._column(aliases, 'yhilmn')}) filter (where {self._condition(aliases, 2)})",
-            # Its last digits depend on the order of rows, in Spark too.
-            # Moments of large values differ in their last digits by the order of rows: whole numbers are compared.
+            # Its last digits depend on the order of rows, in Spark too: whole numbers are compared.
             f"round({self._pick(('stddev', 'stddev_pop', 'variance', 'var_pop'))}({self._column(aliases, 'yh')}), 0)",
             f"{self._pick(('bool_or', 'bool_and'))}({self._column(aliases, 'o')})",
             f"sum({self._column(aliases, 'yhilmn')}) filter (where {self._condition(aliases, 2)})",
