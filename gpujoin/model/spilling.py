@@ -55,7 +55,7 @@ class SpillPart(Protocol):
 
 
 class SpillStore(Protocol):
-    """Where parts are; closing it frees their space."""
+    """Holds spilled parts of rows; closing it frees their space."""
 
     def new_parts(self, schema: pa.Schema, count: int) -> tuple[SpillPart, ...]:
         """Make empty parts for rows of one schema."""

@@ -96,7 +96,7 @@ UNARY = (
 @pytest.mark.parametrize("dtype", SPECIAL, ids=str)
 @pytest.mark.parametrize("function", BINARY, ids=lambda f: f.value)
 def test_float_operators(function: Function, dtype: pa.DataType, seed: int) -> None:
-    """Of two columns, of a column and each special constant, and of a column and a column of that constant."""
+    """Expressions of two columns, of a column and each special constant, and of a column and such a constant column."""
     table = float_table(dtype, seed)
     tree = Tree.feed(table.schema, mode=EvalMode.LEGACY)
     assert_as_interpreted(tree, table, call(function, X, Y))
