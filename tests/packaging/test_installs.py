@@ -114,8 +114,13 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
     assert metadata["Version"] == _version.__version__
     assert metadata["Requires-Python"] == ">=3.11"
     assert {"spark", "cu12", "cu13", "test", "bench", "dev"} <= set(metadata.get_all("Provides-Extra", []))
-    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "gpujoin").rglob("*.py")}
-    assert modules <= names
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for kind in ("*.py", "*.java")
+        for path in (ROOT / "gpujoin").rglob(kind)
+    }
+    assert "gpujoin/spark/jvm/PythonRule.java" in sources
+    assert sources <= names
 
 
 def test_the_version_is_written_once() -> None:

@@ -1,0 +1,1 @@
+"""Java that runs in Spark's driver, and what compiles it."""

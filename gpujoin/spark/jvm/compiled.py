@@ -1,0 +1,102 @@
+"""Compiles the Java sources of this package in the driver, with the Janino that Spark ships.
+
+So gpujoin needs no jar that fits a build of Spark. A source ``Name.java`` lies beside this module, declares
+``package gpujoin`` and one public class ``Name``. Janino knows Java without generics and lambdas; Scala is called
+through the methods that Java sees. The objects of a class are called like any other over py4j::
+
+    rule = new_instance(gateway_of(spark), "PythonRule", callback)
+    rule.apply(plan)
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from gpujoin.errors import GpuJoinError
+
+if TYPE_CHECKING:
+    from gpujoin.spark.gateway import JvmNames
+
+_lock = threading.Lock()
+_classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
+"""Per JVM, what this process has compiled there."""
+
+
+def compiled_class(names: JvmNames, name: str) -> Any:
+    """Give a class of this package; it is compiled when it is first asked for.
+
+    Parameters
+    ----------
+    names : JvmNames
+        Of the session.
+    name : str
+        The class, without its package.
+
+    Returns
+    -------
+    py4j object
+        The ``java.lang.Class``.
+
+    Raises
+    ------
+    GpuJoinError
+        If the driver has no Janino, or Janino refuses the source.
+    py4j.protocol.Py4JNetworkError
+        If the JVM is gone.
+    """
+    with _lock:
+        classes = _classes.setdefault(names, {})
+        if name not in classes:
+            classes[name] = _compile(names, name)
+        return classes[name]
+
+
+def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
+    """Make an object of a class of this package by its only constructor.
+
+    Parameters
+    ----------
+    names : JvmNames
+        Of the session.
+    name : str
+        The class, without its package.
+    *arguments : object
+        Of the constructor. Python objects that implement a Java interface are welcome.
+
+    Raises
+    ------
+    GpuJoinError
+        As :func:`compiled_class` does.
+    """
+    constructor = compiled_class(names, name).getConstructors()[0]
+    values = names.java.util.ArrayList()  # py4j puts no Python object into an array
+    for argument in arguments:
+        values.add(argument)
+    return constructor.newInstance(values.toArray())
+
+
+def _compile(names: JvmNames, name: str) -> Any:
+    source = resources.files(__package__).joinpath(f"{name}.java").read_text(encoding="utf-8")
+    try:
+        compiler = names.org.codehaus.janino.SimpleCompiler()
+    except Py4JNetworkError:
+        raise
+    except Py4JError as problem:
+        raise GpuJoinError(
+            "Spark's driver cannot compile gpujoin's Java: it has no org.codehaus.janino.SimpleCompiler, which comes "
+            f"with Spark (jars/janino-*.jar): {problem}"
+        ) from problem
+    compiler.setParentClassLoader(names.java.lang.Thread.currentThread().getContextClassLoader())
+    try:
+        compiler.cook(f"{name}.java", source)
+    except Py4JJavaError as problem:
+        cause = problem.java_exception.getMessage()
+        raise GpuJoinError(
+            f"Spark's driver refuses gpujoin's {name}.java; is this release of Spark supported? {cause}"
+        ) from problem
+    return compiler.getClassLoader().loadClass(f"gpujoin.{name}")
