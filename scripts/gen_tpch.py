@@ -17,13 +17,13 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gpujoin.cli.bench import answers
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.spark.gateway import dataframe_of, gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.plans import read_plan
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "tpch.md"
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "docs" / "tpch.md"
 SCALE = 0.01
 HEAD = """\
 # TPC-H: what runs where
@@ -89,6 +89,9 @@ def line(number: int, frame: DataFrame) -> str:
 
 def page() -> str:
     """The whole page."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.tpch import answers
+
     data = tpch_directory(SCALE)
     with answers.connect(data) as connection:
         texts = answers.queries(connection)

@@ -16,7 +16,7 @@ from benchmarks.engine.cases import CASES
 from benchmarks.engine.engines import ENGINES
 from benchmarks.engine.measure import Request
 from benchmarks.engine.report import table
-from gpujoin.cli.bench.machine import describe
+from benchmarks.machine import describe
 
 
 def main() -> None:

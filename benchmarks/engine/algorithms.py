@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.engine.cases import scattered, texts, varied_texts
+from benchmarks.machine import describe
 from gpujoin.backends.cpu import backend as cpu
 from gpujoin.backends.cpu import cascade, rowstore
 from gpujoin.backends.cpu.backend import CpuBackend
@@ -30,7 +31,6 @@ from gpujoin.backends.cpu.build import CpuBuild, make_build
 from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.grouping import sorted_order
 from gpujoin.backends.cpu.memory import empty
-from gpujoin.cli.bench.machine import describe
 from gpujoin.model.maps import Indices
 
 Row = Sequence[str]

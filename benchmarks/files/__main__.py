@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import gpujoin
+from benchmarks.machine import describe
 from benchmarks.spark.__main__ import digest, every_row
 from benchmarks.spark.data import table
-from gpujoin.cli.bench.machine import describe
 
 
 @dataclass(frozen=True)

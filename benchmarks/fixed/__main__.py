@@ -23,7 +23,7 @@ from py4j import clientserver
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
-from gpujoin.cli.bench.machine import describe
+from benchmarks.machine import describe
 from gpujoin.spark.gateway import optimized_plan
 
 JOINS = (0, 1, 5, 10)

@@ -19,7 +19,7 @@ from gpujoin.model.relations import Join, Relation
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import NullKeys
 from gpujoin.spark.query.feeds import FeedFormat, Outlet
-from gpujoin.testing.trees import Tree, count, total
+from tests.trees import Tree, count, total
 
 _BATCH = 1 << 18
 

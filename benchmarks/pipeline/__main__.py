@@ -19,14 +19,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from benchmarks.machine import describe
 from benchmarks.pipeline import polars_queries
 from benchmarks.pipeline.tpch import QUERIES, TABLES, finals_of_duckdb
-from gpujoin.cli.bench.machine import describe
 from gpujoin.cli.demo.data import tpch_directory
 from gpujoin.engine.pipeline import run
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.aggregates import assert_same_groups, merged
+from tests.oracle.aggregates import assert_same_groups, merged
 
 TIMED = ["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18", "q19"]
 

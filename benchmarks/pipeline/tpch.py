@@ -15,9 +15,9 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Function, call, left, right, when
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.aggregates import Finals, group_key
 from gpujoin.testing.cells import cells
-from gpujoin.testing.trees import Aggregate, Tree, average, count, total
+from tests.oracle.aggregates import Finals, group_key
+from tests.trees import Aggregate, Tree, average, count, total
 
 
 @dataclass(frozen=True)

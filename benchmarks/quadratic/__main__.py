@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import describe
 from benchmarks.quadratic.engine_cases import as_of_case, not_in_case, overlap_case, range_case
 from benchmarks.quadratic.report import page, plot
 from gpujoin import __version__
-from gpujoin.cli.bench.machine import describe
 
 Case = dict[str, Any]
 

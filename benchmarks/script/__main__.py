@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpujoin.cli.bench.machine import describe
+from benchmarks.machine import describe
 from gpujoin.cli.demo.data import tpch_directory
 
 APP = Path(__file__).with_name("app.py")

@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import gpujoin
+from benchmarks.machine import describe
 from benchmarks.spark.cpu_time import cpu_seconds
 from benchmarks.spark.data import table
-from gpujoin.cli.bench.machine import describe
 from gpujoin.config import Strategy
 
 GOAL = 1.6

@@ -1,4 +1,4 @@
-"""Arrow values as plain Python values, exactly: the language in which the oracle and the comparison work.
+"""Arrow values as plain Python values, exactly: what tables are compared by and generated from.
 
 PyArrow's own ``to_pylist`` cannot say a timestamp in the year 200000, a nanosecond, or the bits of a NaN.
 """
@@ -6,8 +6,10 @@ PyArrow's own ``to_pylist`` cannot say a timestamp in the year 200000, a nanosec
 from __future__ import annotations
 
 import decimal
+import math
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +54,28 @@ def float_bits(value: float) -> int:
     """Give the 64 bits of a double: what tells NaNs and zeros apart."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits
+
+
+def sort_key(value: Cell) -> Any:
+    """Map a cell to a Python value that orders and equals as Spark's value does.
+
+    NaN equals NaN and is above every number, -0.0 equals 0.0, false is below true, text and bytes order by bytes,
+    structs by their fields, in which null equals null and is below all.
+
+    Parameters
+    ----------
+    value : cell
+        Not null, except inside a struct.
+    """
+    if isinstance(value, float):
+        return (1, 0.0) if math.isnan(value) else (0, value + 0.0)
+    if isinstance(value, (bool, int, Decimal)):
+        return (0, value)
+    if isinstance(value, tuple):
+        return tuple((0,) if item is None else (1, sort_key(item)) for item in value)
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape")
+    return value
 
 
 def _reader(dtype: pa.DataType) -> Callable[[Any], list[Cell]]:

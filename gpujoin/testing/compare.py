@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.testing.casting import is_bytes, is_text
+from gpujoin.model.types import is_bytes, is_text
 from gpujoin.testing.cells import Cell, cells, float_bits
 
 

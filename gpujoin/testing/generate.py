@@ -14,9 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.testing.casting import is_bytes, is_text
-from gpujoin.testing.cells import EXACT, Cell, float_bits
-from gpujoin.testing.ordering import sort_key
+from gpujoin.model.types import is_bytes, is_text
+from gpujoin.testing.cells import EXACT, Cell, float_bits, sort_key
 
 _LAST_DAY, _FIRST_DAY = 2_932_896, -719_162
 """9999-12-31 and 0001-01-01, the ends of what Spark promises for dates."""

@@ -34,7 +34,7 @@ def test_a_wrong_answer_stops_it(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     from benchmarks.pipeline import tpch
     from gpujoin.engine.pipeline import run
     from gpujoin.model.relations import PartialAggregate
-    from gpujoin.testing.aggregates import assert_same_groups, merged
+    from tests.oracle.aggregates import assert_same_groups, merged
 
     tree = tpch.QUERIES["q6"].tree(folder).relation
     assert isinstance(tree, PartialAggregate)

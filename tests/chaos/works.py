@@ -18,8 +18,8 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.trees import Aggregate, Tree, count
 from tests.engine.support import batches, keyed, sides
+from tests.trees import Aggregate, Tree, count
 
 
 def nothing() -> None:

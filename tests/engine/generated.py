@@ -18,8 +18,8 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape, Mix
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import CONDITIONS, WHOLE, build_sides, keyed, run_join
+from tests.oracle.join import oracle_join
 
 NASTY = Mix(nulls=0.3, special=0.5, invalid_text=0.25)
 TABLE_SIZES = ((0, 9), (9, 0), (1, 1), (14, 11), (30, 4), (4, 30), (25, 20))

@@ -19,8 +19,8 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, KeyShape, Mix
+from tests.faults import FaultyBackend
 
 DIRECTIONS = ("backward", "forward", "nearest")
 TYPES = {

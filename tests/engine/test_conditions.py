@@ -16,10 +16,10 @@ from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator, from_cells
-from gpujoin.testing.interpreter import compile_expression
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import KEYED, WHOLE, build_sides, keyed, run_join, sides
-from tests.testing.test_interpreter import CASES, SCHEMA
+from tests.oracle.interpreter import compile_expression
+from tests.oracle.join import oracle_join
+from tests.oracle.test_interpreter import CASES, SCHEMA
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, Repeat, Span, Tile
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import build_sides, run_join
+from tests.oracle.join import oracle_join
 
 TYPES = [how for how in JoinType if how is not JoinType.CROSS]
 

@@ -18,7 +18,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
+from tests.faults import FaultyBackend
 
 TEXTS = ["a", "a", None, "longer than twelve bytes", "", "é"]
 NUMBERS = [1, 1, 2, None, 3, 3]

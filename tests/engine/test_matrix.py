@@ -15,7 +15,6 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing.compare import Zeros, assert_same_rows
 from gpujoin.testing.generate import KEY_TYPES, KeyShape
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import (
     CONDITIONS,
     KEYED,
@@ -27,6 +26,7 @@ from tests.engine.support import (
     run_join,
     sides,
 )
+from tests.oracle.join import oracle_join
 
 BATCH_ROWS = (1, 2, 7, WHOLE)
 LEFT_BATCH_ROWS = (2, WHOLE)

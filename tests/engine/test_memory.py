@@ -11,10 +11,10 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import ALLOCATING, FaultyBackend
 from gpujoin.testing.generate import KeyShape
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
+from tests.faults import ALLOCATING, FaultyBackend
+from tests.oracle.join import oracle_join
 
 SMALL = Options(batch_bytes=3000, candidate_pairs=40)
 """Many batches and chunks of few rows."""

@@ -22,10 +22,10 @@ from gpujoin.model.expressions import left, lit, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import KEY_TYPES
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import keyed, run_join, sides
+from tests.faults import FaultyBackend
+from tests.oracle.join import oracle_join
 
 VALUES = (None, 0, 1)
 KEY_SETS = [("int32", "int64"), ("string", "double", "bool"), ("decimal_38_10", "date"), ("struct", "int8")]

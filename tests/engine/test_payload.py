@@ -15,10 +15,10 @@ from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import SPARK_TYPES, Generator, KeyShape, from_cells
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import KEYED, batches, build_sides, keyed, run_join, sides, together
+from tests.faults import FaultyBackend
+from tests.oracle.join import oracle_join
 
 
 def with_payload(seed: int, dtype: pa.DataType, rows: int) -> tuple[pa.Table, pa.Table]:

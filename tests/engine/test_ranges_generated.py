@@ -25,8 +25,8 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import KEYED, build_sides, keyed, run_join
+from tests.oracle.join import oracle_join
 
 NAN, INF = float("nan"), float("inf")
 MOMENTS = [0, 1, -1, 5, 10**6, -(10**6), 86_400 * 10**6, None]

@@ -18,9 +18,9 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import batches, keyed, run_join
+from tests.faults import FaultyBackend
+from tests.oracle.join import oracle_join
 
 FORMS = [JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE]
 CONDITIONS: dict[str, Expression] = {

@@ -19,9 +19,7 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spilling import MAX_DIVISIONS
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import KeyShape
-from gpujoin.testing.oracle import oracle_join
 from tests.disks import Mount, flip_bit, spill_files
 from tests.engine.support import (
     CONDITIONS,
@@ -33,6 +31,8 @@ from tests.engine.support import (
     run_join,
     sides,
 )
+from tests.faults import FaultyBackend
+from tests.oracle.join import oracle_join
 
 
 def tight(directory: Path, **changes: object) -> Options:

@@ -38,8 +38,8 @@ from gpujoin.errors import (
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.testing.compare import assert_same_rows, row_counts
 from gpujoin.testing.generate import KEY_TYPES, KeyShape
-from gpujoin.testing.oracle import oracle_join
 from tests.engine.support import KEYED, keyed, sides
+from tests.oracle.join import oracle_join
 
 A = pa.table({"k": [1, 2, 2, None], "x": ["p", "q", "r", "s"], "v": [1.0, 2.0, 3.0, 4.0]})
 B = pa.table({"k": [2, 2, 3, None], "y": ["P", "Q", "R", "S"], "v": [10.0, 1.5, 30.0, 40.0]})

@@ -25,11 +25,11 @@ from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import left
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import failing_cpu
 from gpujoin.testing.generate import KeyShape
-from gpujoin.testing.oracle import oracle_join
-from gpujoin.testing.trees import Tree, count, total
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
+from tests.faults import failing_cpu
+from tests.oracle.join import oracle_join
+from tests.trees import Tree, count, total
 
 MIB = 1 << 20
 BUDGET = 64 * MIB

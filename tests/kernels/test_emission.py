@@ -14,9 +14,9 @@ from gpujoin.model.gathering import EmissionChoice, EmissionFacts, EmissionMetho
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
+from tests.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.test_engine import run
 from tests.kernels.conftest import MakeDevice

@@ -21,9 +21,9 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
+from tests.faults import FaultyBackend
 from gpujoin.testing.generate import KeyShape
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
 from tests.backends.cudf.test_engine import CASES, run, sides, spec_of
 from tests.kernels.cases import colliding

@@ -22,9 +22,9 @@ from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.gathering import choose_gather
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
+from tests.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, emulated_ops, take
 from tests.backends.cudf.test_engine import run
 from tests.kernels.conftest import MakeDevice

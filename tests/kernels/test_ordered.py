@@ -22,8 +22,8 @@ from gpujoin.model.backend import PairSlice
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
-from gpujoin.testing.oracle import oracle_join
+from tests.faults import FaultyBackend
+from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HOST, HostBackend, emulated_ops, entered, on_host
 from tests.engine.support import keyed, run_join
 from tests.engine.test_asof import DIRECTIONS, TYPES, row_loop, sides

@@ -24,9 +24,9 @@ from gpujoin.model.relations import Feed, Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
+from tests.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, HostSource, emulated_ops, on_host
 from tests.backends.cudf.pipeline import host_pipeline
 from tests.kernels.conftest import MakeDevice

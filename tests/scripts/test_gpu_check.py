@@ -18,8 +18,8 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
 from tests.backends.cudf.host import HostBackend
+from tests.faults import FaultyBackend
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -24,7 +24,7 @@ from gpujoin.spark.portions import Heavy, splittable
 from gpujoin.spark.skew import Sample, heavy_keys
 from gpujoin.spark.worker import JoinPartitions, JoinTerms, Split, Task
 from gpujoin.testing import assert_same_rows
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 from tests.spark.joins import join, join_reports
 
 LEFT = pa.schema([("l0", pa.int64()), ("l1", pa.int64()), ("l2", pa.int32())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 import random
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+import gpujoin.testing
 from gpujoin.testing.compare import Zeros, assert_same_rows
 from gpujoin.testing.generate import SPARK_TYPES, Generator, from_cells
 
@@ -171,3 +173,9 @@ def test_dictionary_columns_compare_by_value() -> None:
     plain = from_cells(["b", "a", None, "b"], pa.string())
     encoded = pa.DictionaryArray.from_arrays(pa.array([1, 0, None, 1]), ["a", "b"])
     assert_same_rows(pa.table({"s": encoded}), pa.table({"s": plain}), check_types=False)
+
+
+def test_the_example_in_the_documentation_runs() -> None:
+    results = doctest.testmod(gpujoin.testing)
+    assert results.attempted >= 6
+    assert results.failed == 0

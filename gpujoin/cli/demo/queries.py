@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.cli.bench.answers import TOLERANCE, difference
-from gpujoin.cli.demo.check import create_views
+from gpujoin.cli.demo.check import TOLERANCE, create_views, difference
 from gpujoin.cli.demo.data import TABLES
 from gpujoin.cli.demo.show import progress, table
 

@@ -240,7 +240,7 @@ class HostText:
         return self._with(other, tests[function])
 
     def like(self, pattern: str, escape: str) -> npt.NDArray[np.bool_]:
-        from gpujoin.testing.texts import like
+        from tests.oracle.texts import like
 
         return np.array([like(text, pattern, escape) for text in self.strings()], dtype=bool)
 

@@ -13,10 +13,10 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, KeyShape, Mix
-from gpujoin.testing.oracle import oracle_join
 from tests.backends.cudf.host import HostBackend
+from tests.faults import FaultyBackend
+from tests.oracle.join import oracle_join
 
 ROWS = 40
 KEYS: dict[str, tuple[pa.DataType, ...]] = {

@@ -33,8 +33,8 @@ from gpujoin.model.jointype import Side
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.cells import cells
 from gpujoin.testing.generate import Generator, Mix
-from gpujoin.testing.interpreter import compile_expression
 from tests.backends.cudf.host import HostSource
+from tests.oracle.interpreter import compile_expression
 
 F = Function
 COLUMNS = {

@@ -24,11 +24,11 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Feed, Join, Output, Project
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
-from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
 from gpujoin.testing.compare import Zeros, assert_same_rows
-from gpujoin.testing.trees import Tree, average, count, total
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.engine.pipeline.test_lowering import DATA, bits
+from tests.oracle.aggregates import aggregated, assert_same_groups, merged
+from tests.trees import Tree, average, count, total
 
 EDGES = [
     0, 1, -1, 2, 10, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, 10**18, -(10**19),

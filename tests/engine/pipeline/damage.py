@@ -27,7 +27,7 @@ from gpujoin.engine import pipeline
 from gpujoin.engine.pipeline.footers import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import Scan
-from gpujoin.testing.trees import file_slice
+from tests.trees import file_slice
 
 ROWS = 60
 _HANG_SECONDS = 20.0

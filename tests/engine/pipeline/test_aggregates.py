@@ -20,10 +20,10 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
-from gpujoin.testing.trees import Aggregate, Tree, average, count, total
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.expressions.values import VALUES
+from tests.oracle.aggregates import aggregated, assert_same_groups, merged
+from tests.trees import Aggregate, Tree, average, count, total
 
 KINDS = (
     "bool", "i8", "i16", "i32", "i64", "f32", "f64", "d9_2", "d18_6", "d38_0", "d38_18", "str", "bin", "date", "ts",

@@ -18,9 +18,9 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Join, PartialAggregate
 from gpujoin.model.spec import NullEquality
 from gpujoin.plan.collapse import collapse
-from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
-from gpujoin.testing.oracle import oracle_join
-from gpujoin.testing.trees import Aggregate, Tree, count, total
+from tests.oracle.aggregates import aggregated, assert_same_groups, merged
+from tests.oracle.join import oracle_join
+from tests.trees import Aggregate, Tree, count, total
 
 LEAST, MOST = AggregateFunction.MIN, AggregateFunction.MAX
 

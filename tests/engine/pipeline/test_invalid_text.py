@@ -18,7 +18,7 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Case, Expression, Function, call, left, lit
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.testing.cells import cells
-from gpujoin.testing.trees import Aggregate, Tree, count, total
+from tests.trees import Aggregate, Tree, count, total
 
 Row = tuple[Any, ...]
 Rows = list[Row]

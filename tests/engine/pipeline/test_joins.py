@@ -22,10 +22,10 @@ from gpujoin.model.relations import Feed, Filter, Join, Relation
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import Zeros, assert_same_rows
-from gpujoin.testing.oracle import oracle_join
-from gpujoin.testing.trees import Tree, total
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.expressions.values import VALUES
+from tests.oracle.join import oracle_join
+from tests.trees import Tree, total
 
 PAYLOAD = ("d9_2", "d38_18", "str", "bin", "f64", "ts", "ntz", "date", "bool")
 

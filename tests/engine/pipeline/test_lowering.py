@@ -20,8 +20,8 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, coal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Feed, Filter, Output, Project
 from gpujoin.plan.resolve import resolve_value
-from gpujoin.testing.trees import Tree, count, total
 from tests.expressions.values import VALUES
+from tests.trees import Tree, count, total
 
 D = Decimal
 

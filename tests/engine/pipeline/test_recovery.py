@@ -27,8 +27,8 @@ from gpujoin.errors import (
 )
 from gpujoin.model.expressions import left
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.testing.trees import Tree, count, file_slice, total
 from tests.engine.pipeline.libraryfaults import FaultyPolars, panic
+from tests.trees import Tree, count, file_slice, total
 
 Rows = list[tuple[Any, ...]]
 

@@ -27,9 +27,9 @@ from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.trees import file_slice
 from tests.engine.pipeline.places import everywhere, run
 from tests.expressions.values import VALUES
+from tests.trees import file_slice
 
 D = Decimal
 NUMBERS = pa.table({"i": pa.array(range(1000)), "s": [f"row {i:04d}" for i in range(1000)]})

@@ -17,10 +17,10 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import EvalMode, left, lit
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.aggregates import Finals, assert_same_groups, group_key, merged
 from gpujoin.testing.cells import cells
-from gpujoin.testing.trees import Aggregate, Tree, average, count, total
 from tests.expressions.values import VALUES
+from tests.oracle.aggregates import Finals, assert_same_groups, group_key, merged
+from tests.trees import Aggregate, Tree, average, count, total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,9 +21,9 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.spilling import FAN_OUT
 from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.trees import Aggregate, Tree, count, total
 from tests.disks import Mount, flip_bit, spill_files
 from tests.engine.pipeline.places import everywhere, on_device, run
+from tests.trees import Aggregate, Tree, count, total
 
 ROWS = 3_000
 

@@ -15,8 +15,8 @@ from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.aggregates import assert_same_groups, merged
 from tests.engine.pipeline.places import everywhere, run
+from tests.oracle.aggregates import assert_same_groups, merged
 
 
 @pytest.fixture(scope="module")

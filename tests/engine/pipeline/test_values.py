@@ -19,12 +19,12 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
-from gpujoin.testing.aggregates import aggregated, assert_same_groups, merged
 from gpujoin.testing.cells import Cell, cells, float_bits
-from gpujoin.testing.interpreter import compile_expression
-from gpujoin.testing.trees import Aggregate, Tree, count, file_slice, total
 from tests.engine.pipeline.places import everywhere
 from tests.engine.pipeline.places import run as run_here
+from tests.oracle.aggregates import aggregated, assert_same_groups, merged
+from tests.oracle.interpreter import compile_expression
+from tests.trees import Aggregate, Tree, count, file_slice, total
 
 SPECIAL = {
     pa.float64(): [

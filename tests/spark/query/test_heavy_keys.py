@@ -19,7 +19,7 @@ from gpujoin.plan.stages import DIVIDES
 from gpujoin.spark.portions import Heavy
 from gpujoin.spark.query.feeds import FeedFormat, HeavyRows, Outlet
 from gpujoin.testing import assert_same_rows
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 from tests.spark.query.queries import check
 
 LABELS = (0, 1, 2, 3)

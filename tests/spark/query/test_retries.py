@@ -16,7 +16,7 @@ from gpujoin.model.pipeline import Rung
 from gpujoin.spark.metrics import IslandMetrics, TaskRecord
 from gpujoin.spark.query.running import RunStage
 from gpujoin.spark.worker import Task
-from gpujoin.testing.trees import Tree, count, file_slice, total
+from tests.trees import Tree, count, file_slice, total
 
 
 @pytest.mark.parametrize("retry", [0, 1])

@@ -11,7 +11,7 @@ from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
 
-answers = pytest.importorskip("gpujoin.cli.bench.answers")
+answers = pytest.importorskip("benchmarks.tpch.answers")
 pytest.importorskip("duckdb_extension_tpch", reason="no TPC-H queries: pip install gpujoin[bench]")
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}

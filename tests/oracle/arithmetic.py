@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.expressions import EvalMode, Function
-from gpujoin.testing.casting import NoValue, failed, fits, single, to_scale, wrap
 from gpujoin.testing.cells import EXACT, Cell
+from tests.oracle.casting import NoValue, failed, fits, single, to_scale, wrap
 
 FUNCTIONS = (
     Function.ADD,

@@ -16,11 +16,12 @@ import pyarrow as pa
 from gpujoin.errors import ConditionError, did_you_mean
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import Side
-from gpujoin.testing import arithmetic, texts
-from gpujoin.testing.casting import caster, local_micros
-from gpujoin.testing.cells import Cell, cells
-from gpujoin.testing.civil import MICROS_PER_DAY, civil, day_number
-from gpujoin.testing.ordering import aligner, common_type, sort_key, values_type
+from gpujoin.model.types import plain
+from gpujoin.testing.cells import Cell, cells, sort_key
+from tests.oracle import arithmetic, texts
+from tests.oracle.casting import caster, local_micros
+from tests.oracle.civil import MICROS_PER_DAY, civil, day_number
+from tests.oracle.ordering import aligner, common_type
 
 Rows = tuple[Sequence[Cell], Sequence[Cell]]
 """The cells of a left row and of a right row."""
@@ -111,8 +112,8 @@ class _Compiler:
                 return self.literal(expression)
             case Cast():
                 child = self.node(expression.child)
-                convert = caster(child.type, values_type(expression.to), expression.mode)
-                return Compiled(values_type(expression.to), lambda rows: convert(child.run(rows)))
+                convert = caster(child.type, plain(expression.to), expression.mode)
+                return Compiled(plain(expression.to), lambda rows: convert(child.run(rows)))
             case Case():
                 return self.case(expression)
             case Call():
@@ -135,10 +136,10 @@ class _Compiler:
                 )
             index = found[0]
         which = 0 if reference.side is Side.LEFT else 1
-        return Compiled(values_type(schema.field(index).type), lambda rows: rows[which][index])
+        return Compiled(plain(schema.field(index).type), lambda rows: rows[which][index])
 
     def literal(self, literal: Literal) -> Compiled:
-        dtype = values_type(literal.type) if literal.type is not None else infer_literal_type(literal.value)
+        dtype = plain(literal.type) if literal.type is not None else infer_literal_type(literal.value)
         [value] = cells(pa.array([literal.value], dtype))
         return Compiled(dtype, lambda _rows: value)
 
@@ -162,7 +163,7 @@ def _unified(
     operands: Sequence[Compiled], dtype: pa.DataType | None = None
 ) -> tuple[list[Callable[[Rows], Cell]], pa.DataType]:
     """The operands in their common type, or in the type that is given."""
-    common = pa.null() if dtype is None else values_type(dtype)
+    common = pa.null() if dtype is None else plain(dtype)
     for operand in operands:
         common = common_type(common, operand.type)
     return [_chained(aligner(operand.type, common), operand.run) for operand in operands], common
@@ -355,11 +356,11 @@ def _get_field(node: Call, operands: list[Compiled]) -> Compiled:
         value = struct.run(rows)
         return None if value is None else value[index]
 
-    return Compiled(values_type(struct.type.field(index).type), run)
+    return Compiled(plain(struct.type.field(index).type), run)
 
 
 def _arithmetic(node: Call, operands: list[Compiled]) -> Compiled:
-    """Numbers; the rules are in `gpujoin.testing.arithmetic`."""
+    """Numbers; the rules are in `tests.oracle.arithmetic`."""
     types = [operand.type for operand in operands]
     dtype = node.type if node.type is not None else arithmetic.result_type(node.function, types)
     function = arithmetic.operation(node.function, types, dtype, node.mode)

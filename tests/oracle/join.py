@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.testing.cells import Cell, cells
-from gpujoin.testing.interpreter import compile_expression
-from gpujoin.testing.ordering import aligner, common_type, sort_key
+from gpujoin.testing.cells import Cell, cells, sort_key
+from tests.oracle.interpreter import compile_expression
+from tests.oracle.ordering import aligner, common_type
 
 Row = Sequence[Cell]
 _Pair = tuple[int | None, int | None]

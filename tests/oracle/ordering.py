@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError
 from gpujoin.model.expressions import EvalMode
-from gpujoin.testing.casting import caster, is_bytes, is_text
+from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.testing.cells import Cell
+from tests.oracle.casting import caster
 
 _UNITS = ("s", "ms", "us", "ns")
-
-
-def values_type(dtype: pa.DataType) -> pa.DataType:
-    """Type of the values behind dictionary, run-end and extension encodings."""
-    while True:
-        if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
-            dtype = dtype.value_type
-        elif isinstance(dtype, pa.BaseExtensionType):
-            dtype = dtype.storage_type
-        else:
-            return dtype
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -37,7 +25,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     ConditionError
         If there is none.
     """
-    left, right = values_type(left), values_type(right)
+    left, right = plain(left), plain(right)
     if left.equals(right) or pat.is_null(right):
         return left
     if pat.is_null(left):
@@ -82,7 +70,7 @@ def _scale(dtype: pa.DataType) -> int:
 
 def aligner(source: pa.DataType, target: pa.DataType) -> Callable[[Cell], Cell]:
     """Give the function that brings a cell, unchanged in meaning, from its type to a common type."""
-    source = values_type(source)
+    source = plain(source)
     if source.equals(target) or pat.is_null(source):
         return lambda value: value
     if pat.is_struct(target):
@@ -95,25 +83,3 @@ def aligner(source: pa.DataType, target: pa.DataType) -> Callable[[Cell], Cell]:
     if is_bytes(target) or is_text(target):
         return lambda value: value
     return caster(source, target, EvalMode.LEGACY)
-
-
-def sort_key(value: Cell) -> Any:
-    """Map a cell to a Python value that orders and equals as Spark's value does.
-
-    NaN equals NaN and is above every number, -0.0 equals 0.0, false is below true, text and bytes order by bytes,
-    structs by their fields, in which null equals null and is below all.
-
-    Parameters
-    ----------
-    value : cell
-        Not null, except inside a struct.
-    """
-    if isinstance(value, float):
-        return (1, 0.0) if math.isnan(value) else (0, value + 0.0)
-    if isinstance(value, (bool, int, Decimal)):
-        return (0, value)
-    if isinstance(value, tuple):
-        return tuple((0,) if item is None else (1, sort_key(item)) for item in value)
-    if isinstance(value, str):
-        return value.encode(errors="surrogateescape")
-    return value

@@ -14,7 +14,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
 from gpujoin.testing.cells import EXACT, Cell, cells
-from gpujoin.testing.interpreter import compile_expression
+from tests.oracle.interpreter import compile_expression
 
 Finals = dict[tuple[Cell, ...], tuple[Cell, ...]]
 """Final value of each call by group."""

@@ -25,11 +25,11 @@ from gpujoin.model.expressions import (
     right,
     when,
 )
-from gpujoin.testing.casting import java_double
 from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator, from_cells
-from gpujoin.testing.interpreter import compile_expression
+from tests.oracle.casting import java_double
+from tests.oracle.interpreter import compile_expression
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

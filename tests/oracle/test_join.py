@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from decimal import Decimal
 
@@ -10,14 +9,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-import gpujoin.testing
 from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import Zeros, assert_same_rows
 from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape
-from gpujoin.testing.oracle import oracle_join
+from tests.oracle.join import oracle_join
 
 A = pa.table({"k": [1, 2, 2, None, 4], "a": ["p", "q", "r", "s", "t"]})
 B = pa.table({"k": [2, 2, 3, None, 4], "b": [10, 20, 30, 40, 50]})
@@ -183,9 +181,3 @@ def test_against_duckdb(key: str, equal: bool, seed: int, duck: duckdb.DuckDBPyC
             allow_empty=join_type in (JoinType.NULL_AWARE_ANTI, JoinType.LEFT_ANTI),
             context=f"seed {seed}, {join_type}",
         )
-
-
-def test_the_example_in_the_documentation_runs() -> None:
-    results = doctest.testmod(gpujoin.testing)
-    assert results.attempted >= 6
-    assert results.failed == 0

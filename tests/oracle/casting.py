@@ -14,8 +14,9 @@ import pyarrow.types as pat
 
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode
+from gpujoin.model.types import is_bytes, is_text
 from gpujoin.testing.cells import EXACT, Cell
-from gpujoin.testing.civil import (
+from tests.oracle.civil import (
     MICROS_PER_DAY,
     format_date,
     format_timestamp,
@@ -36,21 +37,6 @@ _SPECIAL_FLOATS = {
 
 class NoValue(Exception):  # noqa: N818
     """The value has no counterpart in the wanted type; what becomes of it depends on the mode."""
-
-
-def is_text(dtype: pa.DataType) -> bool:
-    """Whether a type holds UTF-8 text, in any layout."""
-    return pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype)
-
-
-def is_bytes(dtype: pa.DataType) -> bool:
-    """Whether a type holds byte strings, in any layout."""
-    return (
-        pat.is_binary(dtype)
-        or pat.is_large_binary(dtype)
-        or pat.is_binary_view(dtype)
-        or pat.is_fixed_size_binary(dtype)
-    )
 
 
 def failed(mode: EvalMode, what: str) -> None:

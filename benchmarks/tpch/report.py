@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpujoin.cli.bench.machine import describe
-from gpujoin.cli.bench.measured import Measured
+from benchmarks.machine import describe
+from benchmarks.tpch.measure import Measured
 from gpujoin.cli.demo.show import table
 from gpujoin.errors import BackendUnavailableError
 
@@ -48,7 +48,7 @@ def write(
     str
         The table, for people.
     """
-    rows = [_cells(found) for found in measured]
+    rows = [_cells(query) for query in measured]
     shown = table(_HEADER, rows, right=(0, 1, 2, 3, 4))
     if folder is not None:
         machine = describe()
@@ -60,7 +60,7 @@ def write(
             "settings": dict(settings),
             "machine": machine,
             "totals": totals(measured),
-            "queries": [{**dataclasses.asdict(found), "ratio": found.ratio} for found in measured],
+            "queries": [{**dataclasses.asdict(query), "ratio": query.ratio} for query in measured],
         }
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         (folder / f"{name}.md").write_text(_page(rows, measured, scale, master, machine, name))
@@ -70,9 +70,9 @@ def write(
 
 def totals(measured: Sequence[Measured]) -> dict[str, float]:
     """Sums of the medians, their ratio, the geometric mean and the least of the ratios."""
-    spark = math.fsum(found.medians[0] for found in measured)
-    here = math.fsum(found.medians[1] for found in measured)
-    ratios = [found.ratio for found in measured]
+    spark = math.fsum(query.medians[0] for query in measured)
+    here = math.fsum(query.medians[1] for query in measured)
+    ratios = [query.ratio for query in measured]
     return {
         "spark_seconds": spark,
         "accelerated_seconds": here,
@@ -82,16 +82,16 @@ def totals(measured: Sequence[Measured]) -> dict[str, float]:
     }
 
 
-def _cells(found: Measured) -> tuple[str, ...]:
-    spark, here = found.medians
-    joins = f"{found.joins_here}/{found.joins}"
-    answer = "WRONG" if found.differences else "equal"
-    return str(found.number), f"{spark:.2f}", f"{here:.2f}", f"{found.ratio:.2f}", joins, answer
+def _cells(query: Measured) -> tuple[str, ...]:
+    spark, here = query.medians
+    joins = f"{query.joins_here}/{query.joins}"
+    answer = "WRONG" if query.differences else "equal"
+    return str(query.number), f"{spark:.2f}", f"{here:.2f}", f"{query.ratio:.2f}", joins, answer
 
 
 def _summary(measured: Sequence[Measured]) -> str:
     total = totals(measured)
-    wrong = sum(bool(found.differences) for found in measured)
+    wrong = sum(bool(query.differences) for query in measured)
     return (
         f"total: Spark {total['spark_seconds']:.1f} s, here {total['accelerated_seconds']:.1f} s,"
         f" {total['ratio']:.2f} times faster; geometric mean {total['geometric_mean']:.2f},"
@@ -111,7 +111,7 @@ def _page(
     lines = [
         "# TPC-H: whole queries, by Spark and accelerated",
         "",
-        f"`gpujoin bench tpch --sf {scale:g} --master '{master}'` at {machine['revision']}",
+        f"`python -m benchmarks.tpch --sf {scale:g} --master '{master}'` at {machine['revision']}",
         "",
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory']};",
         f"Python {machine['python']}, {versions}.",
@@ -131,8 +131,8 @@ def _page(
         "## What ran where",
         "",
     ]
-    for found in measured:
-        lines += [f"### Query {found.number}", "", "```", found.explanation, "```", ""]
+    for query in measured:
+        lines += [f"### Query {query.number}", "", "```", query.explanation, "```", ""]
     return "\n".join(lines)
 
 
@@ -150,13 +150,13 @@ def _plot(measured: Sequence[Measured], scale: float, stem: Path) -> None:
     places = range(len(measured))
     figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
     for shift, way, label, color in ((-0.2, 0, "Spark", "#b0b0b0"), (0.2, 1, "gpujoin", "#2a6f97")):
-        heights = [found.medians[way] for found in measured]
+        heights = [query.medians[way] for query in measured]
         axes.bar([place + shift for place in places], heights, width=0.4, label=label, color=color)
-    for place, found in zip(places, measured, strict=True):
+    for place, query in zip(places, measured, strict=True):
         axes.annotate(
-            f"{found.ratio:.1f}×", (place, max(found.medians)), ha="center", va="bottom", fontsize=8
+            f"{query.ratio:.1f}×", (place, max(query.medians)), ha="center", va="bottom", fontsize=8
         )
-    axes.set_xticks(list(places), [str(found.number) for found in measured])
+    axes.set_xticks(list(places), [str(query.number) for query in measured])
     axes.set_xlabel("TPC-H query")
     axes.set_ylabel("seconds")
     axes.set_title(f"TPC-H scale {scale:g}: seconds from query text to rows")

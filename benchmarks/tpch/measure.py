@@ -1,0 +1,153 @@
+"""One TPC-H query by Spark itself and accelerated, in one session, taking turns."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gpujoin
+from benchmarks.tpch import answers
+from gpujoin.cli.demo.check import TOLERANCE, difference
+from gpujoin.spark.resources import check_resources
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one query.
+
+    Attributes
+    ----------
+    number : int
+        Which.
+    spark, accelerated : tuple of float
+        Seconds from the text to the rows in the driver, of each timed run.
+    joins, joins_here : int
+        Joins of the optimized plan, and how many of them run here.
+    explanation : str
+        As ``explain`` says it.
+    differences : tuple of str
+        What is wrong with the accelerated answer; empty if nothing is.
+    """
+
+    number: int
+    spark: tuple[float, ...]
+    accelerated: tuple[float, ...]
+    joins: int
+    joins_here: int
+    explanation: str
+    differences: tuple[str, ...]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Median seconds of Spark and accelerated."""
+        return statistics.median(self.spark), statistics.median(self.accelerated)
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster than Spark."""
+        spark, accelerated = self.medians
+        return spark / accelerated
+
+
+def open_session(master: str, settings: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from gpujoin.spark.settings import session_conf
+
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    defaults = {
+        "spark.driver.memory": "4g",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.appName("gpujoin bench").master(master)
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    check_resources(session_conf(spark))
+    return spark
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Have the first query pay for the start of neither Spark nor its workers."""
+    text = "select n_name, count(*) from nation join customer on n_nationkey = c_nationkey group by n_name"
+    for frame in (spark.sql(text), gpujoin.accelerate(spark.sql(text))):
+        frame.collect()
+
+
+def measure(
+    spark: SparkSession,
+    connection: duckdb.DuckDBPyConnection,
+    number: int,
+    text: str,
+    scale: float,
+    repeats: int,
+) -> Measured:
+    """Check a query's answer, then time it, or let the checked run count if ``repeats`` is 0."""
+
+    def native() -> list[Any]:
+        return spark.sql(text).collect()
+
+    def accelerated() -> list[Any]:
+        return gpujoin.accelerate(spark.sql(text)).collect()
+
+    start = time.perf_counter()
+    expected = native()
+    middle = time.perf_counter()
+    actual = accelerated()
+    first = (middle - start, time.perf_counter() - middle)
+    differences = _differences(connection, number, text, scale, expected, actual)
+    explanation = gpujoin.explain(gpujoin.accelerate(spark.sql(text)))
+    times: dict[Callable[[], list[Any]], list[float]] = {native: [], accelerated: []}
+    for turn in range(repeats):
+        order = list(times) if turn % 2 == 0 else list(times)[::-1]
+        for way in order:
+            start = time.perf_counter()
+            way()
+            times[way].append(time.perf_counter() - start)
+    return Measured(
+        number=number,
+        spark=tuple(times[native]) or first[:1],
+        accelerated=tuple(times[accelerated]) or first[1:],
+        joins=len(explanation.joins),
+        joins_here=sum(join.accelerated for join in explanation.joins),
+        explanation=str(explanation),
+        differences=differences,
+    )
+
+
+def _differences(
+    connection: duckdb.DuckDBPyConnection,
+    number: int,
+    text: str,
+    scale: float,
+    expected: list[Any],
+    actual: list[Any],
+) -> tuple[str, ...]:
+    result = connection.execute(text)
+    names = [column[0] for column in result.description or ()]
+    compared = {
+        "Spark": difference(actual, expected, TOLERANCE),
+        "DuckDB": difference(actual, result.fetchall(), TOLERANCE),
+    }
+    published = answers.published(connection, number, scale)
+    if published is not None:
+        compared["the published answer"] = difference(
+            answers.without_texts(actual, names),
+            answers.without_texts(published, names),
+            answers.PUBLISHED_TOLERANCE,
+        )
+    return tuple(f"not as {name}: {what}" for name, what in compared.items() if what is not None)
