@@ -21,10 +21,10 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -32,12 +32,17 @@ from gpujoin.config import Options
 from gpujoin.engine.blob import decode_message, encode, schema_fingerprint, write_options
 from gpujoin.engine.payload import one_batch
 from gpujoin.errors import CorruptBlobError, SpillError
+from gpujoin.model.spilling import MAX_DIVISIONS
+
+T = TypeVar("T")
 
 _BUFFERED = 1 << 20
 """Bytes of a part that are gathered before they are written, so that small batches do not become small blobs; fewer
 where the budget is small, of which all parts together take a quarter."""
 _SEALED = 64 << 20
 """Bytes encrypted at a time; AES-GCM seals less than 2 GiB at once."""
+_STUCK = 0.8
+"""A part that keeps this share of the rows divided is not divided by hash again."""
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 
@@ -259,6 +264,36 @@ class SpillPart:
             origin = f"spilled rows in {blob.directory} at byte {blob.offset}"
             message = self._store.read(blob, origin)
             yield decode_message(blob.header, message, self._fingerprint, origin)
+
+
+def divisible(divisions: int, *, stuck: bool) -> bool:
+    """Whether rows may be divided by hash once more.
+
+    Parameters
+    ----------
+    divisions : int
+        How often they have been divided.
+    stuck : bool
+        Whether the last division did not make them fewer: one key has too many rows.
+    """
+    return divisions < MAX_DIVISIONS and not stuck
+
+
+def part_by_part(
+    inputs: Sequence[Sequence[SpillPart]], work: Callable[[Sequence[SpillPart], bool], Iterator[T]]
+) -> Iterator[T]:
+    """Finish rows that were divided by the hash of their keys, part by part; work may divide a part again.
+
+    Parameters
+    ----------
+    inputs : sequence of sequence of SpillPart
+        Parts of each input; rows of equal keys are in parts of one number.
+    work : callable
+        Takes the parts of one number, one of each input, and whether they are stuck (:func:`divisible`).
+    """
+    rows = sum(part.rows for part in inputs[0])
+    for parts in zip(*inputs, strict=True):
+        yield from work(parts, parts[0].rows > _STUCK * rows)
 
 
 def spill_directories(options: Options) -> Sequence[str]:

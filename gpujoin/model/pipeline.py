@@ -8,7 +8,7 @@ above.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -29,9 +29,9 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
 )
-from gpujoin.model.spilling import SpillStore
 
 Piece = TypeVar("Piece")
+State = TypeVar("State")
 
 
 class Rung(Enum):
@@ -127,15 +127,46 @@ class PipelineMetrics:
             self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
 
 
-class Aggregation(Protocol[Piece]):
-    """A partial aggregation in progress."""
+class AggregateState(Protocol[Piece, State]):
+    """How a backend aggregates rows by key: into states, one row a group, that merge exactly."""
 
-    def add(self, piece: Piece) -> Iterator[Piece]:
-        """Take rows in; give out groups where there are too many to hold."""
+    @property
+    def merged_rows(self) -> int:
+        """Rows of new states from which on merging them pays."""
         ...
 
-    def finish(self) -> Iterator[Piece]:
-        """Give out the rest."""
+    def reduce(self, piece: Piece) -> Sequence[State]:
+        """The states of some rows; several where memory is short.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If not even a small part of the rows fits the device.
+        """
+        ...
+
+    def merge(self, states: Sequence[State]) -> State:
+        """One state of the groups of several; of one, whose groups may come several times."""
+        ...
+
+    def nothing(self) -> State:
+        """The state of no rows at all, without keys: one row."""
+        ...
+
+    def finish(self, state: State) -> Piece:
+        """Keys and Spark's buffers of the groups of a state."""
+        ...
+
+    def size(self, state: State) -> tuple[int, int]:
+        """Rows and bytes."""
+        ...
+
+    def divide(self, state: State, division: int) -> Sequence[pa.Table]:
+        """Rows divided by the hash of their keys, as they go to disk; each division takes another hash."""
+        ...
+
+    def restore(self, batch: pa.RecordBatch) -> State:
+        """A state that was on disk."""
         ...
 
 
@@ -210,14 +241,8 @@ class PipelineBackend(Protocol[Piece]):
         """Put pieces together, collected."""
         ...
 
-    def aggregation(
-        self,
-        node: PartialAggregate,
-        memory_budget: int,
-        metrics: PipelineMetrics,
-        new_store: Callable[[], SpillStore],
-    ) -> Aggregation[Piece]:
-        """Start a partial aggregation; it calls ``new_store`` each time that it must spill, and closes what it gets."""
+    def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> AggregateState[Piece, Any]:
+        """How the rows of a node are aggregated."""
         ...
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
@@ -261,34 +286,6 @@ class PipelineBackend(Protocol[Piece]):
 
 AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
 """A pipeline backend whose pieces do not matter to the caller."""
-
-
-class DeviceAggregation(Protocol[Piece]):
-    """A partial aggregation in progress on a device."""
-
-    def take(self, frame: Piece) -> None:
-        """Take rows in.
-
-        Raises
-        ------
-        DeviceMemoryError
-            If they do not fit; nothing of them is then taken in.
-        """
-        ...
-
-    def relieve(self) -> list[Piece]:
-        """Give out groups where there are too many to hold.
-
-        Raises
-        ------
-        DeviceMemoryError
-            If they do not fit; the aggregation is then of no further use.
-        """
-        ...
-
-    def finish(self) -> Iterator[Piece]:
-        """Give out the rest."""
-        ...
 
 
 class DevicePipelineBackend(Protocol[Piece]):
@@ -343,10 +340,8 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Put frames of the same types together; at least one."""
         ...
 
-    def aggregation(
-        self, node: PartialAggregate, metrics: PipelineMetrics, new_store: Callable[[], SpillStore]
-    ) -> DeviceAggregation[Piece]:
-        """Start a partial aggregation."""
+    def aggregate(self, node: PartialAggregate) -> AggregateState[Piece, Any]:
+        """How the rows of a node are aggregated."""
         ...
 
     def top(self, frame: Piece, order: Sequence[SortKey], count: int) -> Piece:
@@ -385,5 +380,4 @@ class DevicePipelineBackend(Protocol[Piece]):
 
 
 AnyDevicePipeline: TypeAlias = DevicePipelineBackend[Any]
-AnyDeviceAggregation: TypeAlias = DeviceAggregation[Any]
-"""Those of a device whose frames do not matter to the caller."""
+"""A device's pipeline backend whose frames do not matter to the caller."""

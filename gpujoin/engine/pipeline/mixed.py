@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -16,14 +17,14 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.pipeline.framejoin import Chunk, FrameJoin
+from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import (
-    Aggregation,
-    AnyDeviceAggregation,
     AnyDevicePipeline,
     AnyPipelineBackend,
     Lookup,
@@ -40,7 +41,6 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
 )
-from gpujoin.model.spilling import SpillStore
 
 _Inner: TypeAlias = Any
 
@@ -246,13 +246,6 @@ class MixedPipeline:
             schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics)
         )
 
-    def aggregation(
-        self, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics,
-        new_store: Callable[[], SpillStore],
-    ) -> Aggregation[MixedPiece]:  # fmt: skip
-        """Start a partial aggregation."""
-        return _MixedAggregation(self, node, memory_budget, metrics, new_store)
-
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
         """Give the first rows in an order, collected."""
         return self._step(
@@ -316,23 +309,46 @@ class MixedPipeline:
             yield MixedPiece(node.schema, piece=piece)
 
 
-class _MixedAggregation:
+class MixedAggregation:
     """A partial aggregation on the device; what does not fit there is aggregated on the host beside it.
 
     Where groups must come once, or there is one group only, there can be no second aggregation beside the first.
+
+    Parameters
+    ----------
+    mixed : MixedPipeline
+        Where it runs.
+    node : PartialAggregate
+        What to compute.
+    memory_budget : int
+        Bytes that states on the host may take.
+    new_store : callable
+        Makes a place on disk.
     """
 
     def __init__(
-        self, mixed: MixedPipeline, node: PartialAggregate, memory_budget: int, metrics: PipelineMetrics,
+        self, mixed: MixedPipeline, node: PartialAggregate, memory_budget: int,
         new_store: Callable[[], SpillStore],
     ) -> None:  # fmt: skip
         self._mixed = mixed
         self._node = node
         self._alone = node.once or not node.keys
-        self._host_arguments = (node, memory_budget, metrics, new_store)
-        self._on_host: Aggregation[Any] | None = None
-        possible = not mixed.device.obstacles(node) and mixed.device.carries(node.child.schema)
-        self._on_device = mixed.device.aggregation(node, metrics, new_store) if possible else None
+        self._host_budget = memory_budget
+        self._new_store = new_store
+        device = mixed.device
+        possible = not device.obstacles(node) and device.carries(node.child.schema)
+        self._on_device: Aggregation[Any] | None = None
+        if possible:
+            self._on_device = Aggregation(
+                device.aggregate(node), node, device.budget(memory_budget), mixed.metrics, new_store
+            )
+
+    @cached_property
+    def _on_host(self) -> Aggregation[Any]:
+        host, metrics = self._mixed.host, self._mixed.metrics
+        return Aggregation(
+            host.aggregate(self._node, metrics), self._node, self._host_budget, metrics, self._new_store
+        )
 
     def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Take rows in; give out groups where there are too many to hold.
@@ -342,17 +358,17 @@ class _MixedAggregation:
         DeviceMemoryError
             If they do not fit, and cannot be aggregated apart from the others.
         """
-        mixed = self._mixed
+        mixed, schema = self._mixed, self._node.schema
         if self._on_device is not None and self._taken(self._on_device, piece):
             mixed.metrics.device_steps += 1
             for groups in self._on_device.relieve():
-                yield MixedPiece(self._node.schema, frame=groups)
+                yield MixedPiece(schema, frame=groups)
             return
         mixed.metrics.host_steps += 1
-        for rows in self._host.add(mixed.to_host(piece)):
-            yield MixedPiece(self._node.schema, piece=rows)
+        for groups in self._on_host.add(mixed.to_host(piece)):
+            yield MixedPiece(schema, piece=groups)
 
-    def _taken(self, device: AnyDeviceAggregation, piece: MixedPiece) -> bool:
+    def _taken(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
         """Take rows in on the device; whether they are."""
         frame = self._mixed.to_device(piece)
         try:
@@ -366,20 +382,14 @@ class _MixedAggregation:
             return False
         return True
 
-    @property
-    def _host(self) -> Aggregation[Any]:
-        if self._on_host is None:
-            self._on_host = self._mixed.host.aggregation(*self._host_arguments)
-        return self._on_host
-
     def finish(self) -> Iterator[MixedPiece]:
         """Give out the rest."""
         if self._on_device is not None:
             for groups in self._on_device.finish():
                 yield MixedPiece(self._node.schema, frame=groups)
-        if self._on_device is None or self._on_host is not None:
-            for rows in self._host.finish():
-                yield MixedPiece(self._node.schema, piece=rows)
+        if self._on_device is None or "_on_host" in vars(self):
+            for groups in self._on_host.finish():
+                yield MixedPiece(self._node.schema, piece=groups)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Errors of the data (an overflow in ANSI mode), of files that have changed, and c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -161,7 +161,8 @@ class Attempt:
 
 
 def run_attempts(
-    attempts: Sequence[Attempt],
+    start: Rung,
+    attempt_on: Callable[[Rung], Attempt],
     inputs: Sequence[ReplayableInput],
     metrics: PipelineMetrics,
     fallback: FallbackMode,
@@ -170,8 +171,10 @@ def run_attempts(
 
     Parameters
     ----------
-    attempts : sequence of Attempt
-        From the highest rung to the lowest.
+    start : Rung
+        The first attempt's.
+    attempt_on : callable
+        Makes the attempt on a rung, once it is needed.
     inputs : sequence of ReplayableInput
         What all of them read beside files.
     metrics : PipelineMetrics
@@ -179,33 +182,31 @@ def run_attempts(
     fallback : FallbackMode
         ``raise``: a library's error is raised at once. Short memory and undecoded files go on to the next rung.
     """
-    rung: Rung | None = attempts[0].rung
-    while rung is not None:
-        attempt = next(each for each in attempts if each.rung is rung)
-        output = _Output(metrics, hold=rung is not attempts[-1].rung)
+    rung = start
+    while True:
+        attempt = attempt_on(rung)
+        output = _Output(metrics, hold=rung is not Rung.CAREFUL)
         try:
             for batch in attempt.rows:
                 yield from output.add(batch)
             yield from output.rest()
         except BaseException as problem:
-            rung = _next_rung(attempt, problem, attempts, fallback)
-            if rung is None or output.begun or not all(source.repeatable for source in inputs):
+            lower = _next_rung(attempt, problem, fallback)
+            if lower is None or output.begun or not all(source.repeatable for source in inputs):
                 raise
-            _tell(attempt.rung, rung, problem, metrics)
+            _tell(rung, lower, problem, metrics)
+            rung = lower
             # The error's frames hold what failed, and so its memory.
             problem.__traceback__ = None
         else:
             return
 
 
-def _next_rung(
-    attempt: Attempt, problem: BaseException, attempts: Sequence[Attempt], fallback: FallbackMode
-) -> Rung | None:
+def _next_rung(attempt: Attempt, problem: BaseException, fallback: FallbackMode) -> Rung | None:
     fault = fault_of(problem, attempt.faults)
     if fault is None or (fault is Fault.LIBRARY and fallback is FallbackMode.RAISE):
         return None
-    lower = _NEXT.get((attempt.rung, fault))
-    return lower if any(each.rung is lower for each in attempts) else None
+    return _NEXT.get((attempt.rung, fault))
 
 
 def _tell(failed: Rung, lower: Rung, problem: BaseException, metrics: PipelineMetrics) -> None:

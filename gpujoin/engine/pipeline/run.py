@@ -16,8 +16,9 @@ from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.pipeline.clock import OperationClock
-from gpujoin.engine.pipeline.mixed import MixedPipeline
+from gpujoin.engine.pipeline.mixed import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
@@ -118,7 +119,9 @@ def run(
     if device is None and options.backend is BackendChoice.GPU and rung is None:
         device = device_pipeline(create(BackendName.GPU, BackendRequest(threads=options.cpu_threads or 1)))
     prepare_libraries()
-    create_pipeline(BackendRequest(threads=options.cpu_threads or 1))  # libraries are of the base
+    start = _start(device, rung)
+    # The first backend's libraries are part of the base that the budget is beyond.
+    first = _backend_of(start, options)
     memory = HostMemory.of(options.memory_budget)
     options = memory.bounded(options)
     kept = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
@@ -128,29 +131,39 @@ def run(
         if not isinstance(source, (pa.Table, Path, Sequence))
     }
     sources = {**inputs, **replayable}
-    size = piece_bytes or memory.piece_bytes(PIECE_BYTES)
-    attempts = []
-    if device is not None and rung is None:
-        on_device = piece_bytes or DEVICE_PIECE_BYTES
-        host = create_pipeline(BackendRequest(threads=options.cpu_threads or 1))
-        mixed = MixedPipeline(device, host, options, metrics, join_metrics, on_device)
-        runner = _Runner(mixed, sources, options, metrics, join_metrics, memory, on_device)
-        attempts.append(Attempt(Rung.DEVICE, runner.run(tree), mixed.faults))
-    for lower in (Rung.FAST, Rung.ARROW_SCANS, Rung.CAREFUL):
-        settings, pieces = options, size
-        if lower is Rung.CAREFUL:
-            settings, pieces = dataclasses.replace(options, cpu_threads=1), min(size, CAREFUL_PIECE_BYTES)
-        backend = create_pipeline(BackendRequest(threads=settings.cpu_threads or 1), lower)
-        runner = _Runner(backend, sources, settings, metrics, join_metrics, memory, pieces)
-        attempts.append(Attempt(lower, runner.run(tree), backend.faults))
-    first = next((i for i, attempt in enumerate(attempts) if attempt.rung is rung), 0)
-    return run_attempts(attempts[first:], list(replayable.values()), metrics, options.fallback)
+
+    def attempt(rung: Rung) -> Attempt:
+        settings, size = options, piece_bytes or memory.piece_bytes(PIECE_BYTES)
+        backend: AnyPipelineBackend | MixedPipeline
+        backend = host = first if rung is start else _backend_of(rung, options)
+        if rung is Rung.CAREFUL:
+            settings, size = dataclasses.replace(options, cpu_threads=1), min(size, CAREFUL_PIECE_BYTES)
+        elif rung is Rung.DEVICE:
+            assert device is not None
+            size = piece_bytes or DEVICE_PIECE_BYTES
+            backend = MixedPipeline(device, host, options, metrics, join_metrics, size)
+        runner = _Runner(backend, sources, settings, metrics, join_metrics, memory, size)
+        return Attempt(rung, runner.run(tree), backend.faults)
+
+    return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
+
+
+def _start(device: AnyDevicePipeline | None, rung: Rung | None) -> Rung:
+    if rung is not None:
+        return rung
+    return Rung.FAST if device is None else Rung.DEVICE
+
+
+def _backend_of(rung: Rung, options: Options) -> AnyPipelineBackend:
+    """The CPU's pipeline for a rung; on a device, for what the device does not compute."""
+    threads = 1 if rung is Rung.CAREFUL else options.cpu_threads or 1
+    return create_pipeline(BackendRequest(threads=threads), Rung.FAST if rung is Rung.DEVICE else rung)
 
 
 class _Runner:
     def __init__(
         self,
-        backend: AnyPipelineBackend,
+        backend: AnyPipelineBackend | MixedPipeline,
         inputs: Mapping[int, Input],
         options: Options,
         metrics: PipelineMetrics,
@@ -382,12 +395,18 @@ class _Runner:
             def new_store() -> SpillStore:
                 return stack.enter_context(SpillStore(self._options, self._metrics))
 
-            aggregation = self._backend.aggregation(
-                node, 2 * self._memory.state_bytes, self._metrics, new_store
-            )
+            aggregation = self._new_aggregation(node, 2 * self._memory.state_bytes, new_store)
             for piece in pieces:
                 yield from aggregation.add(piece)
             yield from aggregation.finish()
+
+    def _new_aggregation(
+        self, node: PartialAggregate, budget: int, new_store: Callable[[], SpillStore]
+    ) -> Aggregation[_Piece] | MixedAggregation:
+        if isinstance(self._backend, MixedPipeline):
+            return MixedAggregation(self._backend, node, budget, new_store)
+        state = self._backend.aggregate(node, self._metrics)
+        return Aggregation(state, node, budget, self._metrics, new_store)
 
     def _top(self, node: TopN) -> Iterator[_Piece]:
         best: list[_Piece] = []

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.engine import spill
 from gpujoin.errors import CorruptBlobError, SpillError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
@@ -112,8 +113,7 @@ def test_groups_that_fit_are_not_spilled(table: pa.Table, tmp_path: Path) -> Non
 def test_what_cannot_be_divided_further_is_merged_and_counted(
     table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for backend in ("cpu", "cudf"):
-        monkeypatch.setattr(f"gpujoin.backends.{backend}.pipeline.aggregate.MAX_DIVISIONS", 1)
+    monkeypatch.setattr(spill, "MAX_DIVISIONS", 1)
     metrics = PipelineMetrics()
     options = Options(memory_budget=500, spill_dir=str(tmp_path))
     actual = comparable(computed(table, options, metrics))

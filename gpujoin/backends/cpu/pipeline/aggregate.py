@@ -1,4 +1,4 @@
-"""Partial aggregation by hashing, piece by piece, into states that merge exactly.
+"""Aggregation by Polars into states that merge exactly.
 
 A *state* is a frame with one row per group: the keys, then the columns of each call's :class:`_State`. Sums of integers
 and decimals are kept in 128 bits. Decimals of many digits are summed in two parts, ``high`` × 10**18 + ``sum``, so that
@@ -8,7 +8,7 @@ nothing overflows before it is asked for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -22,7 +22,7 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFu
 from gpujoin.model.expressions import Case, EvalMode, Expression, Literal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS, SpillPart, SpillStore
+from gpujoin.model.spilling import FAN_OUT
 from gpujoin.model.types import is_float, is_text, logical
 
 _LIMB = 10**18
@@ -30,14 +30,6 @@ _LIMB_DIGITS = 18
 _SAFE_DIGITS = 26
 """Decimals of so few digits can be summed in 128 bits over 2**40 rows."""
 _SUMMABLE = 1 << 126
-_MERGED_ROWS = 1 << 17
-"""Rows of new states that are merged at least; beyond, as many as are merged already, so that each row is merged a few
-times only."""
-_USELESS_ROWS = 1 << 18
-_USELESS = 0.9
-"""Where merging so many rows leaves more than this share, it is not worth its cost: groups go out as they are."""
-
-
 _HASH_SEED = 0x5EED
 """Seed of the first division of states on disk; each further division takes the next one."""
 _WORD = 1 << 64
@@ -45,125 +37,50 @@ _LOW = "_low"
 """Ends the name of the low half of a 128-bit column on disk: Arrow has no integers of 128 bits."""
 
 
-class PartialAggregation:
-    """A partial aggregation in progress.
-
-    Where each group must come once and the states take more than their share of memory, they go to disk, divided by the
-    hash of their keys. Each part is then merged by an aggregation of its own, which divides it again if need be
-    (`gpujoin.model.spilling`).
+class PolarsAggregation:
+    """Aggregation in Polars; see :class:`gpujoin.model.pipeline.AggregateState`.
 
     Parameters
     ----------
     node : PartialAggregate
         What to compute.
-    memory_budget : int
-        Bytes that states may take; beyond, groups are given out before all their rows are seen or, where each must
-        come once, go to disk.
-    metrics : PipelineMetrics
-        Counters to add to.
-    new_store : callable
-        Makes a place on disk for states beyond the budget of groups that must come once.
-    divisions : int
-        How often the states to be merged were divided before.
     extent : Extent
         Which expressions become part of the query.
+    metrics : PipelineMetrics
+        Counters to add to.
     """
 
-    def __init__(
-        self,
-        node: PartialAggregate,
-        memory_budget: int,
-        metrics: PipelineMetrics,
-        new_store: Callable[[], SpillStore],
-        divisions: int = 0,
-        *,
-        extent: Extent = Extent.ALL,
-    ) -> None:
+    merged_rows = 1 << 17
+
+    def __init__(self, node: PartialAggregate, extent: Extent, metrics: PipelineMetrics) -> None:
         self._node = node
         self._extent = extent
         self._metrics = metrics
-        self._new_store = new_store
-        self._store: SpillStore | None = None
-        self._parts: tuple[SpillPart, ...] = ()
-        self._budget = memory_budget
-        self._divisions = divisions
-        self._divisible = not node.once or (bool(node.keys) and divisions < MAX_DIVISIONS)
         self._keys = [f"k{i}" for i in range(len(node.keys))]
         self._states = [_state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
-        self._held: list[pl.DataFrame] = []
-        self._pending = 0
-        self._merged_rows = 0
 
-    def add(self, piece: Piece) -> Iterator[Piece]:
-        """Take rows in; give out groups where there are too many to hold."""
-        yield from self._take(self._reduce(piece))
-
-    def _take(self, state: pl.DataFrame) -> Iterator[Piece]:
-        if state.height == 0:
-            return
-        self._held.append(state)
-        self._pending += state.height
-        full = self._divisible and sum(map(_bytes_of, self._held)) > self._budget // 2
-        if self._pending < max(_MERGED_ROWS, self._merged_rows) and not full:
-            return
-        merged = self._merge(self._held)
-        before = self._merged_rows + self._pending
-        useless = before >= _USELESS_ROWS and len(self._held) > 1 and merged.height > _USELESS * before
-        # A single group has to be held, whatever its size.
-        over = self._divisible and merged.height > 1 and _bytes_of(merged) > self._budget // 2
-        self._held, self._pending, self._merged_rows = [merged], 0, merged.height
-        if not over and (self._node.once or not useless):
-            return
-        self._held, self._merged_rows = [], 0
-        if self._node.once:
-            self._spill(merged)
-        else:
-            self._metrics.early_groups += merged.height
-            yield self._finished(merged)
-
-    def finish(self) -> Iterator[Piece]:
-        """Give out what is held: without keys one row, whatever was added."""
-        held, self._held = self._held, []
-        if not self._keys and not held:
-            held = [self._reduce_nothing()]
-        if self._store is None:
-            if held:
-                merged = self._merge(held)
-                over = merged.height > 1 and _bytes_of(merged) > self._budget // 2
-                self._metrics.oversized_parts += over and not self._divisible
-                yield self._finished(merged)
-            return
-        while held:
-            self._spill(held.pop(0))
-        try:
-            for part in self._parts:
-                merger = PartialAggregation(
-                    self._node, self._budget, self._metrics, self._new_store, self._divisions + 1
-                )
-                if part.rows:
-                    for batch in part.read():
-                        yield from merger._take(_from_spill(batch))  # of this class
-                    yield from merger.finish()
-        finally:
-            self._store.close()
-
-    def _spill(self, state: pl.DataFrame) -> None:
-        """Write a state to disk, divided by the hash of its keys."""
-        seed = _HASH_SEED + self._divisions
-        numbers = (state.select(self._keys).hash_rows(seed=seed) % FAN_OUT).alias("part")
-        stored = _for_spill(state)
-        if self._store is None:
-            self._store = self._new_store()
-            schema = _arrow(stored.clear()).schema
-            self._parts = self._store.new_parts(schema, FAN_OUT)
-        for (number,), rows in stored.with_columns(numbers).partition_by("part", as_dict=True).items():
-            for batch in _arrow(rows.drop("part")).to_batches():
-                self._parts[int(number)].append(batch)
-
-    def _reduce_nothing(self) -> pl.DataFrame:
+    def nothing(self) -> pl.DataFrame:
+        """The state of no rows at all, without keys."""
         return pl.select([expr for state in self._states for expr in state.nothing()])
 
-    def _reduce(self, piece: Piece) -> pl.DataFrame:
+    def size(self, state: pl.DataFrame) -> tuple[int, int]:
+        """Rows and bytes."""
+        return state.height, int(state.estimated_size())
+
+    def divide(self, state: pl.DataFrame, division: int) -> list[pa.Table]:
+        """Rows divided by the hash of their keys; text and bytes are copied: views would carry other rows' along."""
+        numbers = (state.select(self._keys).hash_rows(seed=_HASH_SEED + division) % FAN_OUT).alias("part")
+        stored = _for_spill(state)
+        parts = stored.with_columns(numbers).partition_by("part", as_dict=True, include_key=False)
+        oldest = pl.CompatLevel.oldest()
+        return [parts.get((i,), stored.clear()).to_arrow(compat_level=oldest) for i in range(FAN_OUT)]
+
+    def restore(self, batch: pa.RecordBatch) -> pl.DataFrame:
+        """A state that was on disk."""
+        return _from_spill(batch)
+
+    def reduce(self, piece: Piece) -> list[pl.DataFrame]:
+        """The state of some rows."""
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
             expressions += _guarded(call)
@@ -187,41 +104,35 @@ class PartialAggregation:
         if not keys:
             rows = [pl.first().is_null().alias("row")] if not prepared else []
             frame = taken.frame.select(prepared or rows).select(added)
-            return taken.run(self._settled(frame))
+            return [taken.run(self._settled(frame))]
         frame = taken.frame.select([*keys, *prepared]).group_by(self._keys).agg(added)
-        return taken.run(self._settled(frame))
+        return [taken.run(self._settled(frame))]
 
     def _settled(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Give every state column the one type it has in all states."""
         casts = [expr for state in self._states for expr in state.settle()]
         return frame.with_columns(casts) if casts else frame
 
-    def _merge(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        # What comes from disk may have a group several times; it counts as pending until it is merged.
-        if len(frames) == 1 and not (self._divisions and self._pending):
-            return frames[0]
-        whole = pl.concat(frames).lazy()
+    def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """One state of the groups of several."""
+        whole = pl.concat(states).lazy()
         merged = [expr for state in self._states for expr in state.merge()]
         if not self._keys:
             return self._settled(whole.select(merged)).collect()
         return self._settled(whole.group_by(self._keys).agg(merged)).collect()
 
-    def _finished(self, state: pl.DataFrame) -> Piece:
+    def finish(self, state: pl.DataFrame) -> Piece:
+        """Keys and Spark's buffers of the groups of a state."""
         columns = [pl.col(name) for name in self._keys]
         out: list[pl.Series] = [state.select(column).to_series() for column in columns]
         for each in self._states:
             out += each.finish(state)
-        self._metrics.groups += state.height
         dtypes = [logical(f.type) for f in self._node.schema]
         given = [
             (as_text(series) if is_text(dtype) else series).alias(fresh())
             for series, dtype in zip(out, dtypes, strict=True)
         ]
         return Piece.of_frame(pl.DataFrame(given), dtypes, self._metrics)
-
-
-def _bytes_of(state: pl.DataFrame) -> int:
-    return int(state.estimated_size())
 
 
 def _for_spill(state: pl.DataFrame) -> pl.DataFrame:
@@ -245,11 +156,6 @@ def _from_spill(batch: pa.RecordBatch) -> pl.DataFrame:
             high, low = pl.col(name).cast(pl.Int128), pl.col(name + _LOW).cast(pl.Int128)
             whole.append((high * pl.lit(_WORD, pl.Int128) + low).alias(name))
     return frame.with_columns(whole).select(names)
-
-
-def _arrow(frame: pl.DataFrame) -> pa.Table:
-    """As Arrow, text and bytes copied: views would carry those of other rows along."""
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _guarded(call: AggregateCall) -> list[Expression]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 import pyarrow as pa
 
 from gpujoin.backends.cpu.evaluate import can_evaluate
 from gpujoin.backends.cpu.pipeline import joins, parquet
-from gpujoin.backends.cpu.pipeline.aggregate import PartialAggregation
+from gpujoin.backends.cpu.pipeline.aggregate import PolarsAggregation
 from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.lowering import Extent, NotLowered, lower
@@ -21,7 +21,6 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
-from gpujoin.model.spilling import SpillStore
 from gpujoin.model.types import is_float, logical
 
 _SAMPLE = 1 << 16
@@ -120,15 +119,9 @@ class CpuPipeline:
         """Put pieces together, collected."""
         return concat(pieces, [logical(f.type) for f in schema], metrics)
 
-    def aggregation(
-        self,
-        node: PartialAggregate,
-        memory_budget: int,
-        metrics: PipelineMetrics,
-        new_store: Callable[[], SpillStore],
-    ) -> PartialAggregation:
-        """Start a partial aggregation."""
-        return PartialAggregation(node, memory_budget, metrics, new_store, extent=self._extent)
+    def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> PolarsAggregation:
+        """How the rows of a node are aggregated."""
+        return PolarsAggregation(node, self._extent, metrics)
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """Give the first rows in an order, collected."""

@@ -1,8 +1,9 @@
-"""Partial aggregation, piece by piece, into states that stay on the device and merge exactly."""
+"""Aggregation of frames into states that stay on the device and merge exactly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Generic
 
 import pyarrow as pa
@@ -22,16 +23,10 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.maps import Span
-from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.model.spilling import FAN_OUT, MAX_DIVISIONS, SpillPart, SpillStore
+from gpujoin.model.spilling import FAN_OUT
 from gpujoin.model.types import is_float, logical
 
-_MERGED_ROWS = 1 << 20
-"""Rows of new states that are merged at least; beyond, as many as are merged already."""
-_USELESS_ROWS = 1 << 21
-_USELESS = 0.9
-"""Where merging so many rows leaves more than this share, groups go out as they are."""
 _FAN_OUTS = (FAN_OUT, 17, 19, 23)
 """Parts of each division of states on disk. libcudf divides by the remainder of one hash: that by a number without a
 common divisor says nothing of the one before, so that rows of a part are divided anew."""
@@ -39,8 +34,8 @@ _FEWEST = 1024
 """A piece that does not fit is halved down to so many rows."""
 
 
-class PartialAggregation(Generic[Frame]):
-    """A partial aggregation in progress; see :class:`gpujoin.model.pipeline.Aggregation`.
+class FrameAggregation(Generic[Frame]):
+    """Aggregation on the device; see :class:`gpujoin.model.pipeline.AggregateState`.
 
     Parameters
     ----------
@@ -48,191 +43,81 @@ class PartialAggregation(Generic[Frame]):
         The library.
     node : PartialAggregate
         What to compute.
-    memory_budget : int
-        Bytes that states may take on the device; beyond, groups go out early or, where each must come once, to disk.
-    metrics : PipelineMetrics
-        Counters to add to.
-    new_store : callable
-        Makes a place on disk.
-    divisions : int
-        How often the states to be merged were divided before.
+    entered : callable
+        Makes the device current.
     """
+
+    merged_rows = 1 << 20
 
     def __init__(
         self,
         columns: Columns[Frame],
         node: PartialAggregate,
-        memory_budget: int,
-        metrics: PipelineMetrics,
-        new_store: Callable[[], SpillStore],
-        divisions: int = 0,
+        entered: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._columns = columns
         self._node = node
-        self._budget = memory_budget
-        self._metrics = metrics
-        self._new_store = new_store
-        self._store: SpillStore | None = None
-        self._parts: tuple[SpillPart, ...] = ()
-        self._divisions = divisions
-        self._divisible = not node.once or (bool(node.keys) and divisions < MAX_DIVISIONS)
+        self._entered = entered
         self._states: list[State[Frame]] = [state_of(call) for call in node.aggregates]
-        self._held: list[Frame] = []
-        self._pending = 0
-        self._merged_rows = 0
 
-    # -- taking in -----------------------------------------------------------------------------------------
+    def reduce(self, piece: Frame) -> list[Frame]:
+        """States of a piece, of its halves where it does not fit."""
+        backend = self._columns.backend
+        states: list[Frame] = []
+        waiting = [piece] if backend.frame_rows(piece) else []
+        with self._entered():
+            while waiting:
+                rows = waiting.pop()
+                count = backend.frame_rows(rows)
+                try:
+                    with self._columns.memory_errors():
+                        states.append(self._reduce(rows))
+                except DeviceMemoryError:
+                    if count <= _FEWEST:
+                        raise
+                    half = count // 2
+                    waiting += [
+                        backend.gather(rows, Span(half, count - half)), backend.gather(rows, Span(0, half))
+                    ]  # fmt: skip
+        return states
 
-    def take(self, piece: Frame) -> None:
-        """Take rows in; nothing is taken in if that fails.
+    def merge(self, states: Sequence[Frame]) -> Frame:
+        """One state of the groups of several."""
+        with self._entered(), self._columns.memory_errors():
+            return self._merge(states)
 
-        Raises
-        ------
-        DeviceMemoryError
-            If not even a small part of them fits.
-        """
-        if not self._rows(piece):
-            return
-        for state in self._reduced(piece):
-            self._hold(state)
+    def nothing(self) -> Frame:
+        """The state of no rows at all, without keys."""
+        with self._entered():
+            return self._columns.beside([state.nothing(self._columns) for state in self._states])
 
-    def _hold(self, state: Frame) -> None:
-        self._held.append(state)
-        self._pending += self._rows(state)
+    def finish(self, state: Frame) -> Frame:
+        """Keys and Spark's buffers of the groups of a state."""
+        with self._entered():
+            return self._finished(state)
 
-    def relieve(self) -> Iterator[Frame]:
-        """Merge what was taken in, and give out groups where there are too many to hold.
+    def size(self, state: Frame) -> tuple[int, int]:
+        """Rows and bytes."""
+        backend = self._columns.backend
+        return backend.frame_rows(state), backend.frame_bytes(state)
 
-        Raises
-        ------
-        DeviceMemoryError
-            If groups that are to go out do not fit; the aggregation is then of no further use.
-        """
-        if not self._pending:
-            return
-        size = sum(map(self._columns.backend.frame_bytes, self._held))
-        full = self._divisible and size > self._budget // 2
-        if self._pending < max(_MERGED_ROWS, self._merged_rows) and not full:
-            return
-        merged = self._merged_where_it_fits()
-        if merged is None:
-            yield from self._given_up()
-            return
-        rows = self._rows(merged)
-        # A single group has to be held, whatever its size.
-        over = self._divisible and rows > 1 and self._columns.backend.frame_bytes(merged) > self._budget // 2
-        before = self._merged_rows + self._pending
-        useless = before >= _USELESS_ROWS and len(self._held) > 1 and rows > _USELESS * before
-        self._held, self._pending, self._merged_rows = [merged], 0, rows
-        if over or (useless and not self._node.once):
-            yield from self._given_up()
+    def divide(self, state: Frame, division: int) -> list[pa.Table]:
+        """Rows divided by the hash of their keys."""
+        with self._entered():
+            parts = self._columns.partition(state, len(self._node.keys), _FAN_OUTS[division])
+            schema, to_arrow = self._schema, self._columns.backend.to_arrow
+            return [pa.Table.from_batches([to_arrow(part, schema)]) for part in parts]
 
-    def finish(self) -> Iterator[Frame]:
-        """Give out what is held: without keys one row, whatever was added."""
-        if self._store is None:
-            if not self._held and not self._node.keys:
-                self._held = [self._nothing()]
-            if not self._held:
-                return
-            merged = self._merged_where_it_fits() if self._divisible else self._merge(self._held)
-            if merged is not None:
-                self._held = []
-                over = (
-                    self._rows(merged) > 1 and self._columns.backend.frame_bytes(merged) > self._budget // 2
-                )
-                self._metrics.oversized_parts += over and not self._divisible
-                yield self._finished(merged)
-                return
-            if not self._node.once:
-                yield from self._given_up()
-                return
-        self._spill()
-        assert self._store is not None
-        try:
-            for part in self._parts:
-                yield from self._merged_part(part)
-        finally:
-            self._store.close()
-
-    def _merged_part(self, part: SpillPart) -> Iterator[Frame]:
-        """Merge a part by an aggregation of its own."""
-        if not part.rows:
-            return
-        merger = PartialAggregation(
-            self._columns, self._node, self._budget, self._metrics, self._new_store, self._divisions + 1
-        )
-        for batch in part.read():
-            merger._hold(self._columns.backend.from_arrow(pa.Table.from_batches([batch])))
-            yield from merger.relieve()
-        yield from merger.finish()
-
-    def _reduced(self, piece: Frame) -> list[Frame]:
-        """States of a piece, of its halves where it does not fit; leaves no trace if it fails.
-
-        Raises
-        ------
-        DeviceMemoryError
-            If not even :data:`_FEWEST` rows fit.
-        """
-        backend, done = self._columns.backend, []
-        left: list[Frame] = [piece]
-        while left:
-            rows = left.pop()
-            count = self._rows(rows)
-            try:
-                with self._columns.memory_errors():
-                    done.append(self._reduce(rows))
-            except DeviceMemoryError:
-                if count <= _FEWEST:
-                    raise
-                half = count // 2
-                left += [
-                    backend.gather(rows, Span(half, count - half)), backend.gather(rows, Span(0, half))
-                ]  # fmt: skip
-        return done
-
-    def _merged_where_it_fits(self) -> Frame | None:
-        try:
-            with self._columns.memory_errors():
-                return self._merge(self._held)
-        except DeviceMemoryError:
-            return None
-
-    def _given_up(self) -> Iterator[Frame]:
-        """Let go of what is held: to disk where each group must come once, else out."""
-        if self._node.once:
-            if self._divisible:
-                self._spill()
-            return
-        held, self._held, self._pending, self._merged_rows = self._held, [], 0, 0
-        for state in held:
-            self._metrics.early_groups += self._rows(state)
-            yield self._finished(state)
-
-    # -- on disk -------------------------------------------------------------------------------------------
+    def restore(self, batch: pa.RecordBatch) -> Frame:
+        """A state that was on disk."""
+        return self._columns.backend.from_arrow(pa.Table.from_batches([batch]))
 
     @property
-    def _state_schema(self) -> pa.Schema:
+    def _schema(self) -> pa.Schema:
         types = [*self._key_types, *(t for state in self._states for t in state.types)]
         return pa.schema([(f"s{i}", dtype) for i, dtype in enumerate(types)])
 
-    def _spill(self) -> None:
-        """Write what is held to disk, divided by the hash of its keys."""
-        count = _FAN_OUTS[self._divisions]
-        if self._store is None:
-            self._store = self._new_store()
-            self._parts = self._store.new_parts(self._state_schema, count)
-        while self._held:
-            divided = self._columns.partition(self._held.pop(0), len(self._node.keys), count)
-            for rows, part in zip(divided, self._parts, strict=True):
-                if self._rows(rows):
-                    part.append(self._columns.backend.to_arrow(rows, self._state_schema))
-        self._pending, self._merged_rows = 0, 0
-
     # -- reducing ------------------------------------------------------------------------------------------
-
-    def _rows(self, frame: Frame) -> int:
-        return self._columns.backend.frame_rows(frame)
 
     @property
     def _key_types(self) -> list[pa.DataType]:
@@ -265,9 +150,6 @@ class PartialAggregation(Generic[Frame]):
         return self._state(taken, keys, ask)
 
     def _merge(self, states: Sequence[Frame]) -> Frame:
-        # What comes from disk may have a group several times; it counts as pending until it is merged.
-        if len(states) == 1 and not (self._divisions and self._pending):
-            return states[0]
         whole = self._columns.concat(states)
         width = len(self._node.keys)
         place = width
@@ -292,12 +174,9 @@ class PartialAggregation(Generic[Frame]):
         parts = [maker() for maker in makers]
         return columns.beside([groups.keys, *parts]) if self._node.keys else columns.beside(parts)
 
-    def _nothing(self) -> Frame:
-        return self._columns.beside([state.nothing(self._columns) for state in self._states])
-
     def _finished(self, state: Frame) -> Frame:
         """Spark's buffers of the groups of a state."""
-        columns, rows = self._columns, self._rows(state)
+        columns, rows = self._columns, self._columns.backend.frame_rows(state)
         parts: list[Frame] = []
         for at, key in enumerate(self._node.keys):
             dtype = logical(_typed(key.expression))
@@ -312,7 +191,6 @@ class PartialAggregation(Generic[Frame]):
             at_columns = range(place, place + len(each.types))
             parts.append(each.finish(columns, state, at_columns))
             place = at_columns.stop
-        self._metrics.groups += rows
         return columns.beside(parts)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from gpujoin.backends.cudf.pipeline import scan as parquet
-from gpujoin.backends.cudf.pipeline.aggregate import PartialAggregation
+from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_codes, rows_at, values_of
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
@@ -21,7 +21,6 @@ from gpujoin.model.maps import AllNull, Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
-from gpujoin.model.spilling import SpillStore
 from gpujoin.model.types import is_float, logical
 
 _MEMORY_SHARE = 4
@@ -132,15 +131,9 @@ class DevicePipeline(Generic[Frame]):
         with self.entered():
             return self.columns.concat(frames)
 
-    def aggregation(
-        self,
-        node: PartialAggregate,
-        metrics: PipelineMetrics,
-        new_store: Callable[[], SpillStore],
-    ) -> DeviceAggregation[Frame]:
-        """Start a partial aggregation."""
-        inner = PartialAggregation(self.columns, node, self.budget(0), metrics, new_store)
-        return DeviceAggregation(inner, self.entered)
+    def aggregate(self, node: PartialAggregate) -> FrameAggregation[Frame]:
+        """How the rows of a node are aggregated."""
+        return FrameAggregation(self.columns, node, self.entered)
 
     def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
         """Give the first rows in an order."""
@@ -189,42 +182,6 @@ class DevicePipeline(Generic[Frame]):
     def nulls(self, schema: pa.Schema, rows: int) -> Frame:
         """Make a frame of nulls."""
         return self.backend.gather(self.take_in(schema.empty_table(), schema), AllNull(rows))
-
-
-class DeviceAggregation(Generic[Frame]):
-    """A partial aggregation whose steps are taken on the device."""
-
-    def __init__(
-        self, inner: PartialAggregation[Frame], entered: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        self._inner = inner
-        self._entered = entered
-
-    def take(self, frame: Frame) -> None:
-        """Take rows in.
-
-        Raises
-        ------
-        DeviceMemoryError
-            If they do not fit; nothing of them is then taken in.
-        """
-        with self._entered():
-            self._inner.take(frame)
-
-    def relieve(self) -> list[Frame]:
-        """Give out groups where there are too many to hold."""
-        with self._entered():
-            return list(self._inner.relieve())
-
-    def finish(self) -> Iterator[Frame]:
-        """Give out the rest."""
-        source = self._inner.finish()
-        while True:
-            with self._entered():
-                found = next(source, None)
-            if found is None:
-                return
-            yield found
 
 
 def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:

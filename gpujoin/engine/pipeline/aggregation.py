@@ -1,0 +1,207 @@
+"""Partial aggregation, piece by piece: one driver for every backend.
+
+A backend turns rows into a *state*, one row a group, merges states, and turns a state into Spark's buffers
+(:class:`~gpujoin.model.pipeline.AggregateState`). What is held, merged, given out early or written to disk is decided
+here. An example with ``count(*)`` by ``k``, where memory suffices for three groups::
+
+    piece k = a b a    state a:2 b:1
+    piece k = b c      state b:1 c:1      merged a:2 b:2 c:1
+    piece k = d        state d:1          merged a:2 b:2 c:1 d:1, too large
+
+The four groups are given out as they are: the final aggregation above meets some groups several times. Where each
+group must come once (``PartialAggregate.once``) the state goes to disk instead, divided by the hash of its keys, and
+each part is merged by a driver of its own, which divides it again if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.pipeline import AggregateState, PipelineMetrics
+from gpujoin.model.relations import PartialAggregate
+
+Piece = TypeVar("Piece")
+
+_USELESS = 0.9
+"""Where merging leaves more than this share of the rows, it is not worth its cost: groups go out as they are."""
+
+
+class Aggregation(Generic[Piece]):
+    """A partial aggregation in progress.
+
+    Parameters
+    ----------
+    state : AggregateState
+        How the backend aggregates.
+    node : PartialAggregate
+        What to compute.
+    memory_budget : int
+        Bytes that states may take; beyond, groups are given out before all their rows are seen or, where each must
+        come once, go to disk.
+    metrics : PipelineMetrics
+        Counters to add to.
+    new_store : callable
+        Makes a place on disk.
+    divisions : int
+        How often the states to be merged were divided before.
+    stuck : bool
+        Whether dividing them did not make them fewer.
+    """
+
+    def __init__(
+        self,
+        state: AggregateState[Piece, Any],
+        node: PartialAggregate,
+        memory_budget: int,
+        metrics: PipelineMetrics,
+        new_store: Callable[[], SpillStore],
+        *,
+        divisions: int = 0,
+        stuck: bool = False,
+    ) -> None:
+        self._state = state
+        self._node = node
+        self._budget = memory_budget
+        self._metrics = metrics
+        self._new_store = new_store
+        self._divisions = divisions
+        self._may_let_go = not node.once or (bool(node.keys) and divisible(divisions, stuck=stuck))
+        self._store: SpillStore | None = None
+        self._parts: tuple[SpillPart, ...] = ()
+        self._states: list[Any] = []
+        self._new_rows = 0
+        self._merged_rows = 0
+
+    def add(self, piece: Piece) -> Iterator[Piece]:
+        """Take rows in; give out groups where there are too many to hold."""
+        self.take(piece)
+        yield from self.relieve()
+
+    def take(self, piece: Piece) -> None:
+        """Take rows in.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If not even a small part of them fits the device; nothing of them is then taken in.
+        """
+        for state in self._state.reduce(piece):
+            self._hold(state)
+
+    def _hold(self, state: Any) -> None:
+        rows, _ = self._state.size(state)
+        if rows:
+            self._states.append(state)
+            self._new_rows += rows
+
+    def relieve(self) -> Iterator[Piece]:
+        """Merge what was taken in, and give out groups where there are too many to hold.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If groups that are to go out do not fit the device; the aggregation is then of no further use.
+        """
+        if not self._new_rows:
+            return
+        size = sum(self._state.size(state)[1] for state in self._states)
+        full = self._may_let_go and size > self._budget // 2
+        # As many as are merged already, so that each row is merged a few times only.
+        if self._new_rows < max(self._state.merged_rows, self._merged_rows) and not full:
+            return
+        merged = self._merged_if_it_fits()
+        if merged is None:
+            yield from self._let_go()
+            return
+        rows, size = self._state.size(merged)
+        before = self._merged_rows + self._new_rows
+        useless = before >= 2 * self._state.merged_rows and len(self._states) > 1 and rows > _USELESS * before
+        self._states, self._new_rows, self._merged_rows = [merged], 0, rows
+        if self._over(rows, size) or (useless and not self._node.once):
+            yield from self._let_go()
+
+    def finish(self) -> Iterator[Piece]:
+        """Give out what is held: without keys one row, whatever was added."""
+        if self._store is None:
+            if not self._states and not self._node.keys:
+                self._states = [self._state.nothing()]
+            if not self._states:
+                return
+            merged = self._merged_if_it_fits() if self._may_let_go else self._merged()
+            if merged is not None:
+                self._states = []
+                rows, size = self._state.size(merged)
+                self._metrics.oversized_parts += (
+                    not self._may_let_go and rows > 1 and size > self._budget // 2
+                )
+                yield self._finished(merged)
+                return
+            if not self._node.once:
+                yield from self._let_go()
+                return
+        self._spill()
+        assert self._store is not None
+        try:
+            yield from part_by_part((self._parts,), self._merged_part)
+        finally:
+            self._store.close()
+
+    def _merged_part(self, parts: Sequence[SpillPart], stuck: bool) -> Iterator[Piece]:
+        """Merge a part by an aggregation of its own."""
+        (part,) = parts
+        if not part.rows:
+            return
+        deeper = Aggregation(
+            self._state, self._node, self._budget, self._metrics, self._new_store,
+            divisions=self._divisions + 1, stuck=stuck,
+        )  # fmt: skip
+        for batch in part.read():
+            deeper._hold(self._state.restore(batch))
+            yield from deeper.relieve()
+        yield from deeper.finish()
+
+    def _over(self, rows: int, size: int) -> bool:
+        """Whether a merged state is too large to hold; a single group has to be held, whatever its size."""
+        return self._may_let_go and rows > 1 and size > self._budget // 2
+
+    def _merged(self) -> Any:
+        # What comes from disk may have a group several times; it counts as new until it is merged.
+        if len(self._states) == 1 and not (self._divisions and self._new_rows):
+            return self._states[0]
+        return self._state.merge(self._states)
+
+    def _merged_if_it_fits(self) -> Any | None:
+        try:
+            return self._merged()
+        except DeviceMemoryError:
+            return None
+
+    def _let_go(self) -> Iterator[Piece]:
+        """Let go of what is held: to disk where each group must come once, else out."""
+        if self._node.once:
+            if self._may_let_go:
+                self._spill()
+            return
+        states, self._states, self._new_rows, self._merged_rows = self._states, [], 0, 0
+        for state in states:
+            self._metrics.early_groups += self._state.size(state)[0]
+            yield self._finished(state)
+
+    def _spill(self) -> None:
+        """Write what is held to disk, divided by the hash of its keys."""
+        while self._states:
+            divided = self._state.divide(self._states.pop(0), self._divisions)
+            if self._store is None:
+                self._store = self._new_store()
+                self._parts = self._store.new_parts(divided[0].schema, len(divided))
+            for part, rows in zip(self._parts, divided, strict=True):
+                for batch in rows.to_batches():
+                    part.append(batch)
+        self._new_rows, self._merged_rows = 0, 0
+
+    def _finished(self, state: Any) -> Piece:
+        self._metrics.groups += self._state.size(state)[0]
+        return self._state.finish(state)
