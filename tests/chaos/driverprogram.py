@@ -5,7 +5,9 @@ Run as ``python -m tests.chaos.driverprogram FOLDER``; prints a line when it has
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
+import signal
 import sys
 
 from pyspark.sql import SparkSession
@@ -16,6 +18,7 @@ from tests.chaos.tables import EXCHANGED, QUERIES, joined_rows, register, write_
 
 def main(folder: str) -> None:
     """Run queries until the process ends."""
+    faulthandler.register(signal.SIGUSR1)  # tells where it is, if it does not end
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", f"{folder}/local")
     session = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.diskfaults import CODES
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.tables import QUERIES, Sessions
 from tests.chaos.works import WORKS
@@ -18,6 +20,8 @@ from tests.disks import Mount
 
 ROOT = Path(__file__).parents[2]
 FAULTS = 150
+FAULTS_OF_QUERIES = 14
+"""Each takes a new process that forks workers."""
 
 
 @pytest.fixture(scope="module")
@@ -68,5 +72,36 @@ def test_queries_spill_to_a_disk_that_takes_little_or_nothing(
             outcomes.judge_query(here, text, expected, f"{name} spilling to {disk}")
         assert not list(place.iterdir())
     finally:
+        here.conf.unset("spark.gpujoin.spillDir")
+        here.conf.unset("spark.gpujoin.memoryBudget")
+
+
+@pytest.mark.spark
+def test_queries_spill_to_a_disk_that_breaks(
+    sessions: Sessions, library: Path, tmp_path: Path, dice: random.Random, outcomes: Outcomes
+) -> None:
+    here, environment = sessions.here, sessions.here.sparkContext.environment
+    place = tmp_path / "spill"
+    place.mkdir(mode=0o700)
+    here.conf.set("spark.gpujoin.spillDir", str(place))
+    here.conf.set("spark.gpujoin.memoryBudget", "50k")
+    expected = {name: sessions.native.sql(text).toArrow() for name, text in QUERIES.items()}
+    names = [name for name in QUERIES if "join" in name or "groups" in name]
+    reached = 0
+    try:
+        for number in range(FAULTS_OF_QUERIES):
+            name, told = dice.choice(names), dice.choice(list(CODES))
+            code, operations = CODES[told]
+            at, lasting, log = dice.choice([1, 2, 3, 7]), dice.random() < 0.5, tmp_path / f"log{number}"
+            environment["LD_PRELOAD"] = str(library)
+            environment["DISK_FAULT"] = f"{operations} {code} {at} {int(lasting)} {log} {place}"
+            context = f"{name}: {told} at call {at} of each worker{' and later' * lasting}"
+            outcomes.judge_query(here, QUERIES[name], expected[name], context)
+            reached += log.exists()
+        assert reached > FAULTS_OF_QUERIES // 2, f"only {reached} faults were reached"
+        assert not list(place.iterdir())
+    finally:
+        environment.pop("LD_PRELOAD", None)
+        environment.pop("DISK_FAULT", None)
         here.conf.unset("spark.gpujoin.spillDir")
         here.conf.unset("spark.gpujoin.memoryBudget")

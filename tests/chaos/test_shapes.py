@@ -142,9 +142,10 @@ def test_text_of_one_and_a_half_gigabytes(
         sessions.here.conf.unset("spark.gpujoin.memoryBudget")
 
 
-def test_one_text_of_three_hundred_megabytes(sessions: Sessions, tmp_path: Path, outcomes: Outcomes) -> None:
+def test_one_very_long_text(sessions: Sessions, tmp_path: Path, way: str, outcomes: Outcomes) -> None:
+    """What is exchanged goes through Spark's shuffle in one piece, for which its heap of 1 GiB must do."""
     path = tmp_path / "one.parquet"
-    length = 300 << 20
+    length = (100 if way == "exchanged" else 300) << 20
     text_column = pa.array(["x" * length, None, "short"], pa.large_string())
     pq.write_table(pa.table({"k": [10, 13, 16], "s": text_column}), path, compression="zstd", use_dictionary=False,
                    write_statistics=False)  # fmt: skip
@@ -152,7 +153,7 @@ def test_one_text_of_three_hundred_megabytes(sessions: Sessions, tmp_path: Path,
     expected = pa.table(
         {"k": pa.array([10, 13, 16], pa.int64()), "n": pa.array([length, None, 5], pa.int32())}
     )
-    outcomes.judge_query(sessions.here, text, expected, "one text of 300 MB")
+    outcomes.judge_query(sessions.here, text, expected, f"one text of {length} bytes, {way}")
 
 
 def test_deep_nesting(sessions: Sessions, tmp_path: Path, way: str, outcomes: Outcomes) -> None:
@@ -249,7 +250,7 @@ def test_false_statistics(sessions: Sessions, tmp_path: Path, kind: str, outcome
         f"select x.k, sum(x.v) as total, count(*) as n from {joined} group by x.k",
         f"select x.k, sum(x.v * 2) as total from parquet.`{path}` x group by x.k",
         f"select sum(x.v + x.v) as total from {joined}",
-        f"select avg(x.v) as mean, max(x.v) as most, min(x.v) as least from {joined}",
+        f"select avg(x.v % 1000003) as mean, max(x.v) as most, min(x.v) as least from {joined}",
     )
     for ansi in ("true", "false"):
         for session in (sessions.here, sessions.native):
