@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/expressions.md from what the CPU backend says it evaluates, or check that it is up to date.
+"""Write docs/expressions.md from the function tables and what the CPU backend says it evaluates, or check that it is up to date.
 
 Usage: ``python scripts/gen_expressions.py`` writes; with ``--check`` the exit status is 1 when the file would change.
 """
@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
 
-from gpujoin.backends.cpu.evaluate import can_evaluate
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.errors import ConditionError
-from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, right, when
+from gpujoin.functions import FAMILIES, SPARK_ONLY
+from gpujoin.functions.spec import Evaluator, FunctionSpec
+from gpujoin.model.expressions import EvalMode, Expression, call, left, right, when
 from gpujoin.plan.resolve import resolve_value
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "expressions.md"
@@ -68,32 +71,20 @@ NOTES = """
   functions of two kinds of operands, such as `date_add`, the column is the first.
 """
 
+COMPUTED = """\
+"CPU, fused by Polars" is one query over a whole island; what it lacks, or cannot prove never to raise, NumPy and Arrow
+compute between its steps. On a GPU a node with an expression that is lacking there runs on the CPU. "Raises" is Spark's
+rule: an operand that may raise is evaluated only on the rows on which Spark would.
+"""
+LEFT = """\
+Known never to fail, or only in ANSI mode, so that Spark computes them before a join whose condition they are part of.
+"""
 
-def probe(function: Function) -> Expression | None:
-    """A call of a function on columns ``x`` of both sides, or None for those with a form of their own."""
-    x, y = left("x"), right("x")
-    match function:
-        case Function.LIKE | Function.RLIKE:
-            return call(function, x, "a")
-        case Function.SUBSTRING:
-            return call(function, x, 1, 2)
-        case Function.DATE_ADD | Function.DATE_SUB:
-            return call(function, x, 1)
-        case Function.GET_FIELD:
-            return call(function, x, "a")
-        case Function.COALESCE:
-            return coalesce(x, y)
-        case Function.UNSCALED_VALUE:  # written by Spark's optimizer only
-            return None
-        case Function.INTEGRAL_DIVIDE:
-            return call(function, x, y)
-    for arguments in ((x, y), (x,)):
-        try:
-            resolve_value(call(function, *arguments), *_schemas(pa.null()))
-        except ConditionError:
-            continue
-        return call(function, *arguments)
-    return None
+
+def probe(spec: FunctionSpec) -> Expression:
+    """A call of a function on columns ``x`` of both sides, and constants where it takes these."""
+    columns = cycle((left("x"), right("x")))
+    return call(spec.function, *(next(columns) if e is None else e for e in spec.signature.examples))
 
 
 def _schemas(dtype: pa.DataType) -> tuple[pa.Schema, pa.Schema]:
@@ -120,15 +111,40 @@ def _row(cells: list[str]) -> str:
 
 
 def functions() -> str:
-    """The table of functions."""
+    """The table of functions; those that take none of the types are left out."""
     lines = [_row(["function", *TYPES]), "|---" * (len(TYPES) + 1) + "|\n"]
-    for function in Function:
-        tree = probe(function)
-        if tree is not None:
-            lines.append(_row([f"`{function.value}`", *(answer(tree, t) for t in TYPES.values())]))
+    for spec in _specs():
+        answers = [answer(probe(spec), t) for t in TYPES.values()]
+        if any(answers):
+            lines.append(_row([f"`{spec.function.value}`", *answers]))
     case = when(left("x").is_null(), left("x")).else_(right("x"))
     lines.append(_row(["`case when`", *(answer(case, t) for t in TYPES.values())]))
     return "".join(lines)
+
+
+def rows() -> str:
+    """The table of what Spark calls each function, when it raises, and what computes it."""
+    heads = ["function", "Spark's class", "raises", *(e.value for e in Evaluator)]
+    lines = [_row(heads), "|---" * len(heads) + "|\n"]
+    notes: dict[str, int] = {}
+    for spec in _specs():
+        lacks = [spec.lacks.get(e) for e in Evaluator]
+        marks = [YES if why is None else f"no ({notes.setdefault(why, len(notes) + 1)})" for why in lacks]
+        names = ", ".join(f"`{name}`" for name in spec.classes)
+        lines.append(_row([f"`{spec.function.value}`", names, spec.raises.value, *marks]))
+    return "".join(lines) + "\n" + "".join(f"{number}. {why}\n" for why, number in notes.items())
+
+
+def spark_only() -> str:
+    """The table of functions that are left to Spark, whatever their operands."""
+    lines = [_row(["Spark's class", "raises", "why"]), "|---" * 3 + "|\n"]
+    for entry in SPARK_ONLY:
+        lines.append(_row([", ".join(f"`{name}`" for name in entry.classes), entry.raises.value, entry.why]))
+    return "".join(lines)
+
+
+def _specs() -> list[FunctionSpec]:
+    return [spec for family in FAMILIES.values() for spec in family]
 
 
 def casts() -> str:
@@ -142,7 +158,10 @@ def casts() -> str:
 
 def render() -> str:
     """The whole page."""
-    return f"{HEAD}\n## Functions\n\n{functions()}\n## Casts\n\n{casts()}{NOTES}"
+    return (
+        f"{HEAD}\n## Functions\n\n{functions()}\n## Casts\n\n{casts()}{NOTES}"
+        f"\n## What computes them\n\n{COMPUTED}\n{rows()}\n## Left to Spark\n\n{LEFT}\n{spark_only()}"
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, CONFIG, MODEL, PLAN, REGISTRY, ORDERED, PARQUET = (
-    "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.plan", "gpujoin.backends.registry",
+ERRORS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
+    "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.functions", "gpujoin.plan", "gpujoin.backends.registry",
     "gpujoin.backends.ordered", "gpujoin.backends.parquet",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
@@ -24,15 +24,18 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.config": {ERRORS},
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
-    "gpujoin.plan": {PLAN, MODEL, CONFIG, ERRORS, ARROW, NUMPY},
+    "gpujoin.functions": {FUNCTIONS, MODEL, ERRORS, ARROW},
+    "gpujoin.plan": {PLAN, FUNCTIONS, MODEL, CONFIG, ERRORS, ARROW, NUMPY},
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY, "cryptography"},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
     "gpujoin.backends.parquet": {PARQUET, MODEL, ERRORS, ARROW},
-    "gpujoin.backends.cpu": {"gpujoin.backends.cpu", ORDERED, PARQUET, REGISTRY, MODEL, ERRORS, "polars", ARROW, NUMPY},
+    "gpujoin.backends.cpu": {
+        "gpujoin.backends.cpu", ORDERED, PARQUET, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,
+    },
     "gpujoin.backends.cudf": {
-        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, MODEL, ERRORS, "pylibcudf", "rmm",
-        "cupy", "cuda", ARROW, NUMPY,
+        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, FUNCTIONS, MODEL, ERRORS, "pylibcudf",
+        "rmm", "cupy", "cuda", ARROW, NUMPY,
     },
     "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
@@ -113,12 +116,13 @@ def test_a_room_imports_only_what_it_may(module: str) -> None:
         ("gpujoin.plan.resolve", "from gpujoin.backends.cpu.backend import CpuBackend"),
         ("gpujoin.engine.hashjoin", "def f():\n    from gpujoin.backends.cpu import backend"),
         ("gpujoin.engine.hashjoin", "from gpujoin import spark"),
+        ("gpujoin.functions.text", "from gpujoin.backends.cpu.expressions import text"),
         ("gpujoin.backends.cpu.backend", "from gpujoin.engine.keys import KeyCodec"),
         ("gpujoin.backends.cpu.backend", "import pyspark.sql"),
         ("gpujoin.launch.source", "import pylibcudf"),
         ("gpujoin.config", "import pyarrow"),
         ("gpujoin.errors", "import numpy as np"),
-        ("gpujoin.testing.compare", "from gpujoin.backends.cpu.evaluate import evaluate"),
+        ("gpujoin.testing.compare", "from gpujoin.backends.cpu.expressions.evaluate import evaluate"),
     ],
 )
 def test_the_fence_holds(module: str, statement: str) -> None:

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpujoin.functions import spec_of
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Expand, Filter, Join, PartialAggregate, Project, Relation, Scan, Union
 
-_SELECTIVITY = {
-    Function.IS_NOT_NULL: 1.0,
-    Function.IS_NULL: 0.05,
-    Function.EQ: 0.1,
-    Function.EQ_NULL_SAFE: 0.1,
-    Function.IN: 0.2,
-    Function.LIKE: 0.1,
-    Function.RLIKE: 0.1,
-    Function.STARTS_WITH: 0.1,
-    Function.ENDS_WITH: 0.1,
-    Function.CONTAINS: 0.1,
-    Function.LT: 0.5,
-    Function.LE: 0.5,
-    Function.GT: 0.5,
-    Function.GE: 0.5,
-}
 _LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
 _MATCHED = 0.5
@@ -123,4 +108,5 @@ def selectivity(condition: Expression) -> float:
         return shares[0] * shares[1]
     if condition.function is Function.OR:
         return min(1.0, shares[0] + shares[1])
-    return _SELECTIVITY.get(condition.function, 0.5)
+    share = spec_of(condition.function).selectivity
+    return 0.5 if share is None else share

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError, did_you_mean
+from gpujoin.functions import coerce
+from gpujoin.functions.casts import can_cast
+from gpujoin.functions.signatures import cast_to, type_of
+from gpujoin.functions.widening import wider_of
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import MAX_PRECISION, logical
-from gpujoin.plan.castable import can_cast
-from gpujoin.plan.coercion import cast_to, coerce, coerce_branches, type_of
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 
@@ -233,14 +235,12 @@ class _Resolver:
                     f"{node}: the branch condition {condition} is {condition.type}, not boolean"
                 )
             conditions.append(condition)
-        values = coerce_branches((*node.values, node.otherwise), self._mode)
-        if values is None:
-            types = ", ".join(str(v.type) for v in (*node.values, node.otherwise))
+        values = (*node.values, node.otherwise)
+        common = wider_of([type_of(v) for v in values], self._mode)
+        if common is None:
+            types = ", ".join(str(v.type) for v in values)
             raise ConditionError(f"{node}: the branches have no common type ({types}); cast them")
+        *branches, otherwise = (cast_to(v, common, self._mode) for v in values)
         return dataclasses.replace(
-            node,
-            conditions=tuple(conditions),
-            values=values[:-1],
-            otherwise=values[-1],
-            type=type_of(values[0]),
+            node, conditions=tuple(conditions), values=tuple(branches), otherwise=otherwise, type=common
         )

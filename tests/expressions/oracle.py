@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpujoin.backends.cpu.evaluate import can_evaluate, evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression
 from gpujoin.model.types import logical

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.evaluate import can_evaluate
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.model.expressions import Cast, EvalMode, Expression, left
-from gpujoin.plan.castable import can_cast
+from gpujoin.functions.casts import can_cast
 from tests.expressions.oracle import Judge
 from tests.expressions.values import VALUES
 

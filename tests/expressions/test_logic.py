@@ -8,7 +8,7 @@ from itertools import product
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.evaluate import can_evaluate, evaluate, evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from gpujoin.plan.resolve import resolve, resolve_value

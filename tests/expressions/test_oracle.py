@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.evaluate import evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression, left
 from gpujoin.plan.resolve import resolve_value

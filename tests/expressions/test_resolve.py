@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.evaluate import can_evaluate, evaluate, evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate, evaluate_column
 from gpujoin.errors import ConditionError
 from gpujoin.model.expressions import (
     Call,

@@ -47,7 +47,7 @@ def create_pipeline(request: BackendRequest, rung: Rung) -> CpuPipeline:
 
 def column_evaluator() -> ColumnEvaluator:
     """What computes single expressions."""
-    from gpujoin.backends.cpu.evaluate import evaluate_column
+    from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 
     return evaluate_column
 

@@ -62,7 +62,7 @@ class CpuBackend:
 
     def can_evaluate(self, condition: Expression) -> bool:
         """Whether a resolved condition evaluates here exactly as Spark would."""
-        from gpujoin.backends.cpu.evaluate import can_evaluate
+        from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 
         return can_evaluate(condition)
 
@@ -139,7 +139,7 @@ class CpuBackend:
     @memory_errors
     def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Mask:
         """Mask of candidate pairs for which a resolved condition is true."""
-        from gpujoin.backends.cpu.evaluate import evaluate
+        from gpujoin.backends.cpu.expressions.evaluate import evaluate
 
         return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
 

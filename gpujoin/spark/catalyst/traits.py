@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from enum import Enum
 
+import pyarrow as pa
 from pyspark.sql import types as t
 
+from gpujoin.errors import JoinSpecError
+from gpujoin.functions import known_class
+from gpujoin.functions.casts import is_lossless
+from gpujoin.functions.spec import Raises
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Expanded, Node
 
 EQUALITIES = ("EqualTo", "EqualNullSafe")
@@ -77,28 +83,21 @@ def may_fail(node: Expanded) -> MayFail:
 def _safe_itself(node: Expanded) -> bool:
     if node.name in _SAFE:
         return True
-    if node.name in ("Add", "Subtract", "Multiply"):
-        floats = isinstance(node.data_type, (t.FloatType, t.DoubleType))
-        return floats or eval_mode(node) is not EvalMode.ANSI or _fits(node)
-    if node.name in (
-        "Divide",
-        "IntegralDivide",
-        "Remainder",
-        "Pmod",
-        "Abs",
-        "UnaryMinus",
-        "Round",
-        "Floor",
-        "Ceil",
-    ):
-        return eval_mode(node) is not EvalMode.ANSI
     if node.name == "Cast":
         return eval_mode(node) is not EvalMode.ANSI or _lossless(node.children[0].data_type, node.data_type)
-    if node.name in ("RLike", "Like"):
-        return node.children[1].name == "Literal"
     if node.name in ("UnixTimestamp", "ToUnixTimestamp"):
         return isinstance(node.children[0].data_type, _MOMENTS)
-    return False
+    row = known_class(node.name)
+    if row is None:
+        return False
+    match row.raises:
+        case Raises.NEVER:
+            return True
+        case Raises.PATTERN:
+            return node.children[1].name == "Literal"
+        case Raises.OVERFLOW if _fits(node):
+            return True
+    return not row.raises.may(eval_mode(node), _arrow(node.data_type))
 
 
 _MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)
@@ -141,26 +140,15 @@ _RANGES: dict[type, tuple[int, int]] = {
 
 def _lossless(source: t.DataType, target: t.DataType) -> bool:
     """Whether every value has an image, so that not even an ANSI cast can fail."""
-    if source == target or isinstance(source, t.NullType):
-        return True
-    if isinstance(target, t.StringType):
-        return isinstance(
-            source, (t.NumericType, t.BooleanType, t.DateType, t.TimestampType, t.TimestampNTZType)
-        )
-    if isinstance(source, t.IntegralType) and isinstance(target, (t.IntegralType, t.FloatType, t.DoubleType)):
-        order = (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType)
-        return order.index(type(source)) <= order.index(type(target))
-    if isinstance(source, t.IntegralType) and isinstance(target, t.DecimalType):
-        digits = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 20}[type(source)]
-        return target.precision - target.scale >= digits
-    if isinstance(source, t.DecimalType) and isinstance(target, t.DecimalType):
-        whole = target.precision - target.scale >= source.precision - source.scale
-        return whole and target.scale >= source.scale
-    if isinstance(source, (t.FloatType, t.DecimalType)) and isinstance(target, t.DoubleType):
-        return True
-    if isinstance(source, t.TimestampType) and isinstance(target, (t.LongType, t.FloatType, t.DoubleType)):
-        return True
-    return isinstance(source, _MOMENTS) and isinstance(target, _MOMENTS)
+    one, two = _arrow(source), _arrow(target)
+    return source == target or (one is not None and two is not None and is_lossless(one, two))
+
+
+def _arrow(dtype: t.DataType) -> pa.DataType | None:
+    try:
+        return arrow_type(dtype)
+    except JoinSpecError:
+        return None
 
 
 def _unsupported(why: str) -> Reason:
@@ -171,15 +159,7 @@ _SUBQUERIES = frozenset({
     "ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery",
 })  # fmt: skip
 _SAFE = frozenset({
-    "AttributeReference", "Literal", "Alias",
-    "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual",
-    "And", "Or", "Not", "In", "InSet", "IsNull", "IsNotNull", "IsNaN", "Coalesce", "NaNvl", "NullIfResult",
-    "CaseWhen", "If", "Greatest", "Least", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized",
-    "NormalizeNaNAndZero", "Upper", "Lower", "StringTrim", "StringTrimLeft", "StringTrimRight", "Length",
-    "OctetLength", "Substring", "Concat", "StartsWith", "EndsWith", "Contains",
-    "CreateNamedStruct", "GetStructField",
-    "Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekDay", "WeekOfYear",
-    "Hour", "Minute", "Second", "DateDiff", "ExtractANSIIntervalDays",
-    "UnixDate", "UnixSeconds", "UnixMillis", "UnixMicros",
-    "DateAdd", "DateSub", "AddMonths", "DateAddYMInterval", "TimeAdd", "TimestampAddInterval", "TimestampAddYMInterval",
+    "AttributeReference", "Literal", "Alias", "CaseWhen", "If", "NullIfResult", "KnownNotNull", "KnownNullable",
+    "KnownFloatingPointNormalized", "NormalizeNaNAndZero", "CreateNamedStruct",
 })  # fmt: skip
+"""Classes that are no functions and never fail."""

@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
+from gpujoin.functions import classes, read_from
+from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.spark.catalyst import moments
@@ -72,28 +74,23 @@ class ExpressionReader:
     def _operation(self, node: Node) -> Expression:
         if node.name in _TRANSPARENT:
             return self(node.children[0])
-        if node.name not in _UNLISTED and node.name not in _FUNCTIONS:
+        spec = read_from(node.name)
+        if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
             raise NotTranslatableError(f"{node}: {node.name} is not covered")
         operands = [self(child) for child in node.children]
         result = arrow_of(node.data_type)
-        if node.name == "Cast":
+        if spec is None and node.name == "Cast":
             _refuse_zones(node)
             return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
-        if node.name in ("CaseWhen", "If", "NullIfResult"):
+        if spec is None:
             return _case(node.name, operands, result)
-        if node.name == "InSet":
-            return Call(function=Function.IN, arguments=(*operands, *_members(node)), type=result)
-        if node.name == "GetStructField":
-            operands.append(_field_name(node))
-        if node.name == "Like":
-            operands.append(Literal(value=str(node.jvm.escapeChar()), type=pa.string()))
-        if node.name in _ZONED:
+        if spec.zoned:
             _refuse_zones(node)
-        if node.name == "StringTrim" and len(operands) != 1:
-            raise NotTranslatableError(f"{node}: trimming characters other than spaces")
-        return Call(
-            function=_FUNCTIONS[node.name], arguments=tuple(operands), mode=eval_mode(node), type=result
-        )
+        low, high = spec.signature.arity
+        operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
+        if not low <= len(operands) <= high:
+            raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not covered")
+        return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
 
 
 class Translator(ExpressionReader):
@@ -139,9 +136,11 @@ class Translator(ExpressionReader):
         raise NotTranslatableError(f"{node} is a column of neither side")
 
     def _operation(self, node: Node) -> Expression:
-        if node.name in _COMPARISONS and any(moments.is_distance(child) for child in node.children):
+        spec = read_from(node.name)
+        compares = spec is not None and spec.function in OPERATORS
+        if spec is not None and compares and any(moments.is_distance(child) for child in node.children):
             operands = tuple(self._microseconds(child) for child in node.children)
-            return Call(function=_FUNCTIONS[node.name], arguments=operands, type=pa.bool_())
+            return Call(function=spec.function, arguments=operands, type=pa.bool_())
         return super()._operation(node)
 
     def _microseconds(self, node: Node) -> Expression:
@@ -184,13 +183,13 @@ def _case(name: str, operands: list[Expression], result: pa.DataType) -> Express
     )
 
 
-def _field_name(node: Node) -> Literal:
+def _field_name(node: Node) -> list[Literal]:
     struct = node.children[0].data_type
     assert isinstance(struct, t.StructType)
     name = struct.names[int(node.fields["ordinal"])]
     if struct.names.count(name) > 1:
         raise NotTranslatableError(f"{node}: the struct has several fields {name!r}")
-    return Literal(value=name, type=pa.string())
+    return [Literal(value=name, type=pa.string())]
 
 
 def _members(node: Node) -> list[Literal]:
@@ -335,67 +334,23 @@ def _refuse_zones(node: Node) -> None:
 
 
 _TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable"})
-_UNLISTED = frozenset({"Cast", "CaseWhen", "If", "NullIfResult", "InSet"})
-"""Nodes that become something else than a call of a function."""
-_COMPARISONS = frozenset({"EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"})
-_ZONED = frozenset({"Hour", "Minute", "Second", "DateDiff"})
-_FUNCTIONS = {
-    "EqualTo": Function.EQ,
-    "LessThan": Function.LT,
-    "LessThanOrEqual": Function.LE,
-    "GreaterThan": Function.GT,
-    "GreaterThanOrEqual": Function.GE,
-    "EqualNullSafe": Function.EQ_NULL_SAFE,
-    "And": Function.AND,
-    "Or": Function.OR,
-    "Not": Function.NOT,
-    "Add": Function.ADD,
-    "Subtract": Function.SUBTRACT,
-    "Multiply": Function.MULTIPLY,
-    "Divide": Function.DIVIDE,
-    "IntegralDivide": Function.INTEGRAL_DIVIDE,
-    "Remainder": Function.REMAINDER,
-    "Pmod": Function.PMOD,
-    "UnaryMinus": Function.NEGATE,
-    "Abs": Function.ABS,
-    "Floor": Function.FLOOR,
-    "Ceil": Function.CEIL,
-    "Sqrt": Function.SQRT,
-    "IsNull": Function.IS_NULL,
-    "IsNotNull": Function.IS_NOT_NULL,
-    "IsNaN": Function.IS_NAN,
-    "In": Function.IN,
-    "Coalesce": Function.COALESCE,
-    "Greatest": Function.GREATEST,
-    "Least": Function.LEAST,
-    "Like": Function.LIKE,
-    "RLike": Function.RLIKE,
-    "StartsWith": Function.STARTS_WITH,
-    "EndsWith": Function.ENDS_WITH,
-    "Contains": Function.CONTAINS,
-    "Lower": Function.LOWER,
-    "Upper": Function.UPPER,
-    "StringTrim": Function.TRIM,
-    "Length": Function.LENGTH,
-    "Substring": Function.SUBSTRING,
-    "Concat": Function.CONCAT,
-    "Year": Function.YEAR,
-    "Quarter": Function.QUARTER,
-    "Month": Function.MONTH,
-    "DayOfMonth": Function.DAY,
-    "DayOfWeek": Function.DAY_OF_WEEK,
-    "DayOfYear": Function.DAY_OF_YEAR,
-    "Hour": Function.HOUR,
-    "Minute": Function.MINUTE,
-    "Second": Function.SECOND,
-    "DateAdd": Function.DATE_ADD,
-    "DateSub": Function.DATE_SUB,
-    "DateDiff": Function.DATE_DIFF,
-    "GetStructField": Function.GET_FIELD,
-    "UnscaledValue": Function.UNSCALED_VALUE,
+_CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
+_UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
+    "InSet": _members,
+    "GetStructField": _field_name,
+    "Like": lambda node: [Literal(value=str(node.jvm.escapeChar()), type=pa.string())],
 }
+"""Operands that are no children of a node, by its class."""
 
 
 def covered_expressions() -> tuple[str, ...]:
     """Name the classes of expressions that are covered."""
-    return (*_FUNCTIONS, *_UNLISTED, *_TRANSPARENT, "AttributeReference", "Literal", "ScalarSubquery")
+    return (
+        *classes(),
+        *_CONDITIONALS,
+        *_TRANSPARENT,
+        "Cast",
+        "AttributeReference",
+        "Literal",
+        "ScalarSubquery",
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.evaluate import evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute
 from gpujoin.backends.cudf.pipeline.words import Words

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from gpujoin.backends.cpu.evaluate import can_evaluate, evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import polars as pl
 import pyarrow as pa
 
-from gpujoin.backends.cpu.evaluate import can_evaluate
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import PolarsAggregation
 from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
-from gpujoin.backends.cpu.pipeline.lowering import Extent, NotLowered, lower
+from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
+from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, polars_type, series_of
-from gpujoin.backends.cpu.pipeline.lowering import Extent, as_column, lower
+from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
+from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.parquet.footers import Source, opened, runs
 from gpujoin.backends.parquet.metadata import ParquetFooter

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.evaluate import evaluate, evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline.columns import (
     Column,
     Unmeasured,
@@ -24,7 +24,8 @@ from gpujoin.backends.cpu.pipeline.columns import (
     remeasured,
     series_of,
 )
-from gpujoin.backends.cpu.pipeline.lowering import Extent, Lowered, NotLowered, as_column, lower
+from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
+from gpujoin.backends.cpu.pipeline.lowering.lowered import Lowered, NotLowered, as_column
 from gpujoin.errors import DecodeError
 from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.jointype import Side

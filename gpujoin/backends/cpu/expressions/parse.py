@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from gpujoin.backends.cpu.evaluate_decimal import divide_half_up_int
+from gpujoin.backends.cpu.expressions.decimals import divide_half_up_int
 from gpujoin.model.types import MAX_PRECISION
 
 BLANK = "".join(map(chr, range(0x21))) + "\x7f"

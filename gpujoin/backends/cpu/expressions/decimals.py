@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.evaluate_errors import fail, settle
-from gpujoin.backends.cpu.evaluate_vector import INT64_MAX, Array, Mask, Vector, both
+from gpujoin.backends.cpu.expressions.implementation import fail, settle
+from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Mask, Vector, both
 from gpujoin.model.expressions import Call, Cast, EvalMode, Function
 from gpujoin.model.types import MAX_PRECISION
 

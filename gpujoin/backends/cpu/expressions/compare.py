@@ -11,9 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.evaluate_decimal import common_scale
-from gpujoin.backends.cpu.evaluate_vector import Array, Mask, Vector, as_numpy_bool, both, from_arrow
-from gpujoin.model.expressions import Function
+from gpujoin.backends.cpu.expressions.decimals import common_scale
+from gpujoin.backends.cpu.expressions.implementation import Run
+from gpujoin.backends.cpu.expressions.vector import (
+    Array,
+    Mask,
+    Vector,
+    as_numpy_bool,
+    both,
+    choose,
+    from_arrow,
+)
+from gpujoin.functions.comparison import OPERATORS
+from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import is_bytes, is_float, is_text
 
 _NUMPY: dict[Function, Callable[[Any, Any], Any]] = {
@@ -147,3 +157,29 @@ def _sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
     theirs = np.ones(len(sign), np.bool_) if theirs is None else theirs
     by_null = mine.astype(np.int8) - theirs.astype(np.int8)
     return np.where(mine & theirs, sign, by_null)
+
+
+def _extreme(node: Call, vectors: list[Vector], _length: int) -> Vector:
+    """Compute ``greatest`` or ``least``: nulls are skipped, NaN is the greatest."""
+    function = Function.GT if node.function is Function.GREATEST else Function.LT
+    best = vectors[0]
+    for vector in vectors[1:]:
+        better = compare(function, vector, best).values
+        best_valid, valid = best.mask(), vector.mask()
+        if valid is not None:
+            better = better & valid
+        if best_valid is not None:
+            better = better | (~best_valid if valid is None else ~best_valid & valid)
+        best = choose(better, vector, best)
+    return best
+
+
+def _compared(node: Call, operands: list[Vector], _length: int) -> Vector:
+    return compare(node.function, *operands)
+
+
+FUNCTIONS: dict[Function, Run] = {
+    **dict.fromkeys((*OPERATORS, Function.EQ_NULL_SAFE), _compared),
+    Function.GREATEST: _extreme,
+    Function.LEAST: _extreme,
+}

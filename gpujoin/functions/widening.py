@@ -12,13 +12,14 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.expressions import EvalMode, Function
+from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import MAX_PRECISION, is_bytes, is_float, is_numeric, is_text, is_whole
 
 DECIMAL_OF_INTEGER = {8: (3, 0), 16: (5, 0), 32: (10, 0), 64: (20, 0)}
 """Precision and scale that hold every integer of a width."""
 
-_MIN_ADJUSTED_SCALE = 6
+LEAST_SCALE = 6
+"""Digits after the point that Spark keeps of the result of an operation on decimals, as far as they go."""
 _NUMERIC_PRECEDENCE = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
 Widener = Callable[[pa.DataType, pa.DataType, EvalMode], pa.DataType | None]
@@ -52,23 +53,8 @@ def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
     """Fit the exact type of an arithmetic result into 38 digits, keeping at least 6 digits after the point."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
-    kept = max(MAX_PRECISION - (precision - scale), min(scale, _MIN_ADJUSTED_SCALE))
+    kept = max(MAX_PRECISION - (precision - scale), min(scale, LEAST_SCALE))
     return pa.decimal128(MAX_PRECISION, kept)
-
-
-def arithmetic_decimal(function: Function, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """Find the result type of ``+ - * / %`` and ``pmod`` on two decimals."""
-    p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
-    if function in (Function.ADD, Function.SUBTRACT):
-        scale = max(s1, s2)
-        return adjusted_decimal(max(p1 - s1, p2 - s2) + scale + 1, scale)
-    if function is Function.MULTIPLY:
-        return adjusted_decimal(p1 + p2 + 1, s1 + s2)
-    if function is Function.DIVIDE:
-        scale = max(_MIN_ADJUSTED_SCALE, s1 + p2 + 1)
-        return adjusted_decimal(p1 - s1 + s2 + scale, scale)
-    scale = max(s1, s2)
-    return adjusted_decimal(min(p1 - s1, p2 - s2) + scale, scale)
 
 
 def tightest(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataType | None:

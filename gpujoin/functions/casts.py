@@ -1,4 +1,4 @@
-"""Which casts Spark allows at all."""
+"""Casts: which Spark allows at all, and which succeed whatever the value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.expressions import EvalMode
-from gpujoin.model.types import is_bytes, is_numeric, is_text
+from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole
 
 
 def can_cast(source: pa.DataType, target: pa.DataType, mode: EvalMode) -> bool:
@@ -51,3 +51,33 @@ def _zoned(dtype: pa.DataType) -> bool:
 
 def _instant(dtype: pa.DataType) -> bool:
     return pat.is_date(dtype) or _zoned(dtype)
+
+
+def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether every value has an image, so that a cast never fails in any mode.
+
+    Dates and timestamps beyond the year 290,000, where a change of unit overflows, do not count.
+    """
+    if source == target or pat.is_null(source) or is_text(target):
+        return True
+    if is_whole(source) and is_whole(target):
+        return bool(source.bit_width <= target.bit_width)
+    if pat.is_decimal(target):
+        kept = not pat.is_decimal(source) or source.scale <= target.scale
+        digits = _whole_digits(source)
+        return kept and digits is not None and target.precision - target.scale >= digits
+    if is_float(target):
+        return is_numeric(source) or _zoned(source)
+    if _zoned(source) and pat.is_int64(target):
+        return True
+    return all(pat.is_date(t) or pat.is_timestamp(t) for t in (source, target))
+
+
+def _whole_digits(dtype: pa.DataType) -> int | None:
+    """Most digits before the point of an integer or decimal."""
+    if is_whole(dtype):
+        return _INTEGER_DIGITS[dtype.bit_width]
+    return int(dtype.precision - dtype.scale) if pat.is_decimal(dtype) else None
+
+
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}

@@ -6,7 +6,6 @@ RE2 lacks. :func:`java_to_re2` therefore accepts a subset and refuses everything
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import pyarrow as pa
@@ -20,10 +19,6 @@ class UnsupportedPatternError(ValueError):
     """The pattern is outside the subset that is known to mean the same in Java and RE2."""
 
 
-class LikePatternError(ValueError):
-    """A LIKE pattern with a misplaced escape character."""
-
-
 def quote(text: str) -> str:
     """Escape text for RE2."""
     return "".join(_quote_char(c) for c in text)
@@ -33,49 +28,6 @@ def _quote_char(char: str) -> str:
     if char.isascii() and not char.isalnum():
         return f"\\x{{{ord(char):x}}}"
     return char
-
-
-def like_parts(pattern: str, escape: str) -> list[str | None]:
-    """Split a LIKE pattern into literal text, ``"_"`` wildcards as ``None`` … and ``%`` as empty strings.
-
-    Returns
-    -------
-    list of str or None
-        A non-empty string is literal text, ``""`` any sequence, ``None`` any one character.
-
-    Raises
-    ------
-    LikePatternError
-        If the escape character ends the pattern or precedes something that needs no escape.
-    """
-    parts: list[str | None] = []
-    chars: Iterator[str] = iter(pattern)
-    for char in chars:
-        if char == escape:
-            following = next(chars, None)
-            if following is None:
-                raise LikePatternError(f"the pattern {pattern!r} ends with its escape character")
-            if following not in ("_", "%", escape):
-                raise LikePatternError(
-                    f"in the pattern {pattern!r} the escape character precedes {following!r}; "
-                    f"it may precede only _, % and itself"
-                )
-            _literal(parts, following)
-        elif char == "_":
-            parts.append(None)
-        elif char == "%":
-            if not parts or parts[-1] != "":
-                parts.append("")
-        else:
-            _literal(parts, char)
-    return parts
-
-
-def _literal(parts: list[str | None], char: str) -> None:
-    if parts and parts[-1]:
-        parts[-1] += char
-    else:
-        parts.append(char)
 
 
 def like_to_re2(parts: list[str | None]) -> str:

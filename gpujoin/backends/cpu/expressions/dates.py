@@ -9,7 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.evaluate_vector import Array, Vector, both
+from gpujoin.backends.cpu.expressions.implementation import Run, of_arrays
+from gpujoin.backends.cpu.expressions.vector import Array, Vector
+from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Function
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -46,51 +48,60 @@ def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:
     return (values + offset * per_second if offset else values), per_second
 
 
-def date_part(node: Call, vector: Vector) -> Vector:
-    """Compute a part of a date as int32."""
-    return Vector(pa.int32(), _part(node.function, vector.values).astype(np.int32), vector.valid)
+def _days_in(days: Array) -> Array:
+    return days.astype("datetime64[D]")
 
 
-def _part(function: Function, days: npt.NDArray[np.int32]) -> Array:
-    if function is Function.DAY_OF_WEEK:
-        return np.asarray((days.astype(np.int64) + 4) % 7 + 1)
-    dates = days.astype("datetime64[D]")
-    if function is Function.YEAR:
-        return dates.astype("datetime64[Y]").astype(np.int64) + 1970
-    if function is Function.DAY_OF_YEAR:
-        return (dates - dates.astype("datetime64[Y]")).astype(np.int64) + 1
-    months = dates.astype("datetime64[M]")
-    if function is Function.DAY:
-        return (dates - months).astype(np.int64) + 1
-    month = months.astype(np.int64) % 12
-    return month // 3 + 1 if function is Function.QUARTER else month + 1
+def _year(days: Array) -> Array:
+    return _days_in(days).astype("datetime64[Y]").astype(np.int64) + 1970
 
 
-_SECONDS_IN = {Function.HOUR: (3600, 24), Function.MINUTE: (60, 60), Function.SECOND: (1, 60)}
+def _month(days: Array) -> Array:
+    return _days_in(days).astype("datetime64[M]").astype(np.int64) % 12 + 1
 
 
-def time_part(node: Call, vector: Vector) -> Vector:
-    """Compute hour, minute or second of a timestamp as int32, in the zone of the argument's type."""
-    dtype = node.arguments[0].type
-    assert dtype is not None
-    values, per_second = local(vector.values, dtype)
-    seconds, modulus = _SECONDS_IN[node.function]
-    part = values // (per_second * seconds) % modulus
-    return Vector(pa.int32(), part.astype(np.int32), vector.valid)
+def _day(days: Array) -> Array:
+    return (_days_in(days) - _days_in(days).astype("datetime64[M]")).astype(np.int64) + 1
 
 
-def shift(node: Call, date: Vector, days: Vector) -> Vector:
-    """Compute ``date_add`` or ``date_sub``; day numbers wrap at 32 bits, as in Java."""
-    step = days.values.astype(np.int32)
-    with np.errstate(all="ignore"):
-        values = date.values + step if node.function is Function.DATE_ADD else date.values - step
-    return Vector(pa.date32(), values, both(date.mask(), days.mask()))
+def _day_of_year(days: Array) -> Array:
+    return (_days_in(days) - _days_in(days).astype("datetime64[Y]")).astype(np.int64) + 1
 
 
-def difference(end: Vector, start: Vector) -> Vector:
-    """Count the days from ``start`` to ``end``."""
-    with np.errstate(all="ignore"):
-        return Vector(pa.int32(), end.values - start.values, both(end.mask(), start.mask()))
+def _time_part(seconds: int, modulus: int) -> Run:
+    """Make a part of the time of day, in the zone of the argument's type."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        values, per_second = local(operands[0].values, type_of(node.arguments[0]))
+        part = values // (per_second * seconds) % modulus
+        return Vector(pa.int32(), part.astype(np.int32), operands[0].valid)
+
+    return run
+
+
+def known_zone(node: Call) -> bool:
+    """Tell whether the zone of a call's timestamp has one offset for all times."""
+    return zone_offset(type_of(node.arguments[0])) is not None
+
+
+# Day numbers wrap at 32 bits, as in Java.
+FUNCTIONS: dict[Function, Run] = {
+    Function.YEAR: of_arrays(_year),
+    Function.QUARTER: of_arrays(lambda days: (_month(days) - 1) // 3 + 1),
+    Function.MONTH: of_arrays(_month),
+    Function.DAY: of_arrays(_day),
+    Function.DAY_OF_WEEK: of_arrays(lambda days: (days.astype(np.int64) + 4) % 7 + 1),
+    Function.DAY_OF_YEAR: of_arrays(_day_of_year),
+    Function.HOUR: _time_part(3600, 24),
+    Function.MINUTE: _time_part(60, 60),
+    Function.SECOND: _time_part(1, 60),
+    Function.DATE_ADD: of_arrays(lambda days, shift: days + shift.astype(np.int32)),
+    Function.DATE_SUB: of_arrays(lambda days, shift: days - shift.astype(np.int32)),
+    Function.DATE_DIFF: of_arrays(lambda end, start: end - start),
+}
+
+
+# -- conversions -------------------------------------------------------------------------------------------------
 
 
 def to_date(vector: Vector, source: pa.DataType) -> Vector:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.evaluate_dates import local
-from gpujoin.backends.cpu.evaluate_vector import Array, Vector, per_distinct, to_arrow
+from gpujoin.backends.cpu.expressions.dates import local
+from gpujoin.backends.cpu.expressions.vector import Array, Vector, per_distinct, to_arrow
 
 _FIRST_DAY = -719_528
 """0000-01-01."""

@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu import evaluate_dates as dates
-from gpujoin.backends.cpu import evaluate_decimal as decimals
-from gpujoin.backends.cpu import evaluate_parse as parse
-from gpujoin.backends.cpu.evaluate_arithmetic import to_int64
-from gpujoin.backends.cpu.evaluate_errors import settle
-from gpujoin.backends.cpu.evaluate_format import to_text
-from gpujoin.backends.cpu.evaluate_vector import (
+from gpujoin.backends.cpu.expressions import dates, decimals, parse
+from gpujoin.backends.cpu.expressions.arithmetic import to_int64
+from gpujoin.backends.cpu.expressions.format import to_text
+from gpujoin.backends.cpu.expressions.implementation import settle
+from gpujoin.backends.cpu.expressions.vector import (
     Array,
     Mask,
     Vector,

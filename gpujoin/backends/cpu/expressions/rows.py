@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, from_arrow
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import Side
 

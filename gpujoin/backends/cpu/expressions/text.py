@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpujoin.backends.cpu.evaluate_errors import fail
-from gpujoin.backends.cpu.evaluate_regex import LikePatternError, java_to_re2, like_parts, like_to_re2
-from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, as_numpy_bool, both, nulls
+from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_text
+from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_re2, like_to_re2
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, as_numpy_bool, both, nulls
 from gpujoin.backends.cpu.utf8 import check_utf8
-from gpujoin.model.expressions import Call, Function
+from gpujoin.functions.text import LikePatternError, like_parts
+from gpujoin.model.expressions import Call, Function, Literal
 from gpujoin.model.types import is_bytes
 
 _INT_MAX = (1 << 31) - 1
@@ -58,7 +59,7 @@ def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher
     return Vector(pa.bool_(), found, valid)
 
 
-def like(node: Call, vectors: list[Vector]) -> Vector:
+def _like(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Compute ``LIKE``.
 
     Raises
@@ -101,7 +102,7 @@ def _like_matcher(parts: list[str | None], node: Call) -> Matcher:
     return match
 
 
-def rlike(node: Call, vectors: list[Vector]) -> Vector:
+def _rlike(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Compute ``RLIKE`` for a constant pattern of the supported subset.
 
     Raises
@@ -117,7 +118,7 @@ def rlike(node: Call, vectors: list[Vector]) -> Vector:
     )
 
 
-def affix(node: Call, vectors: list[Vector]) -> Vector:
+def _affix(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Compute ``startswith``, ``endswith`` or ``contains``, on text or bytes."""
     text, part = vectors
     if part.constant:
@@ -181,7 +182,7 @@ def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
     return found
 
 
-def length_of(node: Call, vector: Vector) -> Vector:
+def _count(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Count characters of text, or bytes of bytes.
 
     Raises
@@ -189,6 +190,7 @@ def length_of(node: Call, vector: Vector) -> Vector:
     InvalidTextError
         If a text is no UTF-8.
     """
+    (vector,) = vectors
     check_utf8(vector.values, node)
     kernel = pc.binary_length if is_bytes(vector.dtype) else pc.utf8_length
     counts = kernel(vector.values)
@@ -196,12 +198,7 @@ def length_of(node: Call, vector: Vector) -> Vector:
     return Vector(pa.int32(), counts.fill_null(0).cast(pa.int32()).to_numpy(zero_copy_only=False), valid)
 
 
-def trim(vector: Vector) -> Vector:
-    """Drop spaces, and only spaces, at both ends."""
-    return Vector(vector.dtype, pc.ascii_trim(vector.values, " "))
-
-
-def concat(node: Call, vectors: list[Vector], length: int) -> Vector:
+def _concat(node: Call, vectors: list[Vector], length: int) -> Vector:
     """Join text or bytes end to end; null if any is null."""
     assert node.type is not None
     wide = pa.large_binary() if is_bytes(node.type) else pa.large_string()
@@ -213,7 +210,7 @@ def concat(node: Call, vectors: list[Vector], length: int) -> Vector:
     return Vector(node.type, pc.binary_join_element_wise(*columns, separator, null_handling="emit_null"))
 
 
-def substring(node: Call, vectors: list[Vector]) -> Vector:
+def _substring(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Cut out a part by one-based position, from the end if negative, and length; both may vary by row.
 
     Raises
@@ -266,3 +263,34 @@ def _substring_by_row(text: Vector, numbers: list[Vector]) -> Vector:
 def _cut(text: Any, position: int, length: int) -> Any:
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     return text[max(start, 0) : max(min(start + length, _INT_MAX), 0)] if length > 0 else text[:0]
+
+
+def constant_escape(node: Call) -> bool:
+    """Tell whether the escape character of a LIKE is the usual one, or a constant."""
+    escape = node.arguments[2] if len(node.arguments) > 2 else Literal(value="\\")
+    return isinstance(escape, Literal) and len(escape.value or "") == 1
+
+
+def known_regex(node: Call) -> bool:
+    """Tell whether the pattern of an RLIKE is a constant that means the same in Java and RE2."""
+    pattern = node.arguments[1]
+    if not isinstance(pattern, Literal):
+        return False
+    try:
+        return pattern.value is None or bool(java_to_re2(pattern.value) or True)
+    except UnsupportedPatternError:
+        return False
+
+
+FUNCTIONS: dict[Function, Run] = {
+    Function.LIKE: _like,
+    Function.RLIKE: _rlike,
+    Function.STARTS_WITH: _affix,
+    Function.ENDS_WITH: _affix,
+    Function.CONTAINS: _affix,
+    # Spaces, and only spaces.
+    Function.TRIM: of_text(lambda text: pc.ascii_trim(text, " ")),
+    Function.LENGTH: _count,
+    Function.SUBSTRING: _substring,
+    Function.CONCAT: _concat,
+}

@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu import evaluate_decimal as decimals
-from gpujoin.backends.cpu.evaluate_compare import compare
-from gpujoin.backends.cpu.evaluate_errors import settle
-from gpujoin.backends.cpu.evaluate_select import choose
-from gpujoin.backends.cpu.evaluate_vector import INT64_MAX, Array, Mask, Vector, both
+from gpujoin.backends.cpu.expressions import decimals
+from gpujoin.backends.cpu.expressions.implementation import Run, of_arrays, settle
+from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Mask, Vector, both
 from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.types import is_float
 
@@ -21,8 +19,8 @@ _OVERFLOW = "the integer result overflows"
 _ZERO = "division by zero"
 
 
-def binary(node: Call, left: Vector, right: Vector) -> Vector:
-    """Compute ``+ - * / div % pmod``."""
+def _binary(node: Call, operands: list[Vector], _length: int) -> Vector:
+    left, right = operands
     if pat.is_decimal(left.dtype):
         return decimals.arithmetic(node, left, right)
     assert node.type is not None
@@ -100,16 +98,16 @@ def _remainder(one: Array, two: Array) -> Array:
     return np.asarray(np.fmod(one, two))
 
 
-def negate(node: Call, vector: Vector) -> Vector:
-    """Change the sign."""
+def _negate(node: Call, operands: list[Vector], _length: int) -> Vector:
+    (vector,) = operands
     assert node.type is not None
     if pat.is_decimal(vector.dtype):
         return Vector(node.type, decimals.negate(node, vector), vector.valid)
     return Vector(node.type, np.negative(vector.values), _without_least(node, vector))
 
 
-def absolute(node: Call, vector: Vector) -> Vector:
-    """Drop the sign."""
+def _absolute(node: Call, operands: list[Vector], _length: int) -> Vector:
+    (vector,) = operands
     assert node.type is not None
     if pat.is_decimal(vector.dtype):
         return Vector(node.type, decimals.absolute(node, vector), vector.valid)
@@ -123,8 +121,9 @@ def _without_least(node: Call, vector: Vector) -> Mask | None:
     return settle(node, vector.values == least, vector.valid, _OVERFLOW)
 
 
-def floor_or_ceil(node: Call, vector: Vector) -> Vector:
+def _floor_or_ceil(node: Call, operands: list[Vector], _length: int) -> Vector:
     """Round to an integer: int64, or a decimal of scale 0."""
+    (vector,) = operands
     if pat.is_decimal(vector.dtype):
         return decimals.floor_or_ceil(node, vector)
     if vector.values.dtype.kind == "i":
@@ -148,16 +147,25 @@ def to_int64(values: Array) -> Array:
     return inside
 
 
-def extreme(node: Call, vectors: list[Vector]) -> Vector:
-    """Compute ``greatest`` or ``least``: nulls are skipped, NaN is the greatest."""
-    function = Function.GT if node.function is Function.GREATEST else Function.LT
-    best = vectors[0]
-    for vector in vectors[1:]:
-        better = compare(function, vector, best).values
-        best_valid, valid = best.mask(), vector.mask()
-        if valid is not None:
-            better = better & valid
-        if best_valid is not None:
-            better = better | (~best_valid if valid is None else ~best_valid & valid)
-        best = choose(better, vector, best)
-    return best
+def _is_nan(_node: Call, operands: list[Vector], _length: int) -> Vector:
+    (vector,) = operands
+    nan = np.isnan(vector.values)
+    return Vector(pa.bool_(), nan if vector.valid is None else nan & vector.valid)
+
+
+FUNCTIONS: dict[Function, Run] = {
+    Function.ADD: _binary,
+    Function.SUBTRACT: _binary,
+    Function.MULTIPLY: _binary,
+    Function.DIVIDE: _binary,
+    Function.INTEGRAL_DIVIDE: _binary,
+    Function.REMAINDER: _binary,
+    Function.PMOD: _binary,
+    Function.NEGATE: _negate,
+    Function.ABS: _absolute,
+    Function.FLOOR: _floor_or_ceil,
+    Function.CEIL: _floor_or_ceil,
+    Function.SQRT: of_arrays(np.sqrt),
+    Function.IS_NAN: _is_nan,
+    Function.UNSCALED_VALUE: of_arrays(lambda unscaled: unscaled),
+}

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.evaluate_compare import compare
-from gpujoin.backends.cpu.evaluate_errors import can_raise
-from gpujoin.backends.cpu.evaluate_rows import Rows, scatter
-from gpujoin.backends.cpu.evaluate_select import choose
-from gpujoin.backends.cpu.evaluate_vector import Mask, Vector, as_numpy_bool, nulls
+from gpujoin.backends.cpu.expressions.compare import compare
+from gpujoin.backends.cpu.expressions.implementation import Run, of_arrays
+from gpujoin.backends.cpu.expressions.rows import Rows, scatter
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, as_numpy_bool, choose, nulls
+from gpujoin.functions import can_raise
 from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.types import is_bytes, is_float, is_text
 
@@ -67,8 +67,7 @@ def _is_false(vector: Vector) -> Mask:
     return np.asarray(~vector.values if vector.valid is None else ~vector.values & vector.valid)
 
 
-def connect(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
-    """Compute ``AND`` or ``OR`` of any number of operands."""
+def _connect(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     conjunction = node.function is Function.AND
     decided_by = _is_false if conjunction else is_true
     so_far = evaluate(node.arguments[0], rows)
@@ -88,21 +87,15 @@ def connect(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     return so_far
 
 
-def negation(vector: Vector) -> Vector:
-    """Compute ``NOT``."""
-    return Vector(pa.bool_(), ~vector.values, vector.valid)
-
-
-def null_test(node: Call, vector: Vector, length: int) -> Vector:
-    """Compute ``IS NULL`` or ``IS NOT NULL``."""
+def _null_test(node: Call, operands: list[Vector], length: int) -> Vector:
+    (vector,) = operands
     valid = vector.mask()
     if valid is None:
         valid = np.ones(1 if vector.constant else length, np.bool_)
     return Vector(pa.bool_(), valid if node.function is Function.IS_NOT_NULL else ~valid)
 
 
-def coalesce(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
-    """Take the first value that is not null."""
+def _coalesce(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     so_far = evaluate(node.arguments[0], rows)
     for argument in node.arguments[1:]:
         present = so_far.mask()
@@ -128,7 +121,7 @@ def case(node: Case, rows: Rows, evaluate: Evaluator) -> Vector:
     return choose(left, partly(node.otherwise, rows, left, evaluate), result)
 
 
-def membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+def _membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     """Compute ``IN``: true on the first equal element, else null if the value or an element is null."""
     value = evaluate(node.arguments[0], rows)
     elements = node.arguments[1:]
@@ -172,3 +165,17 @@ def _literal_membership(value: Vector, elements: list[Literal]) -> Vector | None
     if len(known) < len(elements):
         return Vector(pa.bool_(), hit, hit.copy(), value.constant)
     return Vector(pa.bool_(), hit, present, value.constant)
+
+
+FUNCTIONS: dict[Function, Run] = {
+    Function.NOT: of_arrays(np.logical_not),
+    Function.IS_NULL: _null_test,
+    Function.IS_NOT_NULL: _null_test,
+}
+LAZY: dict[Function, Callable[[Call, Rows, Evaluator], Vector]] = {
+    Function.AND: _connect,
+    Function.OR: _connect,
+    Function.COALESCE: _coalesce,
+    Function.IN: _membership,
+}
+"""Functions that evaluate their operands themselves."""

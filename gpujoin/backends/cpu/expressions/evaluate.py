@@ -1,0 +1,172 @@
+"""Evaluation of resolved expressions over candidate pairs, with Spark's semantics to the letter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.expressions import arithmetic, compare, dates, logic, text
+from gpujoin.backends.cpu.expressions.casts import can_cast, cast
+from gpujoin.backends.cpu.expressions.implementation import Run
+from gpujoin.backends.cpu.expressions.rows import Rows
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, both, from_arrow, to_arrow
+from gpujoin.functions import can_raise, spec_of
+from gpujoin.functions.comparison import comparable
+from gpujoin.functions.spec import Nulls, Order
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.types import logical
+
+
+def evaluate(
+    condition: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int
+) -> npt.NDArray[np.bool_]:
+    """Find the pairs for which a condition is true.
+
+    Parameters
+    ----------
+    condition : Expression
+        Resolved, boolean, and accepted by :func:`can_evaluate`.
+    left, right : pyarrow.RecordBatch
+        The pairs: row ``i`` of one with row ``i`` of the other. Column references index into these.
+    length : int
+        Number of pairs.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``length`` booleans; false where the condition is false or null.
+
+    Raises
+    ------
+    ExpressionEvaluationError
+        If a value has no result in ANSI mode, or a LIKE pattern is malformed.
+    """
+    if length == 0:
+        return np.zeros(0, np.bool_)
+    found = logic.is_true(_evaluate(condition, Rows(left, right, length)))
+    return found if len(found) == length else np.repeat(found, length)
+
+
+def evaluate_column(
+    expression: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int
+) -> pa.Array:
+    """Compute an expression of any type.
+
+    Parameters and errors are those of :func:`evaluate`.
+
+    Returns
+    -------
+    pyarrow.Array
+        ``length`` values of exactly the expression's type.
+    """
+    assert expression.type is not None, f"{expression} is not resolved"
+    if length == 0:
+        return pa.array([], expression.type)
+    return to_arrow(_evaluate(expression, Rows(left, right, length)), expression.type, length)
+
+
+def _evaluate(node: Expression, rows: Rows) -> Vector:
+    if isinstance(node, ColumnRef):
+        return _relabelled(rows.column(node), node)
+    if isinstance(node, Literal):
+        return dataclasses.replace(from_arrow(pa.array([node.value], node.type)), constant=True)
+    if isinstance(node, Cast):
+        child = _evaluate(node.child, rows)
+        return dataclasses.replace(cast(node, child), constant=child.constant or pat.is_null(child.dtype))
+    if isinstance(node, Case):
+        return logic.case(node, rows, _evaluate)
+    assert isinstance(node, Call), node
+    lazy = logic.LAZY.get(node.function)
+    if lazy is not None:
+        return lazy(node, rows, _evaluate)
+    operands = _operands(node, rows)
+    result = _FUNCTIONS[node.function](node, operands, rows.length)
+    return dataclasses.replace(result, constant=result.constant or all(o.constant for o in operands))
+
+
+def _relabelled(vector: Vector, node: Expression) -> Vector:
+    """Read timestamps in the zone that the expression's type names: Spark's session zone."""
+    if node.type is not None and pat.is_timestamp(vector.dtype) and pat.is_timestamp(node.type):
+        return dataclasses.replace(vector, dtype=pa.timestamp(vector.dtype.unit, node.type.tz))
+    return vector
+
+
+def _operands(node: Call, rows: Rows) -> list[Vector]:
+    """Evaluate operands; one that might raise only where those before it are not null."""
+    spec = spec_of(node.function)
+    if spec.nulls is Nulls.READ or not any(can_raise(a) for a in node.arguments[:2]):
+        return [_evaluate(a, rows) for a in node.arguments]
+    order = list(range(len(node.arguments)))
+    if spec.order is Order.RIGHT_FIRST:
+        order.reverse()
+    vectors: dict[int, Vector] = {}
+    alive: Mask | None = None
+    for i in order:
+        vectors[i] = logic.partly(node.arguments[i], rows, alive, _evaluate)
+        alive = both(alive, vectors[i].mask())
+    return [vectors[i] for i in range(len(order))]
+
+
+def _field(node: Call, operands: list[Vector], _length: int) -> Vector:
+    name = node.arguments[1]
+    assert isinstance(name, Literal)
+    position = [f.name for f in operands[0].dtype].index(name.value)
+    return from_arrow(pc.struct_field(operands[0].values, [position]))
+
+
+_FUNCTIONS: dict[Function, Run] = {
+    **logic.FUNCTIONS,
+    **compare.FUNCTIONS,
+    **arithmetic.FUNCTIONS,
+    **text.FUNCTIONS,
+    **dates.FUNCTIONS,
+    Function.GET_FIELD: _field,
+}
+FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
+"""What is implemented."""
+_EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
+    Function.LIKE: text.constant_escape,
+    Function.RLIKE: text.known_regex,
+    **dict.fromkeys((Function.HOUR, Function.MINUTE, Function.SECOND), dates.known_zone),
+}
+"""Calls that are computed exactly, of functions of which others that the signature accepts are not."""
+
+
+def can_evaluate(condition: Expression) -> bool:
+    """Tell whether every node of a resolved tree is evaluated exactly as Spark would, whatever the data.
+
+    Parameters
+    ----------
+    condition : Expression
+        With a type on every node.
+    """
+    return all(_supported(node) for node in condition.walk())
+
+
+def _supported(node: Expression) -> bool:
+    if node.type is None or any(child.type is None for child in node.children):
+        return False
+    match node:
+        case ColumnRef():
+            return node.index >= 0
+        case Literal():
+            return _is_value(node.type) or node.value is None
+        case Cast():
+            return _is_value(node.to) and can_cast(node)
+        case Case():
+            return _is_value(node.type)
+        case Call():
+            exact = _EXACT_FOR.get(node.function)
+            accepted = node.function in FUNCTIONS and spec_of(node.function).signature.accepts(node)
+            return accepted and (exact is None or exact(node))
+    return False
+
+
+def _is_value(dtype: pa.DataType) -> bool:
+    return comparable(logical(dtype)) or pat.is_null(dtype)

@@ -1,0 +1,116 @@
+"""Expressions as Polars expressions, where that is exactly Spark and proven not to raise.
+
+What an expression can give follows from the bounds of its columns: an addition that cannot leave its type needs no
+check.
+
+Polars computes with a *constant* (a literal, or a column that has one value for all rows) by shortcuts that are not
+exact for floats. With rows `x = -0.0, 7.0`:
+
+- `x + lit(0.0)` is `x`, so `-0.0` where IEEE and Spark have `0.0`; so are `lit(0.0) + x`, and `lit(0.0) - x` is `-x`;
+- `x / lit(3.0)` is `x * (1 / 3.0)`, which rounds twice.
+
+So these are not lowered, and constants that become columns of floats are spread over the rows (:func:`as_column`).
+Where the proof fails, :class:`NotLowered` is raised, and the caller evaluates the expression with
+`gpujoin.backends.cpu.expressions.evaluate`, which raises where Spark raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+
+import polars as pl
+
+from gpujoin.backends.cpu.pipeline.columns import Column
+from gpujoin.backends.cpu.pipeline.lowering import arithmetic, dates, logic, text
+from gpujoin.backends.cpu.pipeline.lowering.casts import cast
+from gpujoin.backends.cpu.pipeline.lowering.lowered import (
+    Lowered,
+    NotLowered,
+    Rule,
+    aligned,
+    literal,
+    result_type,
+)
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.types import logical
+
+FUNCTIONS: dict[Function, Rule] = {
+    **logic.FUNCTIONS,
+    **arithmetic.FUNCTIONS,
+    **text.FUNCTIONS,
+    **dates.FUNCTIONS,
+}
+"""How each function is lowered."""
+
+
+class Extent(Enum):
+    """Which expressions become part of a Polars query; `gpujoin.backends.cpu.expressions` evaluates the others."""
+
+    ALL = "all that can be lowered"
+    COLUMNS = "columns and constants"
+
+
+def lower(node: Expression, columns: Sequence[Column], extent: Extent = Extent.ALL) -> Lowered:
+    """Turn a resolved expression into a Polars expression over a frame.
+
+    Parameters
+    ----------
+    node : Expression
+        Its column references count within ``columns``.
+    columns : sequence of Column
+        Of the frame.
+    extent : Extent
+        Which expressions are lowered at all.
+
+    Raises
+    ------
+    NotLowered
+        If it cannot be done exactly, or the bounds do not prove that nothing raises.
+    Unmeasured
+        If a proof needs the bounds of a column whose values have not been read.
+    """
+    if extent is Extent.COLUMNS and not isinstance(node, (ColumnRef, Literal)):
+        raise NotLowered("only columns and constants are asked for")
+    return _Lowering(columns).lower(node)
+
+
+class _Lowering:
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+
+    def lower(self, node: Expression) -> Lowered:
+        assert node.type is not None, node
+        match node:
+            case ColumnRef():
+                column = self._columns[node.index]
+                return Lowered(pl.col(column.name), logical(node.type), column.bounds, column.wide)
+            case Literal():
+                return replace(literal(node), constant=True)
+            case Cast():
+                child = self.lower(node.child)
+                return replace(cast(child, logical(node.to)), constant=child.constant)
+            case Case():
+                return self._case(node)
+            case Call():
+                rule = FUNCTIONS.get(node.function)
+                if rule is None:
+                    raise NotLowered(node.function.value)
+                arguments = [self.lower(a) for a in node.arguments]
+                # One constant may make the whole one: false and …, coalesce(0.0, …).
+                test = any if node.function in (Function.AND, Function.OR, Function.COALESCE) else all
+                return replace(rule(node, arguments), constant=test(a.constant for a in arguments))
+        raise NotLowered(type(node).__name__)
+
+    def _case(self, node: Case) -> Lowered:
+        values = [self.lower(v) for v in (*node.values, node.otherwise)]
+        constant = any(value.constant for value in values)
+        dtype = result_type(node)
+        values, bounds, wide = aligned(values, dtype)
+        result = values[-1].expr
+        conditions = [self.lower(condition) for condition in node.conditions]
+        for condition, value in zip(reversed(conditions), reversed(values[:-1]), strict=True):
+            result = pl.when(condition.expr).then(value.expr).otherwise(result)
+        # A constant condition takes one of the values.
+        return Lowered(result, dtype, bounds, wide, constant and any(c.constant for c in conditions))

@@ -1,0 +1,131 @@
+"""Arithmetic as Polars expressions, where bounds prove that nothing overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.pipeline.columns import INT64, INT128, Bounds, magnitude, type_bounds, within
+from gpujoin.backends.cpu.pipeline.lowering.lowered import (
+    Lowered,
+    NotLowered,
+    Rule,
+    fitted,
+    known,
+    of_values,
+    rescaled,
+    result_type,
+    size,
+)
+from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
+from gpujoin.model.types import MAX_PRECISION, is_float
+
+
+def _simple(function: Function, one: Bounds, two: Bounds) -> Bounds:
+    if function is Function.ADD:
+        return one[0] + two[0], one[1] + two[1]
+    if function is Function.SUBTRACT:
+        return one[0] - two[1], one[1] - two[0]
+    corners = [a * b for a in one for b in two]
+    return min(corners), max(corners)
+
+
+_OPERATE: dict[Function, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    Function.ADD: lambda a, b: a + b,
+    Function.SUBTRACT: lambda a, b: a - b,
+    Function.MULTIPLY: lambda a, b: a * b,
+}
+
+
+def _arithmetic(node: Call, values: list[Lowered]) -> Lowered:
+    one, two = values
+    dtype = result_type(node)
+    operate = _OPERATE[node.function]
+    if is_float(dtype):
+        if one.dtype != dtype or two.dtype != dtype:
+            raise NotLowered("mixed floats")
+        if node.function is not Function.MULTIPLY and not all(map(_adds_exactly, values, node.arguments)):
+            raise NotLowered("Polars leaves out the addition of a constant zero, which changes -0.0")
+        return Lowered(operate(one.expr, two.expr), dtype)
+    limits = type_bounds(dtype)
+    if limits is None:
+        raise NotLowered(f"arithmetic on {dtype}")
+    if not pat.is_decimal(dtype):
+        bounds = _simple(node.function, known(one), known(two))
+        if one.dtype != dtype or two.dtype != dtype or not within(bounds, limits):
+            raise NotLowered("an integer that may overflow")
+        return Lowered(operate(one.expr, two.expr), dtype, bounds)
+    if node.function is not Function.MULTIPLY:
+        scale = max(one.dtype.scale, two.dtype.scale)
+        one, two = rescaled(one, scale), rescaled(two, scale)
+    else:
+        scale = one.dtype.scale + two.dtype.scale
+    bounds = _simple(node.function, known(one), known(two))
+    if not within(bounds, INT128):
+        raise NotLowered("a result beyond 128 bits")
+    wide = one.wide or two.wide or not within(bounds, INT64)
+    exact = operate(fitted(one, wide=wide), fitted(two, wide=wide))
+    held = pa.decimal128(38, scale) if scale <= MAX_PRECISION else pa.decimal256(76, scale)
+    result = rescaled(Lowered(exact, held, bounds, wide), dtype.scale)
+    if not within(known(result), limits):
+        raise NotLowered(f"values beyond {dtype}")
+    return Lowered(result.expr, dtype, result.bounds, result.wide)
+
+
+def _adds_exactly(value: Lowered, node: Expression) -> bool:
+    """Tell whether Polars adds an operand as IEEE does: any but a constant that may be zero."""
+    return not value.constant or (isinstance(node, Literal) and bool(node.value))
+
+
+def _divide(node: Call, values: list[Lowered]) -> Lowered:
+    one, two = values
+    if not is_float(result_type(node)) or one.dtype != two.dtype:
+        raise NotLowered("division")
+    if two.constant:
+        raise NotLowered("Polars divides by a constant through its reciprocal, which rounds twice")
+    if node.mode is EvalMode.ANSI:
+        raise NotLowered("division by what may be zero")
+    return Lowered(pl.when(two.expr != 0).then(one.expr / two.expr), result_type(node))
+
+
+def _negate(node: Call, values: list[Lowered]) -> Lowered:
+    (value,) = values
+    if is_float(value.dtype):
+        return Lowered(-value.expr, value.dtype)
+    low, high = known(value)
+    limits = type_bounds(value.dtype)
+    assert limits is not None
+    if not within((-high, -low), limits) or (
+        pat.is_decimal(value.dtype) and magnitude((low, high)) >= 10**34
+    ):
+        raise NotLowered("a negation that may overflow")
+    return Lowered(value.expr * -1, result_type(node), (-high, -low), value.wide)
+
+
+def _absolute(node: Call, values: list[Lowered]) -> Lowered:
+    (value,) = values
+    if is_float(value.dtype):
+        return Lowered(value.expr.abs(), value.dtype)
+    bounds = known(value)
+    limits = type_bounds(value.dtype)
+    assert limits is not None
+    largest = magnitude(bounds)
+    if largest > limits[1] or (pat.is_decimal(value.dtype) and largest >= 10**34):
+        raise NotLowered("an absolute value that may overflow")
+    return Lowered(size(value), result_type(node), (0, largest), value.wide)
+
+
+FUNCTIONS: dict[Function, Rule] = {
+    **dict.fromkeys(_OPERATE, _arithmetic),
+    Function.DIVIDE: _divide,
+    Function.NEGATE: _negate,
+    Function.ABS: _absolute,
+    Function.SQRT: of_values(lambda value: value.sqrt(), pa.float64()),
+    Function.IS_NAN: of_values(lambda value: value.is_nan().fill_null(value=False), pa.bool_()),
+    Function.UNSCALED_VALUE: lambda _node, values: Lowered(
+        fitted(values[0], wide=False), pa.int64(), values[0].bounds
+    ),
+}

@@ -1,0 +1,61 @@
+"""Parts, shifts and differences of dates as Polars expressions, within the years in which Polars has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+import pyarrow as pa
+
+from gpujoin.backends.cpu.pipeline.columns import Bounds, within
+from gpujoin.backends.cpu.pipeline.lowering.lowered import Lowered, NotLowered, Rule, known
+from gpujoin.model.expressions import Call, Function
+
+_CALENDAR: Bounds = (-719162, 2932896)
+"""Days of the years 1 to 9999, in which every date has its parts in Polars."""
+
+
+def _part(compute: Callable[[pl.Expr], pl.Expr], least: int, most: int) -> Rule:
+    """Make the rule of a part of a date that lies within bounds."""
+
+    def rule(_node: Call, values: list[Lowered]) -> Lowered:
+        (date,) = values
+        if not within(known(date), _CALENDAR):
+            raise NotLowered("a date outside the years 1 to 9999")
+        return Lowered(compute(date.expr).cast(pl.Int32), pa.int32(), (least, most))
+
+    return rule
+
+
+def _shift(sign: int) -> Rule:
+    def rule(_node: Call, values: list[Lowered]) -> Lowered:
+        date, days = values
+        low, high = sorted(sign * bound for bound in known(days))
+        bounds = (known(date)[0] + low, known(date)[1] + high)
+        if not within(bounds, _CALENDAR):
+            raise NotLowered("a date outside the years 1 to 9999")
+        shift = days.expr.cast(pl.Int32)
+        shifted = date.expr.cast(pl.Int32) + (shift if sign > 0 else -shift)
+        return Lowered(shifted.cast(pl.Date), pa.date32(), bounds)
+
+    return rule
+
+
+def _difference(_node: Call, values: list[Lowered]) -> Lowered:
+    end, start = values
+    bounds = (known(end)[0] - known(start)[1], known(end)[1] - known(start)[0])
+    if not within(bounds, (-(1 << 31), (1 << 31) - 1)):
+        raise NotLowered("a difference that may overflow")
+    return Lowered(end.expr.cast(pl.Int32) - start.expr.cast(pl.Int32), pa.int32(), bounds)
+
+
+FUNCTIONS: dict[Function, Rule] = {
+    Function.YEAR: _part(lambda date: date.dt.year(), 1, 9999),
+    Function.QUARTER: _part(lambda date: date.dt.quarter(), 1, 4),
+    Function.MONTH: _part(lambda date: date.dt.month(), 1, 12),
+    Function.DAY: _part(lambda date: date.dt.day(), 1, 31),
+    Function.DAY_OF_YEAR: _part(lambda date: date.dt.ordinal_day(), 1, 366),
+    Function.DATE_ADD: _shift(1),
+    Function.DATE_SUB: _shift(-1),
+    Function.DATE_DIFF: _difference,
+}

@@ -1,0 +1,222 @@
+"""A Polars expression with what is known of its values, and their widths and scales."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.pipeline.columns import (
+    INT64,
+    INT128,
+    Bounds,
+    LazyBounds,
+    can_carry,
+    magnitude,
+    polars_type,
+    type_bounds,
+    unscaled,
+    within,
+)
+from gpujoin.functions.signatures import type_of
+from gpujoin.model.expressions import Call, Expression, Literal
+from gpujoin.model.types import is_float, is_text, is_whole, logical
+
+_EPOCH = dt.date(1970, 1, 1)
+
+
+class NotLowered(Exception):  # noqa: N818  # says what happened, and never reaches a user
+    """An expression has no exact and safe form in Polars over these columns."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A Polars expression and what is known of its values.
+
+    Attributes
+    ----------
+    expr : polars.Expr
+        Computes the values in the form of :func:`polars_type`.
+    dtype : pyarrow.DataType
+        What they mean.
+    bounds : (int, int), LazyBounds or None
+        Of integers, unscaled decimals, days.
+    wide : bool
+        Decimals 128 bits wide, text as bytes: see :class:`~gpujoin.backends.cpu.pipeline.columns.Column`.
+    constant : bool
+        Whether Polars may hold one value for all rows.
+    """
+
+    expr: pl.Expr
+    dtype: pa.DataType
+    bounds: Bounds | LazyBounds | None = None
+    wide: bool = False
+    constant: bool = False
+
+
+def as_column(value: Lowered, beside: pl.Expr) -> pl.Expr:
+    """Give an expression for a column of its own: a constant float is spread over the rows.
+
+    Parameters
+    ----------
+    value : Lowered
+        What the column is to hold.
+    beside : polars.Expr
+        Any column of the frame.
+    """
+    if not (value.constant and is_float(value.dtype)):
+        return value.expr
+    return pl.when(beside.is_null()).then(value.expr).otherwise(value.expr)
+
+
+def result_type(node: Expression) -> pa.DataType:
+    """Give the type of a typed node's values."""
+    return logical(type_of(node))
+
+
+Rule: TypeAlias = Callable[[Call, list[Lowered]], Lowered]
+"""Lowers a call from its lowered operands."""
+
+
+def of_values(compute: Callable[..., pl.Expr], dtype: pa.DataType) -> Rule:
+    """Make the rule of a function whose expression is exact whatever the values."""
+    return lambda _node, values: Lowered(compute(*(v.expr for v in values)), dtype)
+
+
+def literal(node: Literal) -> Lowered:
+    """Lower a constant."""
+    dtype, value = result_type(node), node.value
+    if pat.is_null(dtype) or not can_carry(dtype):
+        raise NotLowered(f"a literal of type {dtype}")
+    if value is None:
+        return Lowered(pl.lit(None, polars_type(dtype)), dtype, (0, 0) if type_bounds(dtype) else None)
+    if pat.is_decimal(dtype):
+        whole = unscaled(Decimal(value), dtype.scale)
+        if whole is None:
+            raise NotLowered(f"{value} has more digits than {dtype}")
+        return _integer_literal(whole, dtype)
+    if pat.is_timestamp(dtype):
+        micros = pa.scalar(value, node.type).value
+        return Lowered(pl.lit(micros, pl.Int64).cast(pl.Datetime("us")), dtype)
+    if is_whole(dtype):
+        return Lowered(pl.lit(int(value), polars_type(dtype)), dtype, (int(value), int(value)))
+    if pat.is_date32(dtype):
+        days = value.toordinal() - _EPOCH.toordinal() if isinstance(value, dt.date) else int(value)
+        return Lowered(pl.lit(days, pl.Int32).cast(pl.Date), dtype, (days, days))
+    if is_text(dtype) and not isinstance(value, str):
+        raise NotLowered(f"the text literal {value!r}")
+    return Lowered(pl.lit(value, polars_type(dtype)), dtype)
+
+
+def _integer_literal(number: int, dtype: pa.DataType) -> Lowered:
+    bounds = (number, number)
+    wide = not within(bounds, INT64)
+    if not wide:
+        return Lowered(pl.lit(number, pl.Int64), dtype, bounds)
+    high, low = divmod(number, 10**18)
+    if not within((high, high), INT64):
+        high_high, high_low = divmod(high, 10**18)
+        upper = pl.lit(high_high, pl.Int64).cast(pl.Int128) * 10**18 + pl.lit(high_low, pl.Int64)
+    else:
+        upper = pl.lit(high, pl.Int64).cast(pl.Int128)
+    return Lowered(upper * 10**18 + pl.lit(low, pl.Int64), dtype, bounds, wide=True)
+
+
+def fitted(value: Lowered, *, wide: bool) -> pl.Expr:
+    """Bring values to a width."""
+    if value.wide == wide:
+        return value.expr
+    return value.expr.cast(polars_type(value.dtype, wide=wide))
+
+
+def known(value: Lowered) -> Bounds:
+    """Give the bounds of values.
+
+    Raises
+    ------
+    NotLowered
+        If there are none.
+    """
+    bounds = value.bounds.get() if isinstance(value.bounds, LazyBounds) else value.bounds
+    if bounds is None:
+        raise NotLowered(f"no bounds for {value.dtype}")
+    return bounds
+
+
+def rescaled(value: Lowered, scale: int) -> Lowered:
+    """Bring an unscaled decimal to another scale, rounding half up, in 128 bits where 64 might not do."""
+    digits = scale - value.dtype.scale
+    if digits == 0:
+        return value
+    if digits < 0:
+        return _rounded(value, 10**-digits)
+    factor = 10**digits
+    low, high = known(value)
+    bounds = (low * factor, high * factor)
+    return _product(value, _integer_literal(factor, pa.decimal128(38, 0)), bounds, value.dtype)
+
+
+def _rounded(value: Lowered, divisor: int) -> Lowered:
+    """Divide unscaled values, halves away from zero."""
+    half = divisor // 2
+    if magnitude(known(value)) + half > (INT128 if value.wide else INT64)[1]:
+        raise NotLowered("rounding of the largest values")
+    quotient = (size(value) + _constant(half, wide=value.wide)) // _constant(divisor, wide=value.wide)
+    low, high = ((abs(b) + half) // divisor * (-1 if b < 0 else 1) for b in known(value))
+    rounded = pl.when(value.expr < 0).then(quotient * -1).otherwise(quotient)
+    return Lowered(rounded, value.dtype, (low, high), value.wide)
+
+
+def size(value: Lowered) -> pl.Expr:
+    """Drop the sign; Polars has no such function of 128 bits."""
+    return (
+        pl.when(value.expr < 0).then(value.expr * -1).otherwise(value.expr)
+        if value.wide
+        else value.expr.abs()
+    )
+
+
+def _constant(number: int, *, wide: bool) -> pl.Expr:
+    return fitted(_integer_literal(number, pa.decimal128(38, 0)), wide=wide)
+
+
+def _product(one: Lowered, two: Lowered, bounds: Bounds, dtype: pa.DataType) -> Lowered:
+    wide = not within(bounds, INT64)
+    if not within(bounds, INT128):
+        raise NotLowered("a product beyond 128 bits")
+    if not wide and (one.wide or two.wide):
+        wide = True  # an operand may be wider than the product
+    return Lowered(fitted(one, wide=wide) * fitted(two, wide=wide), dtype, bounds, wide)
+
+
+def aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowered], Bounds | None, bool]:
+    """Bring values to one type's scale and one width."""
+    if any(not same_kind(v.dtype, dtype) for v in values):
+        raise NotLowered(f"{', '.join(str(v.dtype) for v in values)} as {dtype}")
+    if pat.is_decimal(dtype):
+        values = [rescaled(v, dtype.scale) for v in values]
+    wide = any(v.wide for v in values)
+    limits, bounds = type_bounds(dtype), None
+    if limits is not None:
+        ranges = [known(v) for v in values]
+        bounds = (min(low for low, _ in ranges), max(high for _, high in ranges))
+        if pat.is_decimal(dtype) and not within(bounds, limits):
+            raise NotLowered(f"values beyond {dtype}")
+    if wide:
+        values = [Lowered(fitted(v, wide=wide), dtype, v.bounds, wide) for v in values]
+    return list(values), bounds, wide
+
+
+def same_kind(one: pa.DataType, two: pa.DataType) -> bool:
+    """Tell whether values of two types are held alike, decimals of any digits included."""
+    if pat.is_decimal(one) and pat.is_decimal(two):
+        return True
+    if pat.is_timestamp(one) and pat.is_timestamp(two):
+        return bool(one.unit == two.unit and (one.tz is None) == (two.tz is None))
+    return bool(one == two)

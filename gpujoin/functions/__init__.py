@@ -1,0 +1,91 @@
+"""The functions that expressions may call: one table a family, a row a function.
+
+A row (:class:`~gpujoin.functions.spec.FunctionSpec`) says from which of Spark's expression classes a function is read,
+which operands it takes and what type it gives, when it may raise, what it makes of nulls, and which evaluators lack it
+and why. The evaluators are the backends' own; each keeps a table from function to implementation. A test holds the
+tables together: every function is either implemented by an evaluator or declared as lacking, with a reason.
+
+To add a function: a member of :class:`~gpujoin.model.expressions.Function`, a row in its family's table, an
+implementation for each evaluator that is to have it, and one in the row-loop oracle. ``last_day`` is such an example.
+"""
+
+from __future__ import annotations
+
+from gpujoin.errors import ConditionError
+from gpujoin.functions import arithmetic, comparison, dates, logic, structs, text
+from gpujoin.functions.casts import is_lossless
+from gpujoin.functions.signatures import MANY, types_of
+from gpujoin.functions.spec import FunctionSpec, SparkOnly
+from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function
+
+FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
+    "Logic": logic.TABLE,
+    "Comparison": comparison.TABLE,
+    "Arithmetic": arithmetic.TABLE,
+    "Text": text.TABLE,
+    "Dates and timestamps": dates.TABLE,
+    "Structs": structs.TABLE,
+}
+SPARK_ONLY: tuple[SparkOnly, ...] = (*arithmetic.SPARK_ONLY, *text.SPARK_ONLY, *dates.SPARK_ONLY)
+
+_SPECS = {spec.function: spec for family in FAMILIES.values() for spec in family}
+_BY_CLASS = {name: spec for spec in _SPECS.values() for name in spec.classes}
+_SPARK_ONLY_BY_CLASS = {name: row for row in SPARK_ONLY for name in row.classes}
+
+
+def spec_of(function: Function) -> FunctionSpec:
+    """Give a function's row."""
+    return _SPECS[function]
+
+
+def read_from(expression_class: str) -> FunctionSpec | None:
+    """Find the function that one of Spark's expression classes is read as."""
+    return _BY_CLASS.get(expression_class)
+
+
+def known_class(expression_class: str) -> FunctionSpec | SparkOnly | None:
+    """Find the row of one of Spark's expression classes, those that are left to Spark included."""
+    return _BY_CLASS.get(expression_class) or _SPARK_ONLY_BY_CLASS.get(expression_class)
+
+
+def classes() -> tuple[str, ...]:
+    """Name Spark's expression classes that are read as functions."""
+    return tuple(_BY_CLASS)
+
+
+def coerce(node: Call) -> Expression:
+    """Put Spark's implicit casts into a call whose arguments are typed, and fill its type.
+
+    Raises
+    ------
+    ConditionError
+        If the function cannot take arguments of these types, or of this number.
+    """
+    signature, name = spec_of(node.function).signature, node.function.value
+    low, high = signature.arity
+    if not low <= len(node.arguments) <= high:
+        wanted = str(low) if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
+        raise ConditionError(f"{node}: {name} takes {wanted} arguments, not {len(node.arguments)}")
+    resolved = signature.resolve(node)
+    if resolved is None:
+        types = " and ".join(f"{a} ({a.type})" for a in node.arguments)
+        raise ConditionError(
+            f"{node}: {name} cannot be applied to {types}; cast the operands to fitting types"
+        )
+    return resolved
+
+
+def can_raise(tree: Expression) -> bool:
+    """Tell whether evaluating a typed tree might raise, so that it must not see rows that Spark would not evaluate."""
+    return any(_may_raise(node) for node in tree.walk())
+
+
+def _may_raise(node: Expression) -> bool:
+    if isinstance(node, Cast):
+        source = node.child.type
+        return node.mode is EvalMode.ANSI and source is not None and not is_lossless(source, node.to)
+    if not isinstance(node, Call):
+        return False
+    spec = spec_of(node.function)
+    operand = types_of(node)[0] if node.arguments else None
+    return spec.raises.may(node.mode, operand) and not (spec.safe is not None and spec.safe(node))

@@ -1,0 +1,153 @@
+"""Comparisons, ``IN``, ``greatest`` and ``least``: operands meet in a common type and compare as Spark orders them.
+
+NaN equals NaN and is greater than all else, −0.0 equals 0.0, text and bytes compare by bytes, structs field by field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.functions.signatures import MANY, Rule, Types, cast_to, over, type_of, typed
+from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls
+from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
+from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
+from gpujoin.model.types import is_bytes, is_numeric, is_text, is_whole
+
+OPERATORS = frozenset({Function.EQ, Function.NE, Function.LT, Function.LE, Function.GT, Function.GE})
+"""Comparisons of two operands that are null where one of them is."""
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+_FLIPPED = {
+    Function.LT: Function.GT,
+    Function.LE: Function.GE,
+    Function.GT: Function.LT,
+    Function.GE: Function.LE,
+}
+
+
+def _comparison(node: Call) -> Expression | None:
+    one, two = node.arguments
+    left, right = type_of(one), type_of(two)
+    if pat.is_null(left) and pat.is_null(right):
+        return over(node, pa.bool_(), pa.bool_())
+    if isinstance(two, Literal) and is_whole(left) and pat.is_decimal(right):
+        reduced = _whole_against_decimal(node, one, two)
+        if reduced is not None:
+            return reduced
+    if isinstance(one, Literal) and is_whole(right) and pat.is_decimal(left) and node.function in _FLIPPED:
+        return _comparison(typed(dataclasses.replace(node, function=_FLIPPED[node.function]), left, two, one))
+    equality = node.function in (Function.EQ, Function.NE, Function.EQ_NULL_SAFE)
+    if equality and node.mode is not EvalMode.ANSI and pat.is_boolean(left) != pat.is_boolean(right):
+        number = right if pat.is_boolean(left) else left
+        if is_numeric(number):
+            return over(node, number, pa.bool_())
+    node = with_literal_precision(node)
+    common = compared(left, right, node.mode)
+    if common is not None and pat.is_decimal(common):
+        widened = [decimal_for(type_of(a)) for a in node.arguments]
+        common = compared(widened[0], widened[1], node.mode)
+    if common is None or not _orders(common):
+        return None
+    return over(node, common, pa.bool_())
+
+
+def _orders(dtype: pa.DataType) -> bool:
+    """Tell whether Spark compares values of a type."""
+    if pat.is_struct(dtype):
+        return all(_orders(f.type) for f in dtype)
+    return is_atomic(dtype) or pat.is_null(dtype)
+
+
+def _whole_against_decimal(node: Call, whole: Expression, literal: Literal) -> Expression | None:
+    """Compare an integer with a decimal literal as integers, the literal rounded up or down as the operator asks."""
+    if node.function not in _FLIPPED or literal.value is None:
+        return None
+    value = Decimal(literal.value)
+    if value < _INT64[0] or value > _INT64[1]:
+        upward = node.function in (Function.GT, Function.GE)
+        return Literal(value=upward == (value < 0), type=pa.bool_())
+    down = node.function in (Function.GT, Function.LE)
+    bound = Literal(value=math.floor(value) if down else math.ceil(value), type=pa.int64())
+    return typed(node, pa.bool_(), cast_to(whole, pa.int64(), node.mode), bound)
+
+
+def with_literal_precision(node: Call) -> Call:
+    """Next to a decimal, give an integer literal no more digits than it has."""
+    one, two = node.arguments
+    if pat.is_decimal(type_of(two)) and isinstance(one, Literal) and is_whole(type_of(one)):
+        one = cast_to(one, _literal_decimal(one), node.mode)
+    elif pat.is_decimal(type_of(one)) and isinstance(two, Literal) and is_whole(type_of(two)):
+        two = cast_to(two, _literal_decimal(two), node.mode)
+    return dataclasses.replace(node, arguments=(one, two))
+
+
+def _literal_decimal(literal: Literal) -> pa.DataType:
+    return pa.decimal128(len(str(abs(literal.value or 0))), 0)
+
+
+def _in(node: Call) -> Call | None:
+    common = wider_of([type_of(a) for a in node.arguments], node.mode)
+    if common is None or not _orders(common):
+        return None
+    return over(node, pa.bool_() if pat.is_null(common) else common, pa.bool_())
+
+
+def _extreme(node: Call) -> Call | None:
+    common = wider_of([type_of(a) for a in node.arguments], node.mode, wider_without_text)
+    return over(node, common) if common is not None and _orders(common) else None
+
+
+def comparable(dtype: pa.DataType) -> bool:
+    """Tell whether values of a type are compared here."""
+    if pat.is_struct(dtype):
+        return all(comparable(f.type) for f in dtype)
+    return (
+        pat.is_boolean(dtype)
+        or (is_numeric(dtype) and not pat.is_decimal256(dtype))
+        or is_text(dtype)
+        or is_bytes(dtype)
+        or (pat.is_temporal(dtype) and not pat.is_interval(dtype))
+    )
+
+
+def alike(types: Types) -> bool:
+    """Tell whether types differ at most in what a comparison settles: digits, unit, names of fields."""
+    return all(_alike(types[0], t) for t in types)
+
+
+def _alike(one: pa.DataType, two: pa.DataType) -> bool:
+    if pat.is_decimal(one) and pat.is_decimal(two):
+        return True
+    if pat.is_timestamp(one) and pat.is_timestamp(two):
+        return (one.tz is None) == (two.tz is None)
+    if pat.is_struct(one) and pat.is_struct(two):
+        return one.num_fields == two.num_fields and all(
+            _alike(a.type, b.type) for a, b in zip(one, two, strict=True)
+        )
+    return one == two
+
+
+def _fits(_node: Call, types: Types) -> bool:
+    return alike(types) and comparable(types[0])
+
+
+_PAIR = Rule(_comparison, _fits)
+_EXTREME = Rule(_extreme, _fits, (2, MANY))
+_F = Function
+
+TABLE = (
+    FunctionSpec(_F.EQ, ("EqualTo",), _PAIR, selectivity=0.1),
+    FunctionSpec(_F.NE, (), _PAIR),
+    FunctionSpec(_F.LT, ("LessThan",), _PAIR, selectivity=0.5),
+    FunctionSpec(_F.LE, ("LessThanOrEqual",), _PAIR, selectivity=0.5),
+    FunctionSpec(_F.GT, ("GreaterThan",), _PAIR, selectivity=0.5),
+    FunctionSpec(_F.GE, ("GreaterThanOrEqual",), _PAIR, selectivity=0.5),
+    FunctionSpec(_F.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR, nulls=Nulls.READ, selectivity=0.1),
+    FunctionSpec(_F.IN, ("In", "InSet"), Rule(_in, _fits, (1, MANY)), nulls=Nulls.READ, selectivity=0.2),
+    FunctionSpec(_F.GREATEST, ("Greatest",), _EXTREME, nulls=Nulls.READ, lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(_F.LEAST, ("Least",), _EXTREME, nulls=Nulls.READ, lacks=NOT_FUSED | NOT_ON_GPU),
+)

@@ -1,0 +1,131 @@
+"""A row of the function tables: what is known of a function in every room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.functions.signatures import Signature
+from gpujoin.model.expressions import Call, EvalMode, Function
+from gpujoin.model.types import is_float
+
+
+class Raises(Enum):
+    """When a function raises an error instead of giving a result."""
+
+    NEVER = "never"
+    OVERFLOW = "in ANSI mode, floats never"
+    ANSI = "in ANSI mode"
+    ANSI_OR_DECIMAL = "in ANSI mode; decimals in any mode"
+    PATTERN = "if a pattern is malformed"
+
+    def may(self, mode: EvalMode, operand: pa.DataType | None) -> bool:
+        """Tell whether a call in a mode may raise, from the type of its first operand (``None``: no Arrow type)."""
+        match self:
+            case Raises.NEVER:
+                return False
+            case Raises.PATTERN:
+                return True
+            case Raises.OVERFLOW if operand is not None and is_float(operand):
+                return False
+            case Raises.ANSI_OR_DECIMAL if operand is not None and pat.is_decimal(operand):
+                return True
+        return mode is EvalMode.ANSI
+
+
+class Nulls(Enum):
+    """What a function makes of null operands."""
+
+    PROPAGATE = "null if an operand is"
+    READ = "by its own rule"
+
+
+class Order(Enum):
+    """Which operand Spark evaluates first; the others only where it is not null."""
+
+    LEFT_FIRST = "left first"
+    RIGHT_FIRST = "right first"
+
+
+class Evaluator(Enum):
+    """What computes expressions. Each has a table of its own, keyed by function."""
+
+    NUMPY = "CPU"
+    """NumPy and Arrow over batches: the reference, and what the others fall back to."""
+    POLARS = "CPU, fused by Polars"
+    """Expressions of one lazy Polars query, where the bounds of the columns prove that nothing raises."""
+    CUDF = "GPU"
+    """CuPy and libcudf."""
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A function.
+
+    Attributes
+    ----------
+    function : Function
+        Which.
+    classes : tuple of str
+        Spark's expression classes that it is read from; their evaluation mode is that of the node.
+    signature : Signature
+        Operand types, implicit casts and result type.
+    raises : Raises
+        When a call may raise.
+    safe : callable or None
+        Tells of a call that it never raises although the function may.
+    nulls : Nulls
+        What becomes of null operands.
+    order : Order
+        Which operand is evaluated first.
+    zoned : bool
+        Whether the result depends on the session's time zone if an operand is a timestamp with one.
+    selectivity : float or None
+        Share of rows that a predicate is guessed to keep.
+    lacks : mapping of Evaluator to str
+        Evaluators that do not compute the function, and why.
+    """
+
+    function: Function
+    classes: tuple[str, ...]
+    signature: Signature
+    _: KW_ONLY
+    raises: Raises = Raises.NEVER
+    safe: Callable[[Call], bool] | None = None
+    nulls: Nulls = Nulls.PROPAGATE
+    order: Order = Order.LEFT_FIRST
+    zoned: bool = False
+    selectivity: float | None = None
+    lacks: Mapping[Evaluator, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SparkOnly:
+    """Functions that are left to Spark, whose columns may still be operands of what is computed here.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        Spark's expression classes.
+    why : str
+        What keeps them from being computed here.
+    raises : Raises
+        When they may raise.
+    """
+
+    classes: tuple[str, ...]
+    why: str = "not written yet"
+    raises: Raises = Raises.NEVER
+
+
+def lacking(why: str, *evaluators: Evaluator) -> dict[Evaluator, str]:
+    """Give one reason for several evaluators."""
+    return dict.fromkeys(evaluators, why)
+
+
+NOT_FUSED = lacking("computed by NumPy and Arrow between Polars' steps", Evaluator.POLARS)
+NOT_ON_GPU = lacking("not written; the node is computed on the CPU", Evaluator.CUDF)

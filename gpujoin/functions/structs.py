@@ -1,0 +1,38 @@
+"""Fields of structs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.errors import ConditionError, did_you_mean
+from gpujoin.functions.signatures import Rule, type_of, typed
+from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec
+from gpujoin.model.expressions import Call, Function, Literal
+
+
+def _get_field(node: Call) -> Call | None:
+    struct, name = node.arguments
+    dtype = type_of(struct)
+    if not pat.is_struct(dtype) or not isinstance(name, Literal) or not isinstance(name.value, str):
+        return None
+    names = [f.name for f in dtype]
+    matching = [n for n in names if n == name.value] or [n for n in names if n.lower() == name.value.lower()]
+    if len(matching) != 1:
+        why = "is ambiguous" if matching else "does not exist"
+        raise ConditionError(
+            f"{node}: field {name.value!r} of {struct} {why}.{did_you_mean(name.value, names) if not matching else ''}"
+        )
+    return typed(
+        node, dtype.field(names.index(matching[0])).type, struct, Literal(value=matching[0], type=pa.string())
+    )
+
+
+TABLE = (
+    FunctionSpec(
+        Function.GET_FIELD,
+        ("GetStructField",),
+        Rule(_get_field, lambda _node, types: pat.is_struct(types[0]), examples=(None, "a")),
+        lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+)

@@ -1,0 +1,118 @@
+"""Functions of text and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from gpujoin.functions.signatures import ESCAPE, INT, PATTERN, TEXT, TEXT_OR_BYTES, Types, first, takes
+from gpujoin.functions.spec import (
+    NOT_FUSED,
+    NOT_ON_GPU,
+    Evaluator,
+    FunctionSpec,
+    Raises,
+    SparkOnly,
+    lacking,
+)
+from gpujoin.model.expressions import Call, Function, Literal
+
+
+class LikePatternError(ValueError):
+    """A LIKE pattern with a misplaced escape character."""
+
+
+def like_parts(pattern: str, escape: str) -> list[str | None]:
+    """Split a LIKE pattern into literal text, ``"_"`` wildcards as ``None`` … and ``%`` as empty strings.
+
+    Returns
+    -------
+    list of str or None
+        A non-empty string is literal text, ``""`` any sequence, ``None`` any one character.
+
+    Raises
+    ------
+    LikePatternError
+        If the escape character ends the pattern or precedes something that needs no escape.
+    """
+    parts: list[str | None] = []
+    chars: Iterator[str] = iter(pattern)
+    for char in chars:
+        if char == escape:
+            following = next(chars, None)
+            if following is None:
+                raise LikePatternError(f"the pattern {pattern!r} ends with its escape character")
+            if following not in ("_", "%", escape):
+                raise LikePatternError(
+                    f"in the pattern {pattern!r} the escape character precedes {following!r}; "
+                    f"it may precede only _, % and itself"
+                )
+            _literal(parts, following)
+        elif char == "_":
+            parts.append(None)
+        elif char == "%":
+            if not parts or parts[-1] != "":
+                parts.append("")
+        else:
+            _literal(parts, char)
+    return parts
+
+
+def _literal(parts: list[str | None], char: str) -> None:
+    if parts and parts[-1]:
+        parts[-1] += char
+    else:
+        parts.append(char)
+
+
+def like_constants(node: Call) -> tuple[str, str] | None:
+    """Give pattern and escape character of a LIKE; ``None`` where one of them is no constant text."""
+    pattern, *escape = (a.value if isinstance(a, Literal) else None for a in node.arguments[1:])
+    character = escape[0] if escape else "\\"
+    return (pattern, character) if isinstance(pattern, str) and isinstance(character, str) else None
+
+
+def _well_formed(node: Call) -> bool:
+    constants = like_constants(node)
+    try:
+        return constants is not None and like_parts(*constants) is not None
+    except LikePatternError:
+        return False
+
+
+def _text(types: Types) -> pa.DataType:
+    return types[0] if types else pa.string()
+
+
+_AFFIX = takes(TEXT_OR_BYTES, TEXT_OR_BYTES, gives=pa.bool_())
+_MAPPED = takes(TEXT, gives=first)
+_NO_CASES = lacking("case mapping follows the Unicode version of Spark's own library", *Evaluator)
+_F = Function
+
+TABLE = (
+    FunctionSpec(
+        _F.LIKE, ("Like",), takes(TEXT, PATTERN, ESCAPE, gives=pa.bool_(), optional=1),
+        raises=Raises.PATTERN, safe=_well_formed, selectivity=0.1,
+    ),
+    FunctionSpec(
+        _F.RLIKE, ("RLike",), takes(TEXT, PATTERN, gives=pa.bool_()),
+        raises=Raises.PATTERN, safe=lambda node: isinstance(node.arguments[1], Literal), selectivity=0.1,
+        lacks=NOT_FUSED | lacking("libcudf's regular expressions differ from Java's", Evaluator.CUDF),
+    ),
+    FunctionSpec(_F.STARTS_WITH, ("StartsWith",), _AFFIX, selectivity=0.1),
+    FunctionSpec(_F.ENDS_WITH, ("EndsWith",), _AFFIX, selectivity=0.1),
+    FunctionSpec(_F.CONTAINS, ("Contains",), _AFFIX, selectivity=0.1),
+    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, lacks=_NO_CASES),
+    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, lacks=_NO_CASES),
+    FunctionSpec(_F.TRIM, ("StringTrim",), _MAPPED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32())),
+    FunctionSpec(
+        _F.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1), lacks=NOT_ON_GPU
+    ),
+    FunctionSpec(
+        _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True), lacks=NOT_ON_GPU
+    ),
+)  # fmt: skip
+
+SPARK_ONLY = (SparkOnly(("StringTrimLeft", "StringTrimRight", "OctetLength")),)
