@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
 ERRORS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
-    "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.functions", "gpujoin.plan", "gpujoin.backends.registry",
-    "gpujoin.backends.ordered", "gpujoin.backends.parquet",
+    "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.functions", "gpujoin.plan",
+    "gpujoin.backends.registry", "gpujoin.backends.ordered", "gpujoin.backends.parquet",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 

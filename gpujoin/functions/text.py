@@ -73,7 +73,8 @@ def like_constants(node: Call) -> tuple[str, str] | None:
     return (pattern, character) if isinstance(pattern, str) and isinstance(character, str) else None
 
 
-def _well_formed(node: Call) -> bool:
+def is_well_formed(node: Call) -> bool:
+    """Tell whether the pattern of a LIKE is a constant with escape characters where they belong."""
     constants = like_constants(node)
     try:
         return constants is not None and like_parts(*constants) is not None
@@ -93,7 +94,7 @@ _F = Function
 TABLE = (
     FunctionSpec(
         _F.LIKE, ("Like",), takes(TEXT, PATTERN, ESCAPE, gives=pa.bool_(), optional=1),
-        raises=Raises.PATTERN, safe=_well_formed, selectivity=0.1,
+        raises=Raises.PATTERN, safe=is_well_formed, selectivity=0.1,
     ),
     FunctionSpec(
         _F.RLIKE, ("RLike",), takes(TEXT, PATTERN, gives=pa.bool_()),

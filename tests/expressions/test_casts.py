@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
-from gpujoin.model.expressions import Cast, EvalMode, Expression, left
 from gpujoin.functions.casts import can_cast
+from gpujoin.model.expressions import Cast, EvalMode, Expression, left
 from tests.expressions.oracle import Judge
 from tests.expressions.values import VALUES
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cudf import residual
-from gpujoin.backends.cudf.evaluate import Evaluator
+from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 from gpujoin.backends.cudf.residual import compiled_mask, write
 from gpujoin.config import AlgorithmChoice
 from gpujoin.errors import ExpressionEvaluationError, KernelArgumentError

@@ -118,7 +118,7 @@ class _Compiler:
                 return self.case(expression)
             case Call():
                 arguments = [self.node(argument) for argument in expression.arguments]
-                return _FUNCTIONS[expression.function](expression, arguments)
+                return FUNCTIONS[expression.function](expression, arguments)
             case _:
                 raise NotImplementedError(
                     f"the oracle does not know expressions of class {type(expression).__name__}"
@@ -372,7 +372,7 @@ def _arithmetic(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(dtype, run)
 
 
-_FUNCTIONS: dict[Function, _Handler] = {
+FUNCTIONS: dict[Function, _Handler] = {
     Function.EQ: _comparison(lambda a, b: a == b),
     Function.NE: _comparison(lambda a, b: a != b),
     Function.LT: _comparison(lambda a, b: a < b),  # type: ignore[operator]

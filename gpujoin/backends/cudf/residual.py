@@ -5,7 +5,8 @@ drops the matches for which the condition is not true.
 
 Written for fixed-width values: logic, comparisons, null tests, casts that widen, sums and differences of integers,
 sums, differences and products of doubles. Every other condition, and every one that fails on some pair, is evaluated
-by :class:`~gpujoin.backends.cudf.evaluate.Evaluator`, which knows for which rows Spark would have evaluated what.
+by :class:`~gpujoin.backends.cudf.expressions.evaluator.Evaluator`, which knows for which rows Spark would have
+evaluated what.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.evaluate import Evaluator, Source
-from gpujoin.backends.cudf.values import Value, constant, is_wide
+from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Source
+from gpujoin.backends.cudf.expressions.values import Value, constant, is_wide
 from gpujoin.errors import GpuJoinError, KernelCompileError
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import Found

@@ -12,11 +12,11 @@ import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.evaluate import Text
+from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, upload, validity
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.backends.cudf.residual import evaluated, restricted_found
-from gpujoin.backends.cudf.values import Value, in_words
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical
@@ -39,7 +39,7 @@ _SEARCHES = {
 
 
 def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
-    """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`gpujoin.backends.cudf.offers`.
+    """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`.expressions.offers`.
 
     Raises
     ------

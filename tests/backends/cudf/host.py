@@ -18,13 +18,13 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.emission import EmittedSide, emitted
-from gpujoin.backends.cudf.evaluate import Evaluator, Text
+from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
+from gpujoin.backends.cudf.expressions.offers import can_evaluate
+from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.index import Index, IndexProbe
-from gpujoin.backends.cudf.offers import can_evaluate
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, FoundProbe
 from gpujoin.backends.cudf.storage import restore, storage_type, store
-from gpujoin.backends.cudf.values import Value, in_words
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.launch.device import Device
@@ -204,7 +204,7 @@ class HostKeys:
 
 @dataclass(frozen=True, eq=False)
 class HostText:
-    """Text in PyArrow; see `gpujoin.backends.cudf.evaluate.Text`."""
+    """Text in PyArrow; see `gpujoin.backends.cudf.expressions.evaluator.Text`."""
 
     content: pa.Array | str | None
 
@@ -250,7 +250,7 @@ class HostText:
 
 @dataclass(frozen=True)
 class HostSource:
-    """Columns of two tables; see `gpujoin.backends.cudf.evaluate.Source`."""
+    """Columns of two tables; see `gpujoin.backends.cudf.expressions.evaluator.Source`."""
 
     tables: dict[Side, pa.Table]
 

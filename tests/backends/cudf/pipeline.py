@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import ArrayOps
-from gpujoin.backends.cudf.evaluate import Text
+from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.storage import restore, storage_type, store
-from gpujoin.backends.cudf.values import Value
 from gpujoin.errors import DeviceMemoryError, ScanError
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Span

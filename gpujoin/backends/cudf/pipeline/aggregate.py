@@ -9,6 +9,7 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import (
     computed,
@@ -18,7 +19,6 @@ from gpujoin.backends.cudf.pipeline.compute import (
 )
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.states import Reducer, State, state_of
-from gpujoin.backends.cudf.values import Value
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression

@@ -8,12 +8,12 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
+from gpujoin.backends.cudf.expressions.values import Value, ordered
 from gpujoin.backends.cudf.pipeline import scan as parquet
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_codes, rows_at, values_of
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
-from gpujoin.backends.cudf.values import Value, ordered
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.evaluate import Source, Text
-from gpujoin.backends.cudf.values import Value
+from gpujoin.backends.cudf.expressions.evaluator import Source, Text
+from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.model.backend import Backend
 
 Frame = TypeVar("Frame")

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.evaluate import Text
-from gpujoin.backends.cudf.offers import can_evaluate
+from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.offers import can_evaluate
+from gpujoin.backends.cudf.expressions.values import Value, constant, in_words, is_wide
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import carried
-from gpujoin.backends.cudf.values import Value, constant, in_words, is_wide
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side

@@ -8,14 +8,15 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf import evaluate as conditions
-from gpujoin.backends.cudf import values as v
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.evaluate import Active, Text
+from gpujoin.backends.cudf.expressions import evaluator as conditions
+from gpujoin.backends.cudf.expressions import values as v
+from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.offer import Active
+from gpujoin.backends.cudf.expressions.values import Value, both, is_wide, without
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.offers import is_constant, is_decimal_arithmetic, natural
 from gpujoin.backends.cudf.pipeline.words import Words
-from gpujoin.backends.cudf.values import Value, both, is_wide, without
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, is_whole, logical
 

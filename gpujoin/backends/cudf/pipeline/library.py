@@ -14,7 +14,8 @@ import pylibcudf as plc
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.backend import CudfBackend
 from gpujoin.backends.cudf.device import STREAM, device_errors, is_out_of_memory
-from gpujoin.backends.cudf.evaluate import Text
+from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -28,7 +29,6 @@ from gpujoin.backends.cudf.frames import (
 from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.text import CudfText, FrameSource
-from gpujoin.backends.cudf.values import NARROW_DIGITS, Value
 from gpujoin.errors import GpuJoinError, ScanError
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.jointype import Side

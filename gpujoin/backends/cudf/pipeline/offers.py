@@ -1,7 +1,7 @@
 """Which expressions a pipeline computes on the device exactly as Spark does.
 
-Beside what conditions of joins may hold (:mod:`gpujoin.backends.cudf.offers`): sums, differences and products of
-decimals whose scale Spark does not reduce, and casts of integers and decimals to wider decimals.
+Beside what conditions of joins may hold (:mod:`gpujoin.backends.cudf.expressions.offers`): sums, differences and
+products of decimals whose scale Spark does not reduce, and casts of integers and decimals to wider decimals.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf.offers import FITS, can_evaluate, cast_fits
-from gpujoin.backends.cudf.values import NARROW_DIGITS
+from gpujoin.backends.cudf.expressions.offers import can_evaluate, cast_fits, fits_function
+from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
@@ -74,8 +74,7 @@ def _call(node: Call) -> bool:
         return child.type is not None and child.type.precision <= NARROW_DIGITS and _computable(child)
     if node.function in (Function.IS_NULL, Function.IS_NOT_NULL) and isinstance(node.arguments[0], ColumnRef):
         return can_carry(node.arguments[0].type or pa.null())
-    fits = FITS.get(node.function)
-    return fits is not None and fits(node) and all(map(_computable, node.arguments))
+    return fits_function(node) and all(map(_computable, node.arguments))
 
 
 def is_constant(node: Cast) -> bool:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf.evaluate import Text
+from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.values import Value, constant
 from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
-from gpujoin.backends.cudf.values import Value, constant
 from gpujoin.backends.parquet.footers import Source, opened, runs
 from gpujoin.backends.parquet.places import is_local
 from gpujoin.errors import DeviceMemoryError, ScanError

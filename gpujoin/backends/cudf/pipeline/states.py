@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions.values import Value, both, is_wide, ordered
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.evaluate import of_words, words_of
 from gpujoin.backends.cudf.pipeline.offers import carried
-from gpujoin.backends.cudf.values import Value, both, is_wide, ordered
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
@@ -331,7 +331,7 @@ class FloatSumState(State[Frame]):
 
 def doubled(xp: Any, value: Value) -> Array:
     """Values as doubles, as Spark casts them."""
-    from gpujoin.backends.cudf.values import widened
+    from gpujoin.backends.cudf.expressions.values import widened
 
     if pat.is_float32(value.dtype):
         return widened(xp, value.data)
@@ -440,7 +440,7 @@ def _array(dtype: pa.DataType) -> str:
 
 
 def _unordered(xp: Any, found: Array, dtype: pa.DataType) -> Array:
-    """Floats from the words that :func:`gpujoin.backends.cudf.values.ordered` gives; all NaNs are one."""
+    """Floats from the words that :func:`gpujoin.backends.cudf.expressions.values.ordered` gives; all NaNs are one."""
     single = pat.is_float32(dtype)
     kind, sign = ("int32", -(1 << 31)) if single else ("int64", _INT64_MIN)
     infinity, nan = (0x7F800000, 0x7FC00000) if single else (0x7FF0000000000000, 0x7FF8000000000000)

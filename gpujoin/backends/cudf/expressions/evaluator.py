@@ -1,0 +1,180 @@
+"""Walks a resolved expression and computes it for the rows that Spark would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions import arithmetic, dates, logic, text
+from gpujoin.backends.cudf.expressions import values as v
+from gpujoin.backends.cudf.expressions.offer import Active, Offer
+from gpujoin.backends.cudf.expressions.values import Value, both, without
+from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+
+FUNCTIONS: dict[Function, Offer] = {
+    **logic.FUNCTIONS,
+    **arithmetic.FUNCTIONS,
+    **text.FUNCTIONS,
+    **dates.FUNCTIONS,
+}
+"""What is offered, and how it is computed."""
+
+
+class Text(Protocol):
+    """One text a row, or one for all rows, in whatever form the engine below understands."""
+
+    @property
+    def valid(self) -> Array | None:
+        """False where null; ``None``: nowhere null."""
+        ...
+
+    def compare(self, function: Function, other: Any) -> Array:
+        """A comparison, by bytes; arbitrary where either is null."""
+        ...
+
+    def search(self, function: Function, other: Any) -> Array:
+        """``startswith``, ``endswith`` or ``contains``; arbitrary where either is null."""
+        ...
+
+    def like(self, pattern: str, escape: str) -> Array:
+        """SQL's LIKE; arbitrary where null."""
+        ...
+
+    def length(self) -> Array:
+        """Characters, as int32; arbitrary where null."""
+        ...
+
+
+class Source(Protocol):
+    """What the leaves of an expression are."""
+
+    def column(self, node: ColumnRef) -> Value | Text:
+        """A column's values."""
+        ...
+
+    def text(self, value: str | None) -> Text:
+        """A text constant."""
+        ...
+
+    def column_valid(self, node: ColumnRef) -> Array | None:
+        """Mask of the rows at which a column of any type is not null; ``None``: all."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates what :func:`can_evaluate` offers.
+
+    Attributes
+    ----------
+    xp : module
+        ``cupy`` or ``numpy``.
+    source : Source
+        Columns and constants.
+    """
+
+    xp: Any
+    source: Source
+
+    def mask(self, condition: Expression, length: int) -> Array:
+        """Mask of ``length`` rows at which a condition is true."""
+        result = self.fixed(condition, None)
+        true = result.data if result.valid is None else result.data & result.valid
+        return self.xp.ascontiguousarray(self.xp.broadcast_to(true, (length,)))
+
+    def fixed(self, node: Expression, active: Active) -> Value:
+        """The values of a node of a fixed-width type."""
+        found = self.any(node, active)
+        if not isinstance(found, Value):
+            raise GpuJoinError(f"{node} of type {node.type} is text where a number is needed")
+        return found
+
+    def text(self, node: Expression, active: Active) -> Text:
+        """The values of a text node."""
+        found = self.any(node, active)
+        if isinstance(found, Value):
+            raise GpuJoinError(f"{node} of type {node.type} is no text")
+        return found
+
+    def any(self, node: Expression, active: Active) -> Value | Text:
+        """The values of a node."""
+        if isinstance(node, ColumnRef):
+            return self.source.column(node)
+        if isinstance(node, Literal):
+            assert node.type is not None
+            return (
+                self.source.text(node.value)
+                if pat.is_string(node.type)
+                else v.constant(self.xp, node.value, node.type)
+            )
+        if isinstance(node, Call):
+            return FUNCTIONS[node.function].run(self, node, active)
+        if isinstance(node, Cast):
+            return self._cast(node, active)
+        if isinstance(node, Case):
+            return self._case(node, active)
+        raise GpuJoinError(f"{node!r} cannot be evaluated on a GPU")
+
+    def _case(self, node: Case, active: Active) -> Value:
+        left = active
+        branches: list[tuple[Array, Value]] = []
+        for condition, branch in zip(node.conditions, node.values, strict=True):
+            met = self.true(self.fixed(condition, left))
+            branches.append((met, self.fixed(branch, both(left, met))))
+            left = without(left, met)
+        result = self.fixed(node.otherwise, left)
+        for met, chosen in reversed(branches):
+            result = v.choose(self.xp, met, chosen, result)
+        return result
+
+    def _cast(self, node: Cast, active: Active) -> Value:
+        value, target = self.fixed(node.child, active), node.type
+        assert target is not None
+        if value.dtype == target:
+            return value
+        if pat.is_decimal(target):
+            return v.scaled(value, target)
+        if pat.is_timestamp(value.dtype):
+            return Value(target, v.day_of_timestamp(value).astype("int32"), value.valid)
+        if pat.is_float32(value.dtype):
+            return Value(target, v.widened(self.xp, value.data), value.valid)
+        return Value(target, value.data.astype(v.numpy_name(target)), value.valid)
+
+    def true(self, value: Value) -> Array:
+        """Where a boolean is true, null being not."""
+        return value.data if value.valid is None else value.data & value.valid
+
+    def pair(self, node: Call, active: Active) -> tuple[Value, Value, Array | None]:
+        """Two operands, the second evaluated where the first is not null, and where both are not."""
+        left = self.fixed(node.arguments[0], active)
+        right = self.fixed(node.arguments[1], both(active, left.valid))
+        return left, right, both(left.valid, right.valid)
+
+    def checked(
+        self, node: Call, result: Array, valid: Array | None, failed: Array | None, active: Active
+    ) -> Value:
+        """A result some rows of which may have failed: an error in ANSI mode, null in TRY mode, else as it is."""
+        assert node.type is not None
+        if failed is None or node.mode is EvalMode.LEGACY:
+            return Value(node.type, result, valid)
+        if node.mode is EvalMode.TRY:
+            return Value(node.type, result, without(valid, failed))
+        self.fail_if(both(both(failed, valid), active), f"{node}: overflow of {node.type}")
+        return Value(node.type, result, valid)
+
+    def fail_if(self, rows: Array | None, message: str) -> None:
+        """Raise if any row of a mask is true.
+
+        Raises
+        ------
+        ExpressionEvaluationError
+            If one is.
+        """
+        if rows is not None and bool(self.xp.any(rows)):
+            raise ExpressionEvaluationError(
+                f"{message}; use try_ functions or spark.sql.ansi.enabled=false for null"
+            )

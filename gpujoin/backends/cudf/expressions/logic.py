@@ -1,0 +1,152 @@
+"""Logic, comparisons and null tests on the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions import values as v
+from gpujoin.backends.cudf.expressions.offer import Active, Offer, alike, alike_fixed, types
+from gpujoin.backends.cudf.expressions.values import Value, both, without
+from gpujoin.functions.comparison import OPERATORS
+from gpujoin.model.expressions import Call, ColumnRef, Function
+
+if TYPE_CHECKING:
+    from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
+
+
+def _and(run: Evaluator, node: Call, active: Active) -> Value:
+    return _junction(run, node, active, absorbing=False)
+
+
+def _or(run: Evaluator, node: Call, active: Active) -> Value:
+    return _junction(run, node, active, absorbing=True)
+
+
+def _junction(run: Evaluator, node: Call, active: Active, *, absorbing: bool) -> Value:
+    """AND (absorbing false) or OR (absorbing true) of three-valued operands, the later ones where still undecided."""
+    result: Value | None = None
+    for argument in node.arguments:
+        value = run.fixed(argument, active)
+        decided = _is(value, absorbing)
+        active = without(active, decided)
+        if result is None:
+            result = value
+            continue
+        settled = _is(result, absorbing) | decided
+        valid = both(result.valid, value.valid)
+        data = settled if absorbing else ~settled
+        result = Value(value.dtype, data, None if valid is None else valid | settled)
+    assert result is not None
+    return result
+
+
+def _is(value: Value, wanted: bool) -> Array:
+    hit = value.data if wanted else ~value.data
+    return hit if value.valid is None else hit & value.valid
+
+
+def _not(run: Evaluator, node: Call, active: Active) -> Value:
+    value = run.fixed(node.arguments[0], active)
+    return Value(value.dtype, ~value.data, value.valid)
+
+
+def _compared(run: Evaluator, function: Function, left: Value | Text, right: Value | Text) -> Array:
+    if not isinstance(left, Value):
+        return left.compare(function, right)
+    assert isinstance(right, Value)
+    match function:
+        case Function.EQ:
+            return v.equal(run.xp, left, right)
+        case Function.NE:
+            return ~v.equal(run.xp, left, right)
+        case Function.LT:
+            return v.less(run.xp, left, right)
+        case Function.GE:
+            return ~v.less(run.xp, left, right)
+        case Function.GT:
+            return v.less(run.xp, right, left)
+        case _:
+            return ~v.less(run.xp, right, left)
+
+
+def _comparison(run: Evaluator, node: Call, active: Active) -> Value:
+    left = run.any(node.arguments[0], active)
+    right = run.any(node.arguments[1], both(active, left.valid))
+    return Value(pa.bool_(), _compared(run, node.function, left, right), both(left.valid, right.valid))
+
+
+def _null_safe(run: Evaluator, node: Call, active: Active) -> Value:
+    left, right = (run.any(a, active) for a in node.arguments)
+    same = _compared(run, Function.EQ, left, right)
+    if left.valid is None and right.valid is None:
+        return Value(pa.bool_(), same)
+    yes = run.xp.ones(1, dtype=bool)
+    one, two = (yes if side.valid is None else side.valid for side in (left, right))
+    return Value(pa.bool_(), (same & one & two) | (~one & ~two))
+
+
+def _in(run: Evaluator, node: Call, active: Active) -> Value:
+    """True on a match, else null if anything compared was null; an empty list gives false, even for null."""
+    if len(node.arguments) == 1:
+        return Value(pa.bool_(), run.xp.zeros(1, dtype=bool))
+    value = run.any(node.arguments[0], active)
+    active = both(active, value.valid)
+    found: Array = run.xp.zeros(1, dtype=bool)
+    all_valid = value.valid
+    for argument in node.arguments[1:]:
+        other = run.any(argument, active)
+        hit = _compared(run, Function.EQ, value, other)
+        hit = hit if other.valid is None else hit & other.valid
+        found = found | (hit if value.valid is None else hit & value.valid)
+        all_valid = both(all_valid, other.valid)
+        active = without(active, found)
+    return Value(pa.bool_(), found, None if all_valid is None else found | all_valid)
+
+
+def _null_test(run: Evaluator, node: Call, active: Active) -> Value:
+    argument = node.arguments[0]
+    valid = (
+        run.source.column_valid(argument)
+        if isinstance(argument, ColumnRef)
+        else run.any(argument, active).valid
+    )
+    wants_null = node.function is Function.IS_NULL
+    if valid is None:
+        return Value(pa.bool_(), run.xp.full(1, not wants_null, dtype=bool))
+    return Value(pa.bool_(), ~valid if wants_null else valid)
+
+
+def _coalesce(run: Evaluator, node: Call, active: Active) -> Value:
+    parts: list[Value] = []
+    for argument in node.arguments:
+        part = run.fixed(argument, active)
+        parts.append(part)
+        if part.valid is None:
+            break
+        active = both(active, ~part.valid)
+    result = parts[-1]
+    for part in reversed(parts[:-1]):
+        assert part.valid is not None
+        result = v.choose(run.xp, part.valid, part, result)
+    return result
+
+
+def _all_boolean(node: Call) -> bool:
+    return all(map(pat.is_boolean, types(node)))
+
+
+FUNCTIONS: dict[Function, Offer] = {
+    Function.AND: Offer(_all_boolean, _and),
+    Function.OR: Offer(_all_boolean, _or),
+    Function.NOT: Offer(_all_boolean, _not),
+    **dict.fromkeys(OPERATORS, Offer(alike, _comparison)),
+    Function.EQ_NULL_SAFE: Offer(alike, _null_safe),
+    Function.IN: Offer(alike, _in),
+    Function.IS_NULL: Offer(lambda _: True, _null_test),
+    Function.IS_NOT_NULL: Offer(lambda _: True, _null_test),
+    Function.COALESCE: Offer(alike_fixed, _coalesce),
+}

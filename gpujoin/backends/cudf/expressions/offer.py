@@ -1,0 +1,64 @@
+"""What a function is offered for on the device, and what computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions.values import Value, is_wide
+from gpujoin.model.expressions import Call, Expression
+
+if TYPE_CHECKING:
+    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
+
+Active: TypeAlias = Array | None
+"""Rows a node is evaluated for; ``None``: all."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One function.
+
+    Attributes
+    ----------
+    fits : callable
+        Whether the types of a call's arguments, and its own, are ones it is offered for.
+    run : callable
+        Computes a call for its active rows.
+    """
+
+    fits: Callable[[Call], bool]
+    run: Callable[[Evaluator, Call, Active], Value]
+
+
+def is_fixed(dtype: pa.DataType | None) -> bool:
+    """Types whose values can be computed with: booleans, signed integers, floats, decimals, dates, timestamps."""
+    return dtype is not None and (
+        pat.is_boolean(dtype) or pat.is_signed_integer(dtype) or pat.is_float32(dtype) or pat.is_float64(dtype)
+        or pat.is_decimal128(dtype) or pat.is_date32(dtype) or pat.is_timestamp(dtype)
+    )  # fmt: skip
+
+
+def types(node: Expression) -> list[pa.DataType]:
+    """Give the types of a node's operands."""
+    return [child.type for child in node.children if child.type is not None]
+
+
+def alike(node: Call) -> bool:
+    """All arguments of one type whose values can be compared; decimals may differ in precision, not in scale."""
+    first, *others = types(node)
+    if pat.is_decimal128(first):
+        return all(
+            pat.is_decimal128(t) and t.scale == first.scale and is_wide(t) == is_wide(first) for t in others
+        )
+    return (is_fixed(first) or pat.is_string(first)) and all(t == first for t in others)
+
+
+def alike_fixed(node: Call) -> bool:
+    """All arguments of the result's type, which is none of text."""
+    return alike(node) and is_fixed(types(node)[0]) and node.type == types(node)[0]

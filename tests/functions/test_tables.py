@@ -1,0 +1,66 @@
+"""The tables of functions hold together: rows, what the backends implement, and the row-loop oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpujoin.backends.cpu.expressions.evaluate import FUNCTIONS as NUMPY
+from gpujoin.backends.cpu.pipeline.lowering import FUNCTIONS as POLARS
+from gpujoin.backends.cudf.expressions.evaluator import FUNCTIONS as CUDF
+from gpujoin.functions import FAMILIES, SPARK_ONLY, spec_of
+from gpujoin.functions.spec import Evaluator
+from gpujoin.model.expressions import Function
+from tests.oracle.interpreter import FUNCTIONS as ORACLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IMPLEMENTED = {
+    Evaluator.NUMPY: frozenset(NUMPY),
+    Evaluator.POLARS: frozenset(POLARS),
+    # Decimals are those of pipelines alone.
+    Evaluator.CUDF: frozenset(CUDF) | {Function.UNSCALED_VALUE},
+}
+ROWS = [spec for family in FAMILIES.values() for spec in family]
+
+
+def test_every_function_has_one_row() -> None:
+    assert Counter(spec.function for spec in ROWS) == Counter(Function)
+
+
+@pytest.mark.parametrize("evaluator", Evaluator, ids=lambda e: e.name)
+@pytest.mark.parametrize("function", Function, ids=lambda f: f.name)
+def test_an_evaluator_has_a_function_or_a_reason_not_to(function: Function, evaluator: Evaluator) -> None:
+    why = spec_of(function).lacks.get(evaluator)
+    assert (function in IMPLEMENTED[evaluator]) == (why is None), why
+    assert why is None or why.strip()
+
+
+def test_the_oracle_computes_every_function() -> None:
+    assert set(ORACLE) == set(Function)
+
+
+def test_a_class_of_spark_is_one_function() -> None:
+    names = [name for row in (*ROWS, *SPARK_ONLY) for name in row.classes]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.spark
+def test_the_classes_are_sparks(spark_session: SparkSession) -> None:
+    """Names that another version of Spark has are told apart from misspelt ones by hand."""
+    jvm = spark_session._jvm  # type: ignore[attr-defined]
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    prefix = "org/apache/spark/sql/catalyst/expressions/"
+    missing = {
+        name
+        for row in (*ROWS, *SPARK_ONLY)
+        for name in row.classes
+        if loader.getResource(f"{prefix}{name}.class") is None
+    }
+    assert missing <= OF_OTHER_VERSIONS
+
+
+OF_OTHER_VERSIONS = {"TimeAdd"}
