@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Dates and timestamps": dates.TABLE,
     "Structs": structs.TABLE,
 }
-SPARK_ONLY: tuple[SparkOnly, ...] = (*arithmetic.SPARK_ONLY, *text.SPARK_ONLY, *dates.SPARK_ONLY)
+SPARK_ONLY: tuple[SparkOnly, ...] = (*arithmetic.SPARK_ONLY, *dates.SPARK_ONLY)
 
 _SPECS = {spec.function: spec for family in FAMILIES.values() for spec in family}
 _BY_CLASS = {name: spec for spec in _SPECS.values() for name in spec.classes}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import DATE, INT, TIMESTAMP, takes, type_of
-from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, SparkOnly
+from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, SparkOnly
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.types import is_whole
 
@@ -22,8 +22,10 @@ TABLE = (
     FunctionSpec(_F.QUARTER, ("Quarter",), _PART),
     FunctionSpec(_F.MONTH, ("Month",), _PART),
     FunctionSpec(_F.DAY, ("DayOfMonth",), _PART),
-    FunctionSpec(_F.DAY_OF_WEEK, ("DayOfWeek",), _PART, lacks=NOT_FUSED),
+    FunctionSpec(_F.DAY_OF_WEEK, ("DayOfWeek",), _PART),
+    FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),
     FunctionSpec(_F.DAY_OF_YEAR, ("DayOfYear",), _PART),
+    FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32()), lacks=NOT_ON_GPU),
     FunctionSpec(_F.HOUR, ("Hour",), _TIME, zoned=True, lacks=NOT_FUSED),
     FunctionSpec(_F.MINUTE, ("Minute",), _TIME, zoned=True, lacks=NOT_FUSED),
     FunctionSpec(_F.SECOND, ("Second",), _TIME, zoned=True, lacks=NOT_FUSED),
@@ -33,7 +35,7 @@ TABLE = (
 )
 
 SPARK_ONLY = (
-    SparkOnly(("WeekDay", "WeekOfYear", "AddMonths")),
+    SparkOnly(("WeekOfYear", "AddMonths")),
     SparkOnly(("UnixDate", "UnixSeconds", "UnixMillis", "UnixMicros")),
     SparkOnly(
         (

@@ -13,7 +13,6 @@ from gpujoin.functions.spec import (
     Evaluator,
     FunctionSpec,
     Raises,
-    SparkOnly,
     lacking,
 )
 from gpujoin.model.expressions import Call, Function, Literal
@@ -89,6 +88,7 @@ def _text(types: Types) -> pa.DataType:
 _AFFIX = takes(TEXT_OR_BYTES, TEXT_OR_BYTES, gives=pa.bool_())
 _MAPPED = takes(TEXT, gives=first)
 _NO_CASES = lacking("case mapping follows the Unicode version of Spark's own library", *Evaluator)
+_GRAPHEMES = lacking("Polars keeps the characters of a grapheme cluster in order", Evaluator.POLARS)
 _F = Function
 
 TABLE = (
@@ -107,6 +107,11 @@ TABLE = (
     FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, lacks=_NO_CASES),
     FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, lacks=_NO_CASES),
     FunctionSpec(_F.TRIM, ("StringTrim",), _MAPPED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.TRIM_LEFT, ("StringTrimLeft",), _MAPPED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.TRIM_RIGHT, ("StringTrimRight",), _MAPPED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=NOT_ON_GPU),
+    FunctionSpec(_F.REVERSE, ("Reverse",), _MAPPED, lacks=_GRAPHEMES | NOT_ON_GPU),
+    FunctionSpec(_F.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()), lacks=NOT_FUSED | NOT_ON_GPU),
     FunctionSpec(_F.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32())),
     FunctionSpec(
         _F.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1), lacks=NOT_ON_GPU
@@ -115,5 +120,3 @@ TABLE = (
         _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True), lacks=NOT_ON_GPU
     ),
 )  # fmt: skip
-
-SPARK_ONLY = (SparkOnly(("StringTrimLeft", "StringTrimRight", "OctetLength")),)

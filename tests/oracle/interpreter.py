@@ -311,6 +311,23 @@ def _day_of_week(node: Call, operands: list[Compiled]) -> Compiled:
     )
 
 
+def _weekday(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[0].type
+    return _strict(pa.int32(), lambda value: (local_micros(value, dtype) // MICROS_PER_DAY + 3) % 7)(
+        node, operands
+    )
+
+
+def _last_day(node: Call, operands: list[Compiled]) -> Compiled:
+    def last(value: Cell) -> Cell:
+        year, month, _ = civil(value)
+        following = day_number(year + month // 12, month % 12 + 1, 1)
+        assert following is not None
+        return following - 1
+
+    return _strict(pa.date32(), last)(node, operands)
+
+
 def _day_of_year(year: int, month: int, day: int) -> int:
     here, first = day_number(year, month, day), day_number(year, 1, 1)
     assert here is not None
@@ -399,7 +416,12 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.LOWER: _like_first(str.lower),
     Function.UPPER: _like_first(str.upper),
     Function.TRIM: _like_first(lambda text: text.strip(" ")),
+    Function.TRIM_LEFT: _like_first(lambda text: text.lstrip(" ")),
+    Function.TRIM_RIGHT: _like_first(lambda text: text.rstrip(" ")),
     Function.LENGTH: _length,
+    Function.OCTET_LENGTH: _strict(pa.int32(), lambda v: len(v.encode() if isinstance(v, str) else v)),
+    Function.REVERSE: _like_first(lambda text: text[::-1]),
+    Function.INSTR: _strict(pa.int32(), lambda text, part: text.find(part) + 1),
     Function.SUBSTRING: _like_first(texts.substring),
     Function.CONCAT: _like_first(lambda first, *rest: type(first)().join((first, *rest))),
     Function.YEAR: _date_part(lambda year, _month, _day: year),
@@ -407,6 +429,8 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.MONTH: _date_part(lambda _year, month, _day: month),
     Function.DAY: _date_part(lambda _year, _month, day: day),
     Function.DAY_OF_WEEK: _day_of_week,
+    Function.WEEKDAY: _weekday,
+    Function.LAST_DAY: _last_day,
     Function.DAY_OF_YEAR: _date_part(_day_of_year),
     Function.HOUR: _time_part(3_600_000_000, 24),
     Function.MINUTE: _time_part(60_000_000, 60),

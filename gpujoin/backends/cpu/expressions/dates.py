@@ -68,6 +68,11 @@ def _day_of_year(days: Array) -> Array:
     return (_days_in(days) - _days_in(days).astype("datetime64[Y]")).astype(np.int64) + 1
 
 
+def _last_day(days: Array) -> Array:
+    next_month = _days_in(days).astype("datetime64[M]") + 1
+    return next_month.astype("datetime64[D]").astype(np.int64) - 1
+
+
 def _time_part(seconds: int, modulus: int) -> Run:
     """Make a part of the time of day, in the zone of the argument's type."""
 
@@ -91,7 +96,9 @@ FUNCTIONS: dict[Function, Run] = {
     Function.MONTH: of_arrays(_month),
     Function.DAY: of_arrays(_day),
     Function.DAY_OF_WEEK: of_arrays(lambda days: (days.astype(np.int64) + 4) % 7 + 1),
+    Function.WEEKDAY: of_arrays(lambda days: (days.astype(np.int64) + 3) % 7),
     Function.DAY_OF_YEAR: of_arrays(_day_of_year),
+    Function.LAST_DAY: of_arrays(_last_day),
     Function.HOUR: _time_part(3600, 24),
     Function.MINUTE: _time_part(60, 60),
     Function.SECOND: _time_part(1, 60),

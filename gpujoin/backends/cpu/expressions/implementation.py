@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,17 @@ from gpujoin.backends.cpu.expressions.vector import (
     Mask,
     Vector,
     both,
+    from_arrow,
+    nulls,
     numpy_type,
+    per_distinct,
+    to_arrow,
     without,
 )
+from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression
+from gpujoin.model.types import is_bytes, is_text, wide_offsets
 
 Run: TypeAlias = Callable[[Call, list[Vector], int], Vector]
 """Computes a call from its operands; the last argument is the number of rows."""
@@ -85,6 +91,50 @@ def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -
     return run
 
 
-def of_text(compute: Callable[[pa.Array], pa.Array]) -> Run:
-    """Make an implementation of a function from Arrow's text or bytes to the same type, which handles nulls itself."""
-    return lambda _node, operands, _length: Vector(operands[0].dtype, compute(operands[0].values))
+def of_arrow(compute: Callable[..., pa.Array]) -> Run:
+    """Make an implementation of a function of Arrow arrays, which handles nulls; text is any bytes to it."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        assert node.type is not None
+        array = compute(*(o.values for o in operands))
+        return from_arrow(array if is_text(array.type) or is_bytes(array.type) else array.cast(node.type))
+
+    return run
+
+
+def of_characters(compute: Callable[..., pa.Array]) -> Run:
+    """Do what :func:`of_arrow` does for a function that reads characters: text that is no UTF-8 is refused."""
+    return _checked(of_arrow(compute))
+
+
+def of_python(compute: Callable[..., Any]) -> Run:
+    """Make an implementation by a Python function of one row, for what no kernel computes: null where an operand is.
+
+    Where all operands but the first are constants, there is one call for each distinct value.
+    """
+
+    def run(node: Call, operands: list[Vector], length: int) -> Vector:
+        assert node.type is not None
+        dtype = wide_offsets(node.type)
+        first, *others = operands
+        if first.in_arrow and not first.constant and all(o.constant for o in others):
+            constants = [to_arrow(o, o.dtype, 1)[0].as_py() for o in others]
+            if None in constants:
+                return nulls(node.type)
+            return from_arrow(per_distinct(first.values, lambda value: compute(value, *constants), dtype))
+        rows = 1 if all(o.constant for o in operands) else length
+        columns = [to_arrow(o, o.dtype, rows).to_pylist() for o in operands]
+        values = (None if None in row else compute(*row) for row in zip(*columns, strict=True))
+        return from_arrow(pa.array(values, dtype, rows))
+
+    return _checked(run)
+
+
+def _checked(run: Run) -> Run:
+    def checked(node: Call, operands: list[Vector], length: int) -> Vector:
+        for operand in operands:
+            if operand.in_arrow:
+                check_utf8(operand.values, node)
+        return run(node, operands, length)
+
+    return checked

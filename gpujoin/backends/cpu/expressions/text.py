@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_text
+from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_arrow, of_characters, of_python
 from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_re2, like_to_re2
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, as_numpy_bool, both, nulls
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.functions.text import LikePatternError, like_parts
 from gpujoin.model.expressions import Call, Function, Literal
-from gpujoin.model.types import is_bytes
+from gpujoin.model.types import is_bytes, is_text
 
 _INT_MAX = (1 << 31) - 1
 _COMPARED_BYTES = 1 << 22
@@ -182,22 +182,6 @@ def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
     return found
 
 
-def _count(node: Call, vectors: list[Vector], _length: int) -> Vector:
-    """Count characters of text, or bytes of bytes.
-
-    Raises
-    ------
-    InvalidTextError
-        If a text is no UTF-8.
-    """
-    (vector,) = vectors
-    check_utf8(vector.values, node)
-    kernel = pc.binary_length if is_bytes(vector.dtype) else pc.utf8_length
-    counts = kernel(vector.values)
-    valid = vector.mask()
-    return Vector(pa.int32(), counts.fill_null(0).cast(pa.int32()).to_numpy(zero_copy_only=False), valid)
-
-
 def _concat(node: Call, vectors: list[Vector], length: int) -> Vector:
     """Join text or bytes end to end; null if any is null."""
     assert node.type is not None
@@ -210,7 +194,7 @@ def _concat(node: Call, vectors: list[Vector], length: int) -> Vector:
     return Vector(node.type, pc.binary_join_element_wise(*columns, separator, null_handling="emit_null"))
 
 
-def _substring(node: Call, vectors: list[Vector], _length: int) -> Vector:
+def _substring(node: Call, vectors: list[Vector], rows: int) -> Vector:
     """Cut out a part by one-based position, from the end if negative, and length; both may vary by row.
 
     Raises
@@ -226,9 +210,9 @@ def _substring(node: Call, vectors: list[Vector], _length: int) -> Vector:
         position, *length = (int(n.values[0]) for n in numbers)
         if position < 0 and is_bytes(text.dtype):
             # Arrow's kernel fails where the start lies before the first byte.
-            return _substring_by_row(text, numbers)
+            return _cut_by_row(node, vectors, rows)
         return Vector(text.dtype, _slice(text, position, length[0] if length else _INT_MAX))
-    return _substring_by_row(text, numbers)
+    return _cut_by_row(node, vectors, rows)
 
 
 def _slice(text: Vector, position: int, length: int) -> pa.Array:
@@ -242,27 +226,13 @@ def _slice(text: Vector, position: int, length: int) -> pa.Array:
     return pc.utf8_slice_codeunits(text.values, start, None if to_the_end else start + length)
 
 
-def _substring_by_row(text: Vector, numbers: list[Vector]) -> Vector:
-    """Cut with positions that vary. A Python loop: no kernel takes positions from a column."""
-    rows = max(len(text.values), *(len(n.values) for n in numbers))
-    texts = text.expand(rows).values.to_pylist()
-    columns = [n.expand(rows) for n in numbers]
-    positions = columns[0].values.tolist()
-    lengths = columns[1].values.tolist() if len(columns) > 1 else [_INT_MAX] * rows
-    valid = columns[0].mask()
-    for column in columns[1:]:
-        valid = both(valid, column.mask())
-    known = [True] * rows if valid is None else valid.tolist()
-    cut = [
-        None if t is None or not k else _cut(t, p, n)
-        for t, p, n, k in zip(texts, positions, lengths, known, strict=True)
-    ]
-    return Vector(text.dtype, pa.array(cut, text.values.type))
-
-
-def _cut(text: Any, position: int, length: int) -> Any:
+def _cut(text: Any, position: int, length: int = _INT_MAX) -> Any:
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     return text[max(start, 0) : max(min(start + length, _INT_MAX), 0)] if length > 0 else text[:0]
+
+
+# No kernel takes positions from a column.
+_cut_by_row = of_python(_cut)
 
 
 def constant_escape(node: Call) -> bool:
@@ -289,8 +259,13 @@ FUNCTIONS: dict[Function, Run] = {
     Function.ENDS_WITH: _affix,
     Function.CONTAINS: _affix,
     # Spaces, and only spaces.
-    Function.TRIM: of_text(lambda text: pc.ascii_trim(text, " ")),
-    Function.LENGTH: _count,
+    Function.TRIM: of_arrow(lambda text: pc.ascii_trim(text, " ")),
+    Function.TRIM_LEFT: of_arrow(lambda text: pc.ascii_ltrim(text, " ")),
+    Function.TRIM_RIGHT: of_arrow(lambda text: pc.ascii_rtrim(text, " ")),
+    Function.LENGTH: of_characters(lambda v: pc.utf8_length(v) if is_text(v.type) else pc.binary_length(v)),
+    Function.OCTET_LENGTH: of_arrow(pc.binary_length),
+    Function.REVERSE: of_characters(pc.utf8_reverse),
+    Function.INSTR: of_python(lambda text, part: text.find(part) + 1),
     Function.SUBSTRING: _substring,
     Function.CONCAT: _concat,
 }

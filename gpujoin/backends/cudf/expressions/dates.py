@@ -68,6 +68,7 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.MONTH: _PART,
     Function.DAY: _PART,
     Function.DAY_OF_WEEK: _PART,
+    Function.WEEKDAY: _PART,
     Function.DAY_OF_YEAR: _PART,
     Function.HOUR: _TIME,
     Function.MINUTE: _TIME,

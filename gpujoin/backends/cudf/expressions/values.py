@@ -233,10 +233,12 @@ def days_before_year(year: Array) -> Array:
 
 
 def date_part(xp: Any, part: Function, days: Array) -> Array:
-    """A part of a date given as days since 1970-01-01; the week's first day is Sunday, numbered one."""
+    """A part of a date given as days since 1970-01-01; weeks begin on Sunday, day one, or on Monday, day zero."""
     days = days.astype("int64")
     if part is Function.DAY_OF_WEEK:
         return (days + 4) % 7 + 1
+    if part is Function.WEEKDAY:
+        return (days + 3) % 7
     year, month, day = civil(xp, days)
     if part is Function.QUARTER:
         return (month - 1) // 3 + 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import polars as pl
 import pyarrow as pa
 
-from gpujoin.backends.cpu.pipeline.columns import Bounds, within
+from gpujoin.backends.cpu.pipeline.columns import Bounds, polars_type, within
 from gpujoin.backends.cpu.pipeline.lowering.lowered import Lowered, NotLowered, Rule, known
 from gpujoin.model.expressions import Call, Function
 
@@ -15,16 +15,32 @@ _CALENDAR: Bounds = (-719162, 2932896)
 """Days of the years 1 to 9999, in which every date has its parts in Polars."""
 
 
-def _part(compute: Callable[[pl.Expr], pl.Expr], least: int, most: int) -> Rule:
-    """Make the rule of a part of a date that lies within bounds."""
+def _of_date(
+    compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bounds: Callable[[Bounds], Bounds]
+) -> Rule:
+    """Make the rule of a function of a date.
+
+    Parameters
+    ----------
+    compute : callable
+        Exact in the years 1 to 9999.
+    dtype : pyarrow.DataType
+        The type of the result.
+    bounds : callable
+        From the bounds of the date to those of the result.
+    """
 
     def rule(_node: Call, values: list[Lowered]) -> Lowered:
         (date,) = values
         if not within(known(date), _CALENDAR):
             raise NotLowered("a date outside the years 1 to 9999")
-        return Lowered(compute(date.expr).cast(pl.Int32), pa.int32(), (least, most))
+        return Lowered(compute(date.expr).cast(polars_type(dtype)), dtype, bounds(known(date)))
 
     return rule
+
+
+def _part(compute: Callable[[pl.Expr], pl.Expr], least: int, most: int) -> Rule:
+    return _of_date(compute, pa.int32(), lambda _: (least, most))
 
 
 def _shift(sign: int) -> Rule:
@@ -54,7 +70,12 @@ FUNCTIONS: dict[Function, Rule] = {
     Function.QUARTER: _part(lambda date: date.dt.quarter(), 1, 4),
     Function.MONTH: _part(lambda date: date.dt.month(), 1, 12),
     Function.DAY: _part(lambda date: date.dt.day(), 1, 31),
+    Function.DAY_OF_WEEK: _part(lambda date: date.dt.weekday() % 7 + 1, 1, 7),
+    Function.WEEKDAY: _part(lambda date: date.dt.weekday() - 1, 0, 6),
     Function.DAY_OF_YEAR: _part(lambda date: date.dt.ordinal_day(), 1, 366),
+    Function.LAST_DAY: _of_date(
+        lambda date: date.dt.month_end(), pa.date32(), lambda days: (days[0], min(days[1] + 30, _CALENDAR[1]))
+    ),
     Function.DATE_ADD: _shift(1),
     Function.DATE_SUB: _shift(-1),
     Function.DATE_DIFF: _difference,

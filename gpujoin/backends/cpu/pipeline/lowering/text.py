@@ -92,13 +92,22 @@ def _length(node: Call, values: list[Lowered]) -> Lowered:
     return Lowered(counted.cast(pl.Int32), result_type(node), (0, (1 << 31) - 1))
 
 
+def _octets(node: Call, values: list[Lowered]) -> Lowered:
+    (value,) = values
+    counted = value.expr.str.len_bytes() if _is_utf8(value) else value.expr.bin.size()
+    return Lowered(counted.cast(pl.Int32), result_type(node), (0, (1 << 31) - 1))
+
+
 FUNCTIONS: dict[Function, Rule] = {
     Function.LIKE: _like,
     Function.STARTS_WITH: _of_constant(lambda text, part: text.str.starts_with(part)),
     Function.ENDS_WITH: _of_constant(lambda text, part: text.str.ends_with(part)),
     Function.CONTAINS: _of_constant(lambda text, part: text.str.contains(part, literal=True)),
     Function.TRIM: _of_texts(lambda text: text.str.strip_chars(" ")),
+    Function.TRIM_LEFT: _of_texts(lambda text: text.str.strip_chars_start(" ")),
+    Function.TRIM_RIGHT: _of_texts(lambda text: text.str.strip_chars_end(" ")),
     Function.LENGTH: _length,
+    Function.OCTET_LENGTH: _octets,
     Function.SUBSTRING: _substring,
     Function.CONCAT: _of_texts(lambda *texts: pl.concat_str(texts, ignore_nulls=False)),
 }

@@ -1,0 +1,35 @@
+"""Every function of the tables that has parameters, over columns of special values, against Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
+from gpujoin.functions import FAMILIES
+from gpujoin.functions.spec import Evaluator
+from gpujoin.model.expressions import EvalMode, Function, left, right
+from tests.expressions.oracle import Judge
+from tests.expressions.values import VALUES
+from tests.functions.calls import calls
+
+KINDS = ["bool", "i8", "i32", "i64", "f64", "d9_2", "d38_18", "str", "bin", "date", "ts", "ntz"]
+WITHOUT_SQL = {Function.UNSCALED_VALUE}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_functions_are_sparks(judge: Callable[..., Judge], family: str, mode: EvalMode) -> None:
+    kinds = {kind: VALUES[kind][0] for kind in KINDS}
+    trees = [
+        tree
+        for spec in FAMILIES[family]
+        if Evaluator.NUMPY not in spec.lacks and spec.function not in WITHOUT_SQL
+        for tree in calls(spec, kinds, lambda kind, position: (right if position else left)(kind))
+    ]
+    judge = judge(*KINDS)
+    evaluated = [tree for tree in trees if can_evaluate(judge.resolve(tree, mode))]
+    if evaluated:
+        judge.check(evaluated, mode)

@@ -1,0 +1,38 @@
+"""Calls of every function that has parameters, over columns of every kind they take: no test lists functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from gpujoin.functions.signatures import Parameter, Takes
+from gpujoin.functions.spec import FunctionSpec
+from gpujoin.model.expressions import Expression, call
+
+Column = Callable[[str, int], Expression]
+"""A column of a kind; operands of one kind are told apart by position."""
+
+
+def calls(spec: FunctionSpec, kinds: dict[str, pa.DataType], column: Column) -> Iterator[Expression]:
+    """Calls over columns alone, and over the first with constants after it."""
+    signature = spec.signature
+    if not isinstance(signature, Takes):
+        return
+    parameters = signature.parameters
+    for kind, dtype in kinds.items():
+        if not parameters[0].accepts(dtype):
+            continue
+        rest = parameters[1:]
+        yield call(spec.function, column(kind, 0), *_columns(rest, kind, kinds, column))
+        if any(p.example is not None for p in rest):
+            yield call(spec.function, column(kind, 0), *(p.example for p in rest))
+
+
+def _columns(
+    parameters: Sequence[Parameter], kind: str, kinds: dict[str, pa.DataType], column: Column
+) -> Iterator[object]:
+    for position, parameter in enumerate(parameters, 1):
+        fitting = [k for k in (kind, *kinds) if parameter.accepts(kinds[k])]
+        constant = not fitting or (parameter.example is not None and isinstance(parameter.example, str))
+        yield parameter.example if constant else column(fitting[0], position)
