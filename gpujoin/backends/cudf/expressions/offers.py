@@ -11,9 +11,8 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf.expressions.evaluator import FUNCTIONS
 from gpujoin.backends.cudf.expressions.offer import is_fixed
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
+from gpujoin.functions.casts import is_lossless
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
-
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 def can_evaluate(condition: Expression) -> bool:
@@ -56,18 +55,17 @@ def cast_fits(node: Cast) -> bool:
         if pat.is_signed_integer(target):
             return bool(source.bit_width + unsigned <= target.bit_width)
         if pat.is_decimal128(target):
-            digits = _INTEGER_DIGITS[source.bit_width]
             return (
                 not unsigned
-                and digits + target.scale <= target.precision <= NARROW_DIGITS
+                and is_lossless(source, target)
+                and target.precision <= NARROW_DIGITS
                 and target.scale >= 0
             )
         return (pat.is_float64(target) or pat.is_float32(target)) and not unsigned
     if pat.is_float32(source):
         return pat.is_float64(target)
     if pat.is_decimal128(source) and pat.is_decimal128(target):
-        kept = target.precision - target.scale >= source.precision - source.scale
-        return kept and target.scale >= source.scale and target.precision <= NARROW_DIGITS
+        return is_lossless(source, target) and target.precision <= NARROW_DIGITS
     return pat.is_timestamp(source) and source.tz is None and pat.is_date32(target)
 
 

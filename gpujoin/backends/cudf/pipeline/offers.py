@@ -11,6 +11,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.offers import can_evaluate, cast_fits, fits_function
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
+from gpujoin.functions.casts import is_lossless
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
@@ -23,7 +24,6 @@ _AGGREGATES = CENTRAL_MOMENTS | {
     AggregateFunction.FIRST, AggregateFunction.LAST,
 }  # fmt: skip
 _ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY})
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _EXACT_DIGITS = 15
 """Decimals of so few digits become doubles by one division of two exact doubles, which rounds once."""
 
@@ -95,11 +95,8 @@ def _cast(node: Cast) -> bool:
     if source is None or target is None:
         return False
     if pat.is_decimal128(target):
-        if is_whole(source):
-            return bool(target.precision - target.scale >= _INTEGER_DIGITS[source.bit_width])
-        if pat.is_decimal128(source):
-            kept = target.precision - target.scale >= source.precision - source.scale
-            return bool(kept and target.scale >= source.scale)
+        if is_whole(source) or pat.is_decimal128(source):
+            return is_lossless(source, target)
     if pat.is_decimal128(source):
         return bool(pat.is_float64(target) and source.precision <= _EXACT_DIGITS and source.scale >= 0)
     return cast_fits(node)
