@@ -124,8 +124,8 @@ def of_python(compute: Callable[..., Any]) -> Run:
             return from_arrow(per_distinct(first.values, lambda value: compute(value, *constants), dtype))
         rows = 1 if all(o.constant for o in operands) else length
         columns = [to_arrow(o, o.dtype, rows).to_pylist() for o in operands]
-        values = (None if None in row else compute(*row) for row in zip(*columns, strict=True))
-        return from_arrow(pa.array(values, dtype, rows))
+        values = [None if None in row else compute(*row) for row in zip(*columns, strict=True)]
+        return from_arrow(pa.array(values, dtype))
 
     return _checked(run)
 

@@ -55,12 +55,8 @@ def cast_fits(node: Cast) -> bool:
         if pat.is_signed_integer(target):
             return bool(source.bit_width + unsigned <= target.bit_width)
         if pat.is_decimal128(target):
-            return (
-                not unsigned
-                and is_lossless(source, target)
-                and target.precision <= NARROW_DIGITS
-                and target.scale >= 0
-            )
+            narrow = target.precision <= NARROW_DIGITS and target.scale >= 0
+            return narrow and is_lossless(source, target)
         return (pat.is_float64(target) or pat.is_float32(target)) and not unsigned
     if pat.is_float32(source):
         return pat.is_float64(target)

@@ -94,9 +94,8 @@ def _cast(node: Cast) -> bool:
     source, target = node.child.type, node.type
     if source is None or target is None:
         return False
-    if pat.is_decimal128(target):
-        if is_whole(source) or pat.is_decimal128(source):
-            return is_lossless(source, target)
+    if pat.is_decimal128(target) and (is_whole(source) or pat.is_decimal128(source)):
+        return is_lossless(source, target)
     if pat.is_decimal128(source):
         return bool(pat.is_float64(target) and source.precision <= _EXACT_DIGITS and source.scale >= 0)
     return cast_fits(node)
