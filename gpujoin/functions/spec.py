@@ -45,10 +45,11 @@ class Nulls(Enum):
 
 
 class Order(Enum):
-    """Which operand Spark evaluates first; the others only where it is not null."""
+    """In which order Spark evaluates operands, each only on the rows where those before it are not null."""
 
     LEFT_FIRST = "left first"
     RIGHT_FIRST = "right first"
+    ALL = "all, whatever is null"
 
 
 class Evaluator(Enum):
@@ -81,7 +82,7 @@ class FunctionSpec:
     nulls : Nulls
         What becomes of null operands.
     order : Order
-        Which operand is evaluated first.
+        Which operand is evaluated first; a function that reads nulls evaluates all, or says itself which.
     zoned : bool
         Whether the result depends on the session's time zone if an operand is a timestamp with one.
     selectivity : float or None

@@ -12,6 +12,7 @@ from gpujoin.functions.spec import (
     NOT_ON_GPU,
     Evaluator,
     FunctionSpec,
+    Order,
     Raises,
     lacking,
 )
@@ -117,6 +118,7 @@ TABLE = (
         _F.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1), lacks=NOT_ON_GPU
     ),
     FunctionSpec(
-        _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True), lacks=NOT_ON_GPU
+        _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True),
+        order=Order.ALL, lacks=NOT_ON_GPU,
     ),
 )  # fmt: skip

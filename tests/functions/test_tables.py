@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import FUNCTIONS as NUMPY
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline.lowering import FUNCTIONS as POLARS
 from gpujoin.backends.cudf.expressions.evaluator import FUNCTIONS as CUDF
 from gpujoin.functions import FAMILIES, SPARK_ONLY, spec_of
-from gpujoin.functions.spec import Evaluator
-from gpujoin.model.expressions import Function
+from gpujoin.functions.spec import Evaluator, FunctionSpec, Nulls
+from gpujoin.model.expressions import Function, left, right
+from gpujoin.model.jointype import Side
+from gpujoin.plan.resolve import resolve_value
+from tests.expressions.values import VALUES
+from tests.functions.calls import calls
 from tests.oracle.interpreter import FUNCTIONS as ORACLE
 
 if TYPE_CHECKING:
@@ -24,6 +30,9 @@ IMPLEMENTED = {
     # Decimals are those of pipelines alone.
     Evaluator.CUDF: frozenset(CUDF) | {Function.UNSCALED_VALUE},
 }
+KINDS = {kind: dtype for kind, (dtype, _) in VALUES.items()}
+PRESENT = pa.RecordBatch.from_pydict({k: pa.array(values[1:2], t) for k, (t, values) in VALUES.items()})
+NULL = pa.RecordBatch.from_pydict({kind: pa.nulls(1, dtype) for kind, dtype in KINDS.items()})
 ROWS = [spec for family in FAMILIES.values() for spec in family]
 
 
@@ -37,6 +46,16 @@ def test_an_evaluator_has_a_function_or_a_reason_not_to(function: Function, eval
     why = spec_of(function).lacks.get(evaluator)
     assert (function in IMPLEMENTED[evaluator]) == (why is None), why
     assert why is None or why.strip()
+
+
+@pytest.mark.parametrize("spec", ROWS, ids=lambda spec: spec.function.name)
+def test_a_null_operand_gives_null_where_the_row_says_so(spec: FunctionSpec) -> None:
+    trees = calls(spec, KINDS, lambda kind, position: (right if position else left)(kind))
+    resolved = [resolve_value(tree, PRESENT.schema, PRESENT.schema) for tree in trees]
+    for tree in filter(can_evaluate, resolved):
+        for side, batches in {Side.LEFT: (NULL, PRESENT), Side.RIGHT: (PRESENT, NULL)}.items():
+            if side in tree.sides() and spec.nulls is Nulls.PROPAGATE:
+                assert evaluate_column(tree, *batches, 1).null_count == 1, f"{tree}, null on the {side.value}"
 
 
 def test_the_oracle_computes_every_function() -> None:

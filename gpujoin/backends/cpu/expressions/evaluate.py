@@ -100,7 +100,8 @@ def _relabelled(vector: Vector, node: Expression) -> Vector:
 def _operands(node: Call, rows: Rows) -> list[Vector]:
     """Evaluate operands; one that might raise only where those before it are not null."""
     spec = spec_of(node.function)
-    if spec.nulls is Nulls.READ or not any(can_raise(a) for a in node.arguments[:2]):
+    all_rows = spec.nulls is Nulls.READ or spec.order is Order.ALL
+    if all_rows or not any(can_raise(a) for a in node.arguments[:2]):
         return [_evaluate(a, rows) for a in node.arguments]
     order = list(range(len(node.arguments)))
     if spec.order is Order.RIGHT_FIRST:
