@@ -12,6 +12,7 @@ from gpujoin.model.expressions import Expression, call
 
 Column = Callable[[str, int], Expression]
 """A column of a kind; operands of one kind are told apart by position."""
+_SAMPLE = "a"
 
 
 def calls(spec: FunctionSpec, kinds: dict[str, pa.DataType], column: Column) -> Iterator[Expression]:
@@ -25,8 +26,9 @@ def calls(spec: FunctionSpec, kinds: dict[str, pa.DataType], column: Column) -> 
             continue
         rest = parameters[1:]
         yield call(spec.function, column(kind, 0), *_columns(rest, kind, kinds, column))
-        if any(p.example is not None for p in rest):
-            yield call(spec.function, column(kind, 0), *(p.example for p in rest))
+        constants = [_SAMPLE if p.example is None and p.accepts(pa.string()) else p.example for p in rest]
+        if constants and None not in constants:
+            yield call(spec.function, column(kind, 0), *constants)
 
 
 def _columns(
