@@ -17,6 +17,8 @@ from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import DeviceMemoryError, ExpressionEvaluationError
+from gpujoin.functions import FAMILIES
+from gpujoin.functions.spec import Evaluator, FunctionSpec
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.jointype import JoinType, Side
@@ -26,7 +28,8 @@ from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.compare import Zeros, assert_same_rows
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
-from tests.engine.pipeline.test_lowering import DATA, bits
+from tests.engine.pipeline.test_lowering import DATA, SMALL, bits
+from tests.functions.calls import calls
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
 from tests.trees import Tree, average, count, total
 
@@ -109,12 +112,12 @@ COMPUTED: list[Expression] = [
 ]
 
 
-@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("expression", COMPUTED, ids=str)
-def test_expressions_are_those_of_the_cpu(expression: Expression, data: str, mode: EvalMode) -> None:
-    batch = DATA[data]
-    resolved = resolve_value(expression, batch.schema, batch.schema, mode=mode)
+OFFERED = [spec for family in FAMILIES.values() for spec in family if Evaluator.CUDF not in spec.lacks]
+KINDS = {kind: dtype for kind, (dtype, _) in SMALL.items()}
+
+
+def assert_computed(resolved: Expression, batch: pa.RecordBatch) -> None:
+    """The device computes an expression, with the CPU's values, or raises where the CPU does."""
     assert can_compute(resolved)
     assert resolved.type is not None
     assert can_carry(resolved.type)
@@ -133,8 +136,27 @@ def test_expressions_are_those_of_the_cpu(expression: Expression, data: str, mod
         with pytest.raises(ExpressionEvaluationError):
             computed()
         return
-    assert bits(computed().column(0).combine_chunks()) == bits(expected)
+    assert bits(computed().column(0).combine_chunks()) == bits(expected), str(resolved)
     assert (metrics.device_steps, metrics.host_steps) == (1, 0)
+
+
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("expression", COMPUTED, ids=str)
+def test_expressions_are_those_of_the_cpu(expression: Expression, data: str, mode: EvalMode) -> None:
+    batch = DATA[data]
+    assert_computed(resolve_value(expression, batch.schema, batch.schema, mode=mode), batch)
+
+
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
+@pytest.mark.parametrize("spec", OFFERED, ids=lambda spec: spec.function.name)
+def test_every_function_is_that_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -> None:
+    trees = calls(spec, KINDS, lambda kind, position: left(f"{'b' if position else 'a'}_{kind}"))
+    for tree in trees:
+        for batch in DATA.values():
+            resolved = resolve_value(tree, batch.schema, batch.schema, mode=mode)
+            if can_compute(resolved):
+                assert_computed(resolved, batch)
 
 
 def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
