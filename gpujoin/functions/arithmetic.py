@@ -138,7 +138,7 @@ TABLE = (
     FunctionSpec(_F.DIVIDE, ("Divide",), _PAIR, raises=Raises.ANSI, order=Order.RIGHT_FIRST),
     FunctionSpec(
         _F.INTEGRAL_DIVIDE, ("IntegralDivide",), _PAIR,
-        raises=Raises.ANSI, order=Order.RIGHT_FIRST, lacks=NOT_FUSED,
+        raises=Raises.ANSI_OR_DECIMAL, order=Order.RIGHT_FIRST, lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.REMAINDER, ("Remainder",), _PAIR,

@@ -69,7 +69,7 @@ def test_mixed_types(judge: Callable[..., Judge], mode: EvalMode) -> None:
     pairs = [
         ("i8", "i64"), ("i64", "i32"), ("i32", "f32"), ("f64", "i64"), ("f32", "f64"), ("i32", "d9_2"),
         ("d18_6", "i64"), ("d9_2", "d18_6"), ("d38_0", "d9_2"), ("d38_18", "d38_0"), ("d9_2", "f64"),
-        ("f32", "d38_18"),
+        ("f32", "d38_18"), ("d38_0", "d38_38"),
     ]  # fmt: skip
     judge(*NUMBERS).check(_binary(pairs), mode)
 

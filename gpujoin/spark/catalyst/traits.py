@@ -97,7 +97,7 @@ def _safe_itself(node: Expanded) -> bool:
             return node.children[1].name == "Literal"
         case Raises.OVERFLOW if _fits(node):
             return True
-    return not row.raises.may(eval_mode(node), _arrow(node.data_type))
+    return not row.raises.may(eval_mode(node), _arrow(node.children[0].data_type))
 
 
 _MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)

@@ -165,7 +165,7 @@ def _division(node: Call, left: Vector, right: Vector, valid: Mask | None) -> Ve
     one, two = common_scale(left, Vector(right.dtype, two))
     if node.function is Function.INTEGRAL_DIVIDE:
         whole = left.dtype.precision - left.dtype.scale + right.dtype.scale
-        return _integral(node, truncate(one, two), valid, min(whole, MAX_PRECISION))
+        return _integral(node, _quotient(node, one, two, valid), valid, min(whole, MAX_PRECISION))
     rest = _remainder(node, one, two, valid)
     if node.function is Function.PMOD:
         negative = np.asarray(rest < 0, np.bool_)
@@ -176,6 +176,11 @@ def _division(node: Call, left: Vector, right: Vector, valid: Mask | None) -> Ve
 
 
 def _remainder(node: Call, one: Array, two: Array, valid: Mask | None) -> Array:
+    return np.asarray(one - _quotient(node, one, two, valid) * two)
+
+
+def _quotient(node: Call, one: Array, two: Array, valid: Mask | None) -> Array:
+    """Divide, rounding towards zero; a quotient that is too long for Java is an error in every mode."""
     quotient = truncate(one, two)
     if quotient.dtype == object:
         # Java gives up on a quotient of more than 39 digits, unless all beyond are zeros.
@@ -184,7 +189,7 @@ def _remainder(node: Call, one: Array, two: Array, valid: Mask | None) -> Array:
         impossible = np.asarray(size % unit != 0, np.bool_)
         if (impossible if valid is None else impossible & valid).any():
             fail(node, f"the quotient has more than {_QUOTIENT_DIGITS} digits")
-    return np.asarray(one - quotient * two)
+    return quotient
 
 
 def _integral(node: Call, quotient: Array, valid: Mask | None, precision: int) -> Vector:
