@@ -213,7 +213,9 @@ def test_a_decimal_that_overflows_without_a_partner_is_no_error(spark: SparkSess
 def test_a_decimal_of_too_many_digits_without_a_partner_is_no_error(spark: SparkSession, value: str) -> None:
     """Spark negates decimals with 34 digits and divides them with 39; a longer result is an error in every mode."""
     spark.conf.set("spark.sql.ansi.enabled", "false")
-    left = spark.createDataFrame([(1, "-7", "0.5"), (7, "-" + "9" * 38, "3E-38")], "k int, x string, y string")
+    left = spark.createDataFrame(
+        [(1, "-7", "0.5"), (7, "-" + "9" * 38, "7E-38")], "k int, x string, y string"
+    )
     left = left.selectExpr("k", "cast(x as decimal(38, 0)) as x", "cast(y as decimal(38, 38)) as y")
     right = spark.range(3).selectExpr("cast(id as int) as k", "id as z")
     on = (left.k == right.k) & (sf.expr(value) < right.z * 1000)

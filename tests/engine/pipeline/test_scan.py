@@ -114,6 +114,18 @@ def test_milliseconds_and_narrow_integers(tmp_path: Path) -> None:
 
 
 @everywhere
+@pytest.mark.parametrize("sign", [1, -1])
+def test_milliseconds_that_overflow_in_microseconds_are_an_error(sign: int, tmp_path: Path) -> None:
+    most = ((1 << 63) - 1) // 1000
+    wanted = pa.schema([("t", pa.timestamp("us", "UTC"))])
+    table = pa.table({"t": pa.array([sign * most, None, 0], pa.timestamp("ms", "UTC"))})
+    assert_same_rows(scanned(scan_of(written(tmp_path, table), wanted)), table.cast(wanted))
+    table = pa.table({"t": pa.array([sign * (most + 1), None, 0], pa.timestamp("ms", "UTC"))})
+    with pytest.raises(ScanError, match=r"data\.parquet: .*(conversion|overflows)"):
+        scanned(scan_of(written(tmp_path, table), wanted))
+
+
+@everywhere
 def test_views_and_dictionaries(tmp_path: Path) -> None:
     texts = ["a", None, "long enough to be out of line", ""]
     layouts = {"v": pa.string_view(), "d": pa.dictionary(pa.int32(), pa.string()), "l": pa.large_string()}

@@ -260,8 +260,11 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool)
         # What the file holds in 64 bits fits again without a check, which takes as long as decoding.
         return physical.cast(pl.Int64, wrap_numerical=source.integers)
     if pat.is_timestamp(dtype):
-        micros = column.to_physical()
-        return (micros * 1000 if held.unit == "ms" else micros).cast(pl.Datetime("us"))
+        units = column.to_physical()
+        if held.unit == "ms":
+            # What is beyond 64 bits in microseconds is an error, in Spark too: the cast back is checked.
+            units = (units.cast(pl.Int128) * 1000).cast(pl.Int64)
+        return units.cast(pl.Datetime("us"))
     # Text may be dictionary-encoded in Polars' eyes, integers narrower than planned.
     if is_text(dtype):
         return column if wide else column.cast(pl.String)

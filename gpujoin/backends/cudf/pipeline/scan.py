@@ -25,6 +25,8 @@ from gpujoin.model.types import is_text, is_whole, logical
 _OPERATORS = {
     Function.EQ: "=", Function.LT: "<", Function.LE: "<=", Function.GT: ">", Function.GE: ">=",
 }  # fmt: skip
+_MOST_MILLIS = ((1 << 63) - 1) // 1000
+"""Beyond, a timestamp in milliseconds overflows in microseconds."""
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -97,7 +99,7 @@ def _piece(
             parts.append(_constant(columns, decoded, None, dtype, rows))
             continue
         one = columns.select(decoded, (names.index(source.name),))
-        parts.append(_conformed(columns, one, dtype, rows))
+        parts.append(_conformed(columns, one, dtype, rows, part.path))
     for value, wanted in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         parts.append(_constant(columns, decoded, value, logical(wanted.type), rows))
     frame = columns.beside(parts) if parts else decoded
@@ -111,7 +113,7 @@ def _held(source: Source) -> pa.DataType:
     return source.arrow
 
 
-def _conformed(columns: Columns[Frame], one: Frame, dtype: pa.DataType, rows: int) -> Frame:
+def _conformed(columns: Columns[Frame], one: Frame, dtype: pa.DataType, rows: int, path: str) -> Frame:
     """A decoded column in the type in which it is carried."""
     (have,) = columns.types(one)
     wanted = carried(dtype)
@@ -122,6 +124,9 @@ def _conformed(columns: Columns[Frame], one: Frame, dtype: pa.DataType, rows: in
         return columns.relabelled(one, (wanted,))
     value = values_of(columns, one, 0)
     if pat.is_timestamp(wanted):
+        beyond = (value.data > _MOST_MILLIS) | (value.data < -_MOST_MILLIS)
+        if bool((beyond if value.valid is None else beyond & value.valid).any()):
+            raise ScanError(f"{path}: a timestamp in milliseconds overflows in microseconds")
         return columns.frame([Value(dtype, value.data * 1000, value.valid)], (wanted,), rows)
     if pat.is_decimal(wanted):
         # The same scale and fewer digits: only the width may differ.
