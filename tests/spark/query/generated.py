@@ -383,7 +383,7 @@ class Generator:
     def _moment(self, aliases: list[str]) -> str:
         """A moment, whose last digits depend on the order of rows, in Spark too.
 
-        It is compared as a whole number, after a scale by which the variance of few integers is not half-way between two.
+        It is compared as a whole number, on a scale by which the variance of few integers is not half-way.
         """
         function = self._pick(("stddev", "stddev_pop", "variance", "var_pop"))
         return f"{function}({self._column(aliases, 'yh')})"
