@@ -15,7 +15,7 @@ from gpujoin.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
-    from gpujoin.engine.hashjoin import HashJoin
+    from gpujoin.engine.join.hash_join import HashJoin
     from gpujoin.engine.metrics import JoinMetrics
     from gpujoin.engine.tables import asof_join_tables, gather_maps, join_tables
     from gpujoin.errors import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "gpujoin.config": ("Options",),
-    "gpujoin.engine.hashjoin": ("HashJoin",),
+    "gpujoin.engine.join.hash_join": ("HashJoin",),
     "gpujoin.engine.metrics": ("JoinMetrics",),
     "gpujoin.engine.tables": ("asof_join_tables", "gather_maps", "join_tables"),
     "gpujoin.errors": (

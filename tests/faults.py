@@ -382,9 +382,9 @@ class _FaultyProbe:
     def counts(self) -> Any:
         return self._inner.counts  # type: ignore[attr-defined]
 
-    def beginning(self, rows: npt.NDArray[np.int64], skip: int, most: int) -> PairSlice:
+    def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
         self._owner.check("slices", len(rows))
-        part: PairSlice = self._inner.beginning(rows, skip, most)  # type: ignore[attr-defined]
+        part: PairSlice = self._inner.pairs_at(rows, offset, limit)  # type: ignore[attr-defined]
         return part
 
     def edge(self, *, last: bool) -> Indices:

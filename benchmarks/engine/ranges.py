@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from gpujoin import Options, join_tables, left, right
 from gpujoin.backends.ordered import probe
-from gpujoin.engine import built, tables
+from gpujoin.engine import tables
+from gpujoin.engine.join import build as join_build
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 
@@ -70,7 +71,7 @@ def within_keys(rows: int) -> None:
             made.append(pa.table({"k": keys, name: rng.integers(0, 1000, rows)}))
         times = []
         for least in (float("inf"), 0.0):
-            with constant(built, "LEAST_SPREAD", least):
+            with constant(join_build, "LEAST_SPREAD", least):
                 times.append(seconds(joined(made[0], made[1], condition, on="k")) / rows * 1e9)
         row(spread, *(f"{t:.0f}" for t in times))
 

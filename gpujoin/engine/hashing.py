@@ -125,12 +125,12 @@ def _mix_bytes(hashes: Hashes, array: pa.Array) -> None:
         if everywhere:
             _mix_words(hashes, value)
         else:
-            some = hashes[live]
-            _mix_words(some, value)
-            hashes[live] = some
+            part = hashes[live]
+            _mix_words(part, value)
+            hashes[live] = part
     for row in np.flatnonzero(lengths > _VECTOR_BYTES):
         start, stop = int(starts[row]) + _VECTOR_BYTES, int(starts[row] + lengths[row])
         tail = data[start:stop].tobytes()
         word = zlib.crc32(tail) | zlib.adler32(tail) << 32
-        some = hashes[row : row + 1]
-        _mix_words(some, np.array([word], _U64))
+        part = hashes[row : row + 1]
+        _mix_words(part, np.array([word], _U64))

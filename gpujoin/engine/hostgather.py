@@ -1,7 +1,8 @@
-"""Gathering in Arrow, for the column types that a backend cannot hold."""
+"""Arrow data of any type on the host: gathering rows, putting batches together, and their true sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.layouts import in_known_layout, in_layout
+from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
+from gpujoin.model.types import wide_offsets
 
 Sizes = npt.NDArray[np.int64]
 
+_SMALL_OFFSETS = (1 << 31) - 1
 _VIEW_BYTES = 16
 _INLINE_BYTES = 12
 """Values of at most so many bytes are within their view."""
@@ -142,3 +145,35 @@ def _fixed_width(dtype: pa.DataType) -> int:
 
 def _sum(parts: list[Sizes]) -> Sizes | None:
     return np.sum(parts, axis=0) if parts else None
+
+
+def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Batches as one, copied only if there are several.
+
+    Text, bytes and lists of more than 2 GiB in all, within other types too, get 64-bit offsets; maps have
+    none. The schema of the result then differs in that.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        columns = [nulls(0, field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    if len(schema) == 0:
+        return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])
+    wide = pa.schema([f.with_type(wide_offsets(f.type)) for f in schema], schema.metadata)
+    if wide != schema and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [in_layout(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide
+            )
+            for b in batches
+        ]
+    return pa.concat_batches(batches)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked column as one array, copied only if it has several chunks."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)

@@ -121,7 +121,7 @@ def _each_child(
     else:
         return array if wanted is None else array.cast(wanted)
     changed = [change(child) for child in children]
-    same = all(one.type == two.type for one, two in zip(changed, children, strict=True))
+    same = all(new.type == old.type for new, old in zip(changed, children, strict=True))
     return array if same and wanted is None else _with_children(array, changed, wanted)
 
 

@@ -176,8 +176,8 @@ def held_bytes() -> int:
 
 def private_bytes() -> int:
     """Resident memory that no file backs, of this process; 0 where the system does not tell."""
-    found = _statm()
-    return 0 if found is None else (found[1] - found[2]) * _PAGE
+    pages = _statm()
+    return 0 if pages is None else (pages[1] - pages[2]) * _PAGE
 
 
 @functools.cache
@@ -239,8 +239,8 @@ def _left_by_limits() -> int:
     limit, taken = address_limit(), _statm()
     if limit is not None and taken is not None:
         # What is held already was taken from the same budget.
-        held = max(0, private_bytes() - base_bytes())
-        left = (limit - taken[0] * _PAGE - _RESERVE + held) // _FRAGMENTED
+        in_use = max(0, private_bytes() - base_bytes())
+        left = (limit - taken[0] * _PAGE - _RESERVE + in_use) // _FRAGMENTED
         if left < _LEAST_BUDGET:
             least = _RESERVE + _FRAGMENTED * _LEAST_BUDGET
             raise HostMemoryError(

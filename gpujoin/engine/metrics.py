@@ -65,14 +65,14 @@ class JoinMetrics:
     def merge(self, other: JoinMetrics) -> None:
         """Add another task's counters to this one's."""
         for item in dataclasses.fields(self):
-            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            own, added = getattr(self, item.name), getattr(other, item.name)
             if item.name == "algorithm_reasons":
-                mine.update({**theirs, **mine})
-            elif isinstance(mine, dict):
-                for key, count in theirs.items():
-                    mine[key] = mine.get(key, 0) + count
+                own.update({**added, **own})
+            elif isinstance(own, dict):
+                for key, count in added.items():
+                    own[key] = own.get(key, 0) + count
             else:
-                setattr(self, item.name, mine + theirs)
+                setattr(self, item.name, own + added)
 
     @contextmanager
     def timing(self, name: str) -> Iterator[None]:

@@ -56,17 +56,17 @@ class OrderCodec:
 
     def _ranks(self, values: pa.Array) -> Codes:
         encoded = values.dictionary_encode()
-        mine = encoded.dictionary
+        values_once = encoded.dictionary
         assert self.distinct is not None
-        every = pa.concat_arrays([self.distinct, mine])
-        order = pc.sort_indices(every).to_numpy()
+        all_values = pa.concat_arrays([self.distinct, values_once])
+        order = pc.sort_indices(all_values).to_numpy()
         known = order < len(self.distinct)
-        at_most = np.empty(len(every), np.int64)
+        at_most = np.empty(len(all_values), np.int64)
         at_most[order] = np.cumsum(known)
-        if len(mine) == 0:
+        if len(values_once) == 0:
             return np.zeros(len(values), np.int64)
         # Arrow's sort is not promised to be stable: a value equal to a known one is found by equality.
-        exact = pc.index_in(mine, self.distinct)
+        exact = pc.index_in(values_once, self.distinct)
         known_at = pc.fill_null(exact, -1).to_numpy()
         at_most = at_most[len(self.distinct) :]
         codes = np.where(known_at >= 0, 2 * known_at.astype(np.int64), 2 * at_most - 1)

@@ -11,8 +11,16 @@ counts::
     part 3, manifest:  rows 0..8191    at 0       header (8191 rows, 65,700 bytes, CRC 0x8f1d…)
                        rows 8192..9999 at 131,400 header (1808 rows, 14,500 bytes, CRC 0x02aa…)
 
+Rows over their share of memory are divided by the hash of their keys into parts, and each part is read back and
+finished by itself (:func:`part_by_part`). A part that is over the share too is divided again, with another hash, up to
+:data:`MAX_DIVISIONS` times. An example with four groups, a fan-out of 2, and memory for two groups::
+
+    groups a b c d  --hash 0-->  part 0: a b c  --hash 1-->  part 0: a      finished
+                                                             part 1: b c    finished
+                                 part 1: d                                  finished
+
 A store has one file, whatever the number of its parts, and one more for each further directory that it has to move on
-to. A join that is divided :data:`~gpujoin.model.spilling.MAX_DIVISIONS` times has ten open at most, two for each level.
+to. A join that is divided :data:`MAX_DIVISIONS` times has ten open at most, two for each level.
 """
 
 from __future__ import annotations
@@ -30,9 +38,8 @@ import pyarrow as pa
 
 from gpujoin.config import Options
 from gpujoin.engine.blob import decode_message, encode, schema_fingerprint, write_options
-from gpujoin.engine.payload import one_batch
+from gpujoin.engine.hostgather import one_batch
 from gpujoin.errors import CorruptBlobError, SpillError
-from gpujoin.model.spilling import MAX_DIVISIONS
 
 T = TypeVar("T")
 
@@ -41,6 +48,9 @@ _BUFFERED = 1 << 20
 where the budget is small, of which all parts together take a quarter."""
 _SEALED = 64 << 20
 """Bytes encrypted at a time; AES-GCM seals less than 2 GiB at once."""
+MAX_DIVISIONS = 4
+"""How often rows are divided by hash: 16**4 parts, 128 TiB at the default budget of 2 GiB. What is too large after that
+has few keys, which no hash divides."""
 _STUCK = 0.8
 """A part that keeps this share of the rows divided is not divided by hash again."""
 _NONCE_BYTES = 12

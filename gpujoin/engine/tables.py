@@ -14,7 +14,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.config import BackendChoice, Options
-from gpujoin.engine.hashjoin import HashJoin, check_product
+from gpujoin.engine.join.hash_join import HashJoin, check_product
 from gpujoin.engine.keys import in_common_type
 from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.metrics import JoinMetrics
@@ -111,21 +111,7 @@ def join_tables(
     _check_suffixes(suffixes)
     plan = _plan(tables, request, suffixes)
     build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
-    with HashJoin(
-        plan.spec,
-        tables[Side.LEFT].schema,
-        tables[Side.RIGHT].schema,
-        build_side=build_side,
-        options=options,
-        backend=chosen,
-        metrics=metrics,
-        probe_rows=tables[build_side.other].num_rows,
-    ) as join:
-        rows = (tables[side].num_rows for side in (build_side, build_side.other))
-        check_product(join.layout, options, *rows)
-        join.build(_batches(tables[build_side]))
-        batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
-    return plan.finish(pa.Table.from_batches(batches, join.output_schema))
+    return plan.finish(_joined(plan.spec, tables, build_side, options, chosen, metrics))
 
 
 def asof_join_tables(
@@ -204,10 +190,8 @@ def asof_join_tables(
         *schemas, on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by, right_by=right_by,
         direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
     )  # fmt: skip
-    with HashJoin(plan.spec, *schemas, options=options, backend=chosen, metrics=metrics) as join:
-        join.build(_batches(tables[Side.RIGHT]))
-        batches = [*join.probe(_batches(tables[Side.LEFT])), *join.finish()]
-        return pa.Table.from_batches(batches, join.output_schema).rename_columns(list(plan.names))
+    table = _joined(plan.spec, tables, Side.RIGHT, options, chosen, metrics)
+    return table.rename_columns(list(plan.names))
 
 
 def gather_maps(
@@ -260,16 +244,28 @@ def gather_maps(
     right_output = () if join_type.left_rows_only else (number,)
     spec = JoinSpec(join_type, keys, left_output=(number,), right_output=right_output)
     options = _options(options)
-    build_side = _build_side(tables, join_type)
-    schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
-    with HashJoin(
-        spec, *schemas, build_side=build_side, options=options, backend=_backend(backend, options),
-        probe_rows=tables[build_side.other].num_rows,
-    ) as join:  # fmt: skip
-        join.build(_batches(tables[build_side]))
-        batches = [*join.probe(_batches(tables[build_side.other])), *join.finish()]
-    columns = pa.Table.from_batches(batches, join.output_schema).columns
+    chosen = _backend(backend, options)
+    columns = _joined(spec, tables, _build_side(tables, join_type), options, chosen, None).columns
     return GatherMaps(_indices(columns[0]), _indices(columns[1]) if right_output else None)
+
+
+def _joined(
+    spec: JoinSpec,
+    tables: dict[Side, pa.Table],
+    build_side: Side,
+    options: Options,
+    backend: AnyBackend,
+    metrics: JoinMetrics | None,
+) -> pa.Table:
+    built, probed = tables[build_side], tables[build_side.other]
+    with HashJoin(
+        spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side=build_side, options=options,
+        backend=backend, metrics=metrics, probe_rows=probed.num_rows,
+    ) as join:  # fmt: skip
+        check_product(join.layout, options, built.num_rows, probed.num_rows)
+        join.build(_batches(built))
+        batches = [*join.probe(_batches(probed)), *join.finish()]
+    return pa.Table.from_batches(batches, join.output_schema)
 
 
 @dataclass(frozen=True)

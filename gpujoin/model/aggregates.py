@@ -97,9 +97,9 @@ class AggregateCall:
     @property
     def dtype(self) -> pa.DataType:
         """Type of the argument's values."""
-        found = self.arguments[0].type
-        assert found is not None
-        return logical(found)
+        dtype = self.arguments[0].type
+        assert dtype is not None
+        return logical(dtype)
 
     @property
     def buffer(self) -> tuple[pa.Field, ...]:

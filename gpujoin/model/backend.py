@@ -1,8 +1,8 @@
 """What a backend must offer. Backends know nothing of Spark, of join types beyond pairs and marks, or of batching.
 
 A backend gives *inner pairs and match marks*; the engine derives every join type from them in one place
-(`gpujoin.engine.derive`). The two type parameters are the backend's own table (``Frame``) and its own one-dimensional
-array (``Vector``), which holds booleans (a *mask*) or row indices.
+(`gpujoin.engine.join.derive`). The two type parameters are the backend's own table (``Frame``) and its own
+one-dimensional array (``Vector``), which holds booleans (a *mask*) or row indices.
 
 Contracts that hold for every method:
 
@@ -130,7 +130,7 @@ class Resumable(Protocol):
 
     @property
     def resumable(self) -> bool:
-        """Whether :meth:`beginning` is possible."""
+        """Whether :meth:`pairs_at` is possible."""
         ...
 
     @property
@@ -138,8 +138,8 @@ class Resumable(Protocol):
         """Number of pairs of each probe row, as the backend's integer vector."""
         ...
 
-    def beginning(self, rows: npt.NDArray[np.int64], skip: int, most: int) -> PairSlice:
-        """Up to ``most`` pairs of each of some probe rows, after the first ``skip`` of each."""
+    def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
+        """Up to ``limit`` pairs of each of some probe rows, after the first ``offset`` of each."""
         ...
 
 

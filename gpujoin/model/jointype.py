@@ -53,10 +53,10 @@ class JoinType(Enum):
             raise JoinSpecError(
                 f"join type must be a string or JoinType, got {how!r} of type {type(how).__name__}"
             )
-        found = _SPELLINGS.get(how.strip().lower().replace("_", "").replace(" ", ""))
-        if found is None:
+        join_type = _SPELLINGS.get(how.strip().lower().replace("_", "").replace(" ", ""))
+        if join_type is None:
             raise JoinSpecError(f"unknown join type {how!r}.{did_you_mean(how, _SUGGESTED)}")
-        return found
+        return join_type
 
     def preserves(self, side: Side) -> bool:
         """Whether every row of ``side`` appears in the output at least once."""

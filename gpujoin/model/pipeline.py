@@ -30,6 +30,10 @@ from gpujoin.model.relations import (
     SortKey,
 )
 
+FAN_OUT = 16
+"""Parts that rows beyond their share of memory are divided into at a time: enough that one division makes sixteen times
+the memory suffice, and few enough that each part is written in blobs near a megabyte."""
+
 Piece = TypeVar("Piece")
 State = TypeVar("State")
 
@@ -352,30 +356,26 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Give some rows."""
         ...
 
-    def part(self, frame: Piece, start: int, length: int) -> Piece:
+    def slice(self, frame: Piece, start: int, length: int) -> Piece:
         """Give neighbouring rows."""
         ...
 
     def keys(
-        self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], nulls_equal: Sequence[bool]
+        self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]
     ) -> Piece:
-        """Key columns as codes, a key frame of :attr:`backend`; see :mod:`gpujoin.model.backend`."""
+        """Key columns as a key frame of :attr:`backend`; see :meth:`gpujoin.model.backend.Backend.key_frame`."""
         ...
 
     def select(self, frame: Piece, at: Sequence[int]) -> Piece:
         """Give some columns."""
         ...
 
-    def beside(self, frames: Sequence[Piece]) -> Piece:
+    def hstack(self, frames: Sequence[Piece]) -> Piece:
         """Put the columns of frames side by side."""
         ...
 
-    def flags(self, mask: Any, rows: int) -> Piece:
+    def mask_column(self, mask: Any, rows: int) -> Piece:
         """Make a boolean column of a mask of :attr:`backend`."""
-        ...
-
-    def nulls(self, schema: pa.Schema, rows: int) -> Piece:
-        """Make a frame of nulls."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What all relational nodes have in common, and the expressions in them."""
+"""What all relational nodes have in common, the expressions in them, and what they check of themselves."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.model.relation_checks import check_position, check_typed
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.types import logical
 
@@ -156,3 +156,51 @@ def _signature_of(value: object) -> object:
     if isinstance(value, tuple):
         return tuple(_signature_of(item) for item in value)
     return value
+
+
+# -- checks; all raise RelationError -----------------------------------------------------------------------------
+
+
+def check_unique(schema: pa.Schema) -> None:
+    """Require column names to be unique."""
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise RelationError(f"column names must be unique here; repeated: {', '.join(map(repr, repeated))}")
+
+
+def check_position(position: int, schema: pa.Schema, what: str) -> None:
+    """Require a column to exist; ``what`` names its use."""
+    if not 0 <= position < len(schema):
+        raise RelationError(f"{what} {position} does not exist: the input has {len(schema)} columns")
+
+
+def check_typed(expression: Expression) -> None:
+    """Require a type on every node of an expression."""
+    for node in expression.walk():
+        if node.type is None:
+            raise RelationError(f"{expression}: {node} is not resolved: every node needs a type")
+
+
+def check_over(
+    expression: Expression, left: pa.Schema, right: pa.Schema | None = None, *, boolean: bool = False
+) -> None:
+    """Require an expression to be resolved over one input, or two, and boolean if so asked."""
+    check_typed(expression)
+    for ref in (node for node in expression.walk() if isinstance(node, ColumnRef)):
+        schema = left if ref.side is Side.LEFT else right
+        if schema is None:
+            raise RelationError(f"{expression}: reads {ref} of the right side, but there is only one input")
+        check_position(ref.index, schema, f"{expression}: column")
+        actual = logical(schema.field(ref.index).type)
+        if actual != logical(ref.type) and not _zones_differ(actual, ref.type):
+            raise RelationError(f"{expression}: takes {ref} for {ref.type}, but it is {actual}")
+    if boolean and not pat.is_boolean(logical(expression.type)):
+        raise RelationError(f"the condition {expression} is {expression.type}, not boolean")
+
+
+def _zones_differ(first: pa.DataType, second: pa.DataType) -> bool:
+    """Whether both are timestamps with a zone: a reference may say the session's zone, the data is the same."""
+    return bool(
+        pat.is_timestamp(first) and pat.is_timestamp(second) and first.tz is not None and second.tz is not None
+        and first.unit == second.unit
+    )  # fmt: skip

@@ -19,8 +19,7 @@ from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import Constant, FileFooter, FileSlice
 from gpujoin.model.jointype import Side
-from gpujoin.model.relation import Output, Relation, SortKey, column
-from gpujoin.model.relation_checks import check_over, check_position, check_unique
+from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
 
 __all__ = [

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gpujoin.engine import blob as blobs
-from gpujoin.engine.derive import Rest, derive
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.derive import Rest, derive
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.errors import CorruptBlobError, GpuJoinError, JoinSpecError
 from gpujoin.model.jointype import JoinType, Side
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.derive import Rest, derive
-from gpujoin.engine.hashjoin import HashJoin
 from gpujoin.engine.hostgather import take
+from gpujoin.engine.join.derive import Rest, derive
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec

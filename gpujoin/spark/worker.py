@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from gpujoin._version import __version__
 from gpujoin.config import Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.engine.memory import HostMemory, within_limits
 from gpujoin.engine.metrics import JoinMetrics

@@ -13,7 +13,7 @@ import pyarrow as pa
 from gpujoin.backends.cpu.backend import CpuBackend
 from gpujoin.config import Options
 from gpujoin.engine import pipeline
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
 from gpujoin.model.jointype import JoinType

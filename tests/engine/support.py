@@ -17,7 +17,7 @@ from gpujoin.backends.cpu import keywords
 from gpujoin.backends.cpu.build import make_build
 from gpujoin.config import Options
 from gpujoin.engine import hashing
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, left, lit, right

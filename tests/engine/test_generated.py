@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpujoin.engine import built, settling
+from gpujoin.engine.join import build, early_stop
 from gpujoin.model.jointype import JoinType
 from tests.engine.generated import JOINS_PER_TABLES, Tally, check_joins
 
@@ -27,8 +27,8 @@ def sweep(seed: int, tables: range, folder: Path) -> Tally:
 @pytest.fixture
 def early_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges are searched by order, and joins read in steps, on tables of any size."""
-    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
-    monkeypatch.setattr(settling, "FIRST_ROWS", 2)
+    monkeypatch.setattr(build, "LEAST_SPREAD", 1)
+    monkeypatch.setattr(early_stop, "FIRST_ROWS", 2)
 
 
 def test_generated_joins(early_indexes: None, tmp_path: Path, seed: int) -> None:

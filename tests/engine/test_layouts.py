@@ -11,7 +11,7 @@ import pytest
 
 from gpujoin import gather_maps, join_tables
 from gpujoin.config import Options
-from gpujoin.engine import payload
+from gpujoin.engine import hostgather
 from gpujoin.engine.hostgather import compact, own_bytes
 from gpujoin.engine.layouts import in_known_layout
 from gpujoin.engine.metrics import JoinMetrics
@@ -220,10 +220,10 @@ def test_values_past_32_bit_offsets_are_put_together(
     backend: AnyBackend, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """At a smaller scale: what is then wide inside comes out in its own type."""
-    monkeypatch.setattr(payload, "_SMALL_OFFSETS", 64)
+    monkeypatch.setattr(hostgather, "_SMALL_OFFSETS", 64)
     array = PLAIN[kind]
     parts = [pa.record_batch({"k": pa.array([i] * 6, pa.int32()), "x": array}) for i in range(3)]
-    whole = payload.one_batch(parts, parts[0].schema)
+    whole = hostgather.one_batch(parts, parts[0].schema)
     assert ("large" in str(whole.schema)) == (kind in ("text", "struct", "list"))
     table = pa.Table.from_batches(parts)
     found = join_tables(

@@ -13,8 +13,8 @@ import pytest
 
 from gpujoin import join_tables
 from gpujoin.config import Options
-from gpujoin.engine.built import BuiltSide
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.backend import AnyBackend

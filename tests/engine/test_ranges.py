@@ -13,7 +13,7 @@ import pytest
 
 from gpujoin.backends.cpu.backend import CpuBackend
 from gpujoin.config import Options
-from gpujoin.engine import built
+from gpujoin.engine.join import build
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceMemoryError, ExpressionEvaluationError, ProductSizeError
 from gpujoin.model.backend import AnyBackend
@@ -246,7 +246,7 @@ def test_within_keys(
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
 ) -> None:
-    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+    monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, algorithms = SHAPES[shape]
     one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
     check(backend, join_type, one, two, condition, algorithms, keys=keys, context=f"seed {seed}")

@@ -16,8 +16,8 @@ import pytest
 
 from gpujoin.backends.cpu.backend import CpuBackend
 from gpujoin.config import Options
-from gpujoin.engine import built, settling
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join import build, early_stop
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
@@ -150,8 +150,8 @@ def _result(run: Callable[[], pa.Table]) -> pa.Table | None:
 
 
 def sweep(first: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
-    monkeypatch.setattr(settling, "FIRST_ROWS", 2)
+    monkeypatch.setattr(build, "LEAST_SPREAD", 1)
+    monkeypatch.setattr(early_stop, "FIRST_ROWS", 2)
     rows = 0
     taken: set[str] = set()
     for seed in range(first, first + count):
@@ -203,7 +203,7 @@ SHAPES = {
 def test_overlaps_against_duckdb(
     name: str, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+    monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, text = OVERLAPS[name]
     one, two = intervals(rng, "ab", 250), intervals(rng, "cd", 200)
     duck.register("l", one)

@@ -11,8 +11,8 @@ import pytest
 
 from gpujoin.backends.cpu.backend import CpuBackend
 from gpujoin.config import Options
-from gpujoin.engine import settling
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join import early_stop
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, left, lit, right
@@ -34,8 +34,8 @@ CONDITIONS: dict[str, Expression] = {
 @pytest.fixture
 def small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of so few rows that small tables take many."""
-    monkeypatch.setattr(settling, "FIRST_ROWS", 2)
-    monkeypatch.setattr(settling, "GROWTH", 1)
+    monkeypatch.setattr(early_stop, "FIRST_ROWS", 2)
+    monkeypatch.setattr(early_stop, "GROWTH", 1)
 
 
 def sides(rng: np.random.Generator, rows: tuple[int, int] = (40, 70)) -> tuple[pa.Table, pa.Table]:

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.spill import MAX_DIVISIONS
 from gpujoin.errors import CorruptBlobError, JoinSpecError, SpillError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spilling import MAX_DIVISIONS
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import KeyShape
 from tests.disks import Mount, flip_bit, spill_files

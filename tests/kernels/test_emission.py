@@ -14,13 +14,13 @@ from gpujoin.model.gathering import EmissionChoice, EmissionFacts, EmissionMetho
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.testing.compare import assert_same_rows
-from tests.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
-from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.test_engine import run
+from tests.faults import FaultyBackend
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
+from tests.oracle.join import oracle_join
 
 PROBE_ROWS, BUILD_ROWS = 300, 40
 PAYLOAD = pa.schema(

@@ -12,7 +12,7 @@ import pytest
 
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
@@ -21,14 +21,14 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
-from tests.faults import FaultyBackend
 from gpujoin.testing.generate import KeyShape
-from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
 from tests.backends.cudf.test_engine import CASES, run, sides, spec_of
+from tests.faults import FaultyBackend
 from tests.kernels.cases import colliding
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
+from tests.oracle.join import oracle_join
 
 TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "int64": (pa.int64(),),

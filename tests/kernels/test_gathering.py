@@ -22,13 +22,13 @@ from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.gathering import choose_gather
 from gpujoin.testing.compare import assert_same_rows
-from tests.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
-from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, emulated_ops, take
 from tests.backends.cudf.test_engine import run
+from tests.faults import FaultyBackend
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
+from tests.oracle.join import oracle_join
 
 ROWS = 60
 PAYLOAD = pa.schema(

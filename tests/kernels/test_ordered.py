@@ -16,21 +16,21 @@ from gpujoin.backends.cudf.ranges import order_ops
 from gpujoin.backends.ordered import probe as ordered_probe
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.engine import built
+from gpujoin.engine.join import build
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.testing.compare import assert_same_rows
-from tests.faults import FaultyBackend
-from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HOST, HostBackend, emulated_ops, entered, on_host
 from tests.engine.support import keyed, run_join
 from tests.engine.test_asof import DIRECTIONS, TYPES, row_loop, sides
 from tests.engine.test_ranges import JOINS, SHAPES, check, tables
+from tests.faults import FaultyBackend
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.ordered_cases import LEAST, MOST
+from tests.oracle.join import oracle_join
 
 Array = npt.NDArray[Any]
 LOOKING = {"find_stretches", "count_candidates"}
@@ -60,7 +60,7 @@ def test_ranges(
     emulated: EmulatedDevice, join_type: JoinType, shape: str, keys: int, monkeypatch: pytest.MonkeyPatch,
     seed: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+    monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, algorithms = SHAPES[shape]
     one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
     backend: Any = backend_on(emulated)
@@ -88,7 +88,7 @@ def test_two_ranges_by_search(
     monkeypatch.setattr(ordered_probe, "LOOKS_PER_STEP", 0)
     condition, algorithms = SHAPES["overlap"]
     for keys in (0, 1):
-        monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+        monkeypatch.setattr(build, "LEAST_SPREAD", 1)
         one, two = tables(seed + keys, pa.int32(), (60, 50), keys=keys)
         backend: Any = backend_on(emulated)
         check(
@@ -282,7 +282,7 @@ def test_every_answer_is_that_of_array_operations(
         if one.resumable:
             some = np.flatnonzero(one.counts)[::2]
             for skip, most in ((0, 1), (1, 3), (2, 1000), (1 << 30, 5)):
-                parts = [[probe.beginning(some, skip, most)] for probe in (one, other)]
+                parts = [[probe.pairs_at(some, skip, most)] for probe in (one, other)]
                 assert _pairs(parts[1]) == _pairs(parts[0])
 
 

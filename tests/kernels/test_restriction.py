@@ -13,7 +13,7 @@ import pytest
 from gpujoin.backends.cudf import residual
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import ExpressionEvaluationError
@@ -24,13 +24,13 @@ from gpujoin.model.relations import Feed, Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
-from tests.faults import FaultyBackend
 from gpujoin.testing.generate import Generator, Mix
-from tests.oracle.join import oracle_join
 from tests.backends.cudf.host import HostBackend, HostSource, emulated_ops, on_host
 from tests.backends.cudf.pipeline import host_pipeline
+from tests.faults import FaultyBackend
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
+from tests.oracle.join import oracle_join
 
 PROBE_ROWS, BUILD_ROWS = 300, 40
 PAYLOAD = pa.schema(

@@ -17,7 +17,7 @@ from pyspark.serializers import pickle_protocol
 from pyspark.sql import SparkSession
 
 from gpujoin.config import Options, Strategy
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair

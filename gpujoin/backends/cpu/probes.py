@@ -177,15 +177,15 @@ class GroupProbe:
         return counts_of(self._ranges)
 
     @memory_errors
-    def beginning(self, rows: npt.NDArray[np.int64], skip: int, most: int) -> PairSlice:
+    def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
         """See :class:`gpujoin.model.backend.Resumable`."""
         ranges = np.take(self._ranges, rows)
-        counts = np.clip(counts_of(ranges) - skip, 0, most)
+        counts = np.clip(counts_of(ranges) - offset, 0, limit)
         length = int(counts.sum())
         if not length:
             none = Indices(np.zeros(0, np.int64), 0)
             return PairSlice(none, none)
-        part = expand(0, starts_of(ranges) + skip, counts, length, self._order, self.rows)
+        part = expand(0, starts_of(ranges) + offset, counts, length, self._order, self.rows)
         local = part.probe
         taken = rows[local.start : local.start + length] if isinstance(local, Span) else rows[local.values]  # type: ignore[union-attr]
         return PairSlice(Indices(taken, length), part.build)

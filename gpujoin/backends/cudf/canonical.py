@@ -67,11 +67,11 @@ def _words(xp: Any, column: KeyColumn) -> list[Array]:
         used = 1 if column.digits is not None and column.digits <= ONE_WORD_DIGITS else 2
         return [xp.ascontiguousarray(values[:, word]).view(xp.int64) for word in range(used)]
     if column.kind is Kind.FLOAT:
-        return [_float_bits(xp, values)]
+        return [float_bits(xp, values)]
     return [values if values.dtype.itemsize >= np.dtype(np.int32).itemsize else values.astype(xp.int32)]
 
 
-def _float_bits(xp: Any, values: Array) -> Array:
+def float_bits(xp: Any, values: Array) -> Array:
     """Bits with −0.0 as 0.0 and one NaN, by integer operations alone: no device flushes small numbers to zero there."""
     kind = np.dtype(f"int{8 * values.dtype.itemsize}")
     real = np.dtype(f"float{8 * values.dtype.itemsize}").type

@@ -280,12 +280,12 @@ class KernelRangeProbe(OrderedProbe):
 
     @property
     def _stretches(self) -> Ranges:
-        return Ranges(self._found.begin, self._found.length, self._found.total)
+        return Ranges(self._matches.begin, self._matches.length, self._matches.total)
 
     def _count_by_search(self) -> tuple[Array, int]:
-        assert self._found.second is not None
+        assert self._matches.second is not None
         matrix = self._index.wavelet()
-        self._counted = wavelet.count(self._device, matrix, self._stretches, self._found.second)
+        self._counted = wavelet.count(self._device, matrix, self._stretches, self._matches.second)
         return self._counted.count, self._counted.pairs
 
     def _count_by_looking(self) -> tuple[Array, int]:
@@ -294,12 +294,12 @@ class KernelRangeProbe(OrderedProbe):
     def _candidates(self) -> candidates.Candidates:
         second, stretches = self._index.second, self._stretches
         assert second is not None
-        assert self._found.second is not None
+        assert self._matches.second is not None
         running = expand.running_counts(self._device, stretches)
-        return candidates.Candidates(stretches, running, second.ranks, self._found.second)
+        return candidates.Candidates(stretches, running, second.ranks, self._matches.second)
 
     def _looked(self, most: int) -> Iterator[tuple[Array, Array]]:
-        total = self._found.total
+        total = self._matches.total
         if not self.pairs:
             return
         looked = self._candidates()
@@ -320,7 +320,7 @@ class KernelRangeProbe(OrderedProbe):
 
     def _continued(self, rows: Array, counts: Array, skip: int, total: int) -> tuple[Array, Array]:
         xp = self._ops.xp
-        found = self._found
+        found = self._matches
         counts = counts.astype(xp.int32)
         running = xp.cumsum(counts, dtype=xp.int64)
         begin, more = found.begin[rows], xp.int32(skip)

@@ -63,9 +63,9 @@ class _Scale:
 
     def __init__(self, ops: OrderOps, values: Array) -> None:
         self._xp = ops.xp
-        some = int(values.shape[0]) > 0
-        self.low, self.high = (int(values.min()), int(values.max())) if some else (0, 0)
-        self.size = self.high - self.low + 1 if some else 0
+        any_rows = int(values.shape[0]) > 0
+        self.low, self.high = (int(values.min()), int(values.max())) if any_rows else (0, 0)
+        self.size = self.high - self.low + 1 if any_rows else 0
 
     def add_to(self, keys: Array, values: Array) -> None:
         """Add the numbers, from 0, of the build side's points, in place."""
@@ -203,8 +203,8 @@ class RangeIndex:
         """Memory held."""
         arrays = [self.keys, self.order, self.seconds, self.second_keys]
         arrays += [axis.distinct for axis in (self.axis, self.second) if isinstance(axis, _Axis)]
-        held = sum(int(a.nbytes) for a in arrays if a is not None)
-        return held + (0 if self._wavelet is None else self._wavelet.nbytes)
+        size = sum(int(a.nbytes) for a in arrays if a is not None)
+        return size + (0 if self._wavelet is None else self._wavelet.nbytes)
 
     def wavelet(self) -> WaveletMatrix:
         """The second points, searchable in any stretch; made when first needed."""
@@ -260,11 +260,11 @@ def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
     masks = [column.valid for column in columns]
     if groups is not None:
         masks += [groups.valid, groups.values >= 0]
-    found: Array | None = None
+    valid: Array | None = None
     for mask in masks:
         if mask is not None:
-            found = mask if found is None else found & mask
-    return None if found is None or bool(found.all()) else found
+            valid = mask if valid is None else valid & mask
+    return None if valid is None or bool(valid.all()) else valid
 
 
 class RangeProbe(OrderedProbe):
@@ -305,12 +305,12 @@ class RangeProbe(OrderedProbe):
         return Stretches(begin, length, int(length.sum()) if int(length.shape[0]) else 0, ranks)
 
     def _count_by_search(self) -> tuple[Array, int]:
-        wavelet, found = self._index.wavelet(), self._found
-        assert found.second is not None
-        end = found.begin + found.length
-        below = wavelet.count_below(found.begin, end, found.second[0])
+        wavelet, stretches = self._index.wavelet(), self._matches
+        assert stretches.second is not None
+        end = stretches.begin + stretches.length
+        below = wavelet.count_below(stretches.begin, end, stretches.second[0])
         self._skipped = below
-        counts = wavelet.count_below(found.begin, end, found.second[1]) - below
+        counts = wavelet.count_below(stretches.begin, end, stretches.second[1]) - below
         return counts, int(counts.sum())
 
     def _count_by_looking(self) -> tuple[Array, int]:
@@ -322,12 +322,12 @@ class RangeProbe(OrderedProbe):
 
     def _seen(self, most: int) -> Iterator[tuple[Array, Array]]:
         """Probe rows and positions of candidates that are matches, from at most so many candidates at a time."""
-        found, seconds = self._found, self._index.seconds
-        assert found.second is not None
+        stretches, seconds = self._matches, self._index.seconds
+        assert stretches.second is not None
         assert seconds is not None
-        low, high = found.second
-        for probe, number in self._parts(found.length, found.total, most):
-            position = found.begin[probe] + number
+        low, high = stretches.second
+        for probe, number in self._parts(stretches.length, stretches.total, most):
+            position = stretches.begin[probe] + number
             rank = seconds[position]
             kept = self._ops.xp.flatnonzero((rank >= low[probe]) & (rank < high[probe]))
             yield probe[kept], position[kept]
@@ -352,10 +352,10 @@ class RangeProbe(OrderedProbe):
 
     def _position(self, probe: Array, number: Array) -> Array:
         """Where in the index the ``number``-th match of each probe row is."""
-        begin = self._found.begin[probe]
+        begin = self._matches.begin[probe]
         if self._skipped is None:
             return begin + number
-        end = begin + self._found.length[probe]
+        end = begin + self._matches.length[probe]
         return self._index.wavelet().select(begin, end, number + self._skipped[probe])
 
     def _parts(self, counts: Array, total: int, most: int) -> Iterator[tuple[Array, Array]]:

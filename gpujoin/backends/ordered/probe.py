@@ -78,21 +78,21 @@ class OrderedProbe(ABC):
         Of the rows.
     """
 
-    def __init__(self, index: OrderedIndex, found: Stretches) -> None:
+    def __init__(self, index: OrderedIndex, stretches: Stretches) -> None:
         self._order, self._places = index.order, index.places
         self._ops = index.ops
-        self._found = found
-        self.rows = int(found.begin.shape[0])
+        self._matches = stretches
+        self.rows = int(stretches.begin.shape[0])
         self._searched = False
         """Whether pairs are found by a search for each, not by looking at what the first point admits."""
         self.resumable = True
-        """Whether :meth:`beginning` is possible."""
-        if found.second is None:
-            self.counts, self.pairs = found.length, found.total
+        """Whether :meth:`pairs_at` is possible."""
+        if stretches.second is None:
+            self.counts, self.pairs = stretches.length, stretches.total
             return
-        self.resumable = found.total > LOOKS_PER_STEP * index.depth * max(1, self.rows)
+        self.resumable = stretches.total > LOOKS_PER_STEP * index.depth * max(1, self.rows)
         self.counts, self.pairs = self._count_by_search() if self.resumable else self._count_by_looking()
-        self._searched = self.resumable and found.total > LOOKS_PER_STEP * index.depth * self.pairs
+        self._searched = self.resumable and stretches.total > LOOKS_PER_STEP * index.depth * self.pairs
 
     @abstractmethod
     def _count_by_search(self) -> tuple[Array, int]:
@@ -131,16 +131,16 @@ class OrderedProbe(ABC):
         Only for one point.
         """
         with self._ops.entered():
-            xp, begin = self._ops.xp, self._found.begin
+            xp, begin = self._ops.xp, self._matches.begin
             if not self._places:
                 return Indices(xp.full(self.rows, -1, dtype=self._ops.index), self.rows, OutOfBounds.NULLIFY)
             position = begin + self.counts - 1 if last else begin
-            found = self._order[xp.clip(position, 0, self._places - 1)]
-            return Indices(xp.where(self.counts > 0, found, -1), self.rows, OutOfBounds.NULLIFY)
+            build_rows = self._order[xp.clip(position, 0, self._places - 1)]
+            return Indices(xp.where(self.counts > 0, build_rows, -1), self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """All pairs, ascending by probe row, then in the order of the index."""
-        by_looking = self._found.second is not None and not self._searched
+        by_looking = self._matches.second is not None and not self._searched
         made = self._looked if by_looking else self._numbered
         for probe, build in self._guarded(lambda: made(max_pairs)):
             part = self._pair_slice(probe, build, MapOrder.ASCENDING)
@@ -161,33 +161,33 @@ class OrderedProbe(ABC):
         length = int(probe.shape[0])
         return PairSlice(Indices(probe, length, order=order), Indices(build, length))
 
-    def beginning(self, rows: Any, skip: int, most: int) -> PairSlice:
+    def pairs_at(self, rows: Any, offset: int, limit: int) -> PairSlice:
         """See :class:`gpujoin.model.backend.Resumable`."""
         with self._ops.entered():
             xp = self._ops.xp
             rows = xp.asarray(rows, dtype=xp.int64)
-            counts = xp.clip(self.counts[rows] - skip, 0, min(most, self._places))
+            counts = xp.clip(self.counts[rows] - offset, 0, min(limit, self._places))
             total = int(counts.sum())
             if not total:
                 none = xp.zeros(0, dtype=self._ops.index)
                 return self._pair_slice(none, none)
-            return self._pair_slice(*self._continued(rows, counts, skip, total))
+            return self._pair_slice(*self._continued(rows, counts, offset, total))
 
     def mark_build(self, marks: Array) -> None:
         """Set ``marks`` wherever a build row has a match."""
-        if self._found.second is not None:
+        if self._matches.second is not None:
             for part in self.slices(CANDIDATES):
                 with self._ops.entered():
                     marks[part.build.values] = True  # type: ignore[union-attr]
             return
         with self._ops.entered():
             xp = self._ops.xp
-            some = xp.flatnonzero(self.counts)
-            if not int(some.shape[0]):
+            matched = xp.flatnonzero(self.counts)
+            if not int(matched.shape[0]):
                 return
-            begin = self._found.begin[some]
+            begin = self._matches.begin[matched]
             opened = xp.bincount(begin, minlength=self._places + 1)
-            closed = xp.bincount(begin + self.counts[some], minlength=self._places + 1)
+            closed = xp.bincount(begin + self.counts[matched], minlength=self._places + 1)
             covered = xp.cumsum(opened - closed)[: self._places] > 0
             marks[self._order[covered]] = True
 

@@ -108,10 +108,10 @@ class WaveletMatrix:
         count = xp.zeros(begin.shape[0], dtype=xp.int64)
         for level in self._levels:
             low, high = level.zeros_before(begin), level.zeros_before(end)
-            one = (bound >> level.bit) & 1 == 1
-            count += xp.where(one, high - low, 0)
-            begin = xp.where(one, level.zeros + begin - low, low)
-            end = xp.where(one, level.zeros + end - high, high)
+            is_one = (bound >> level.bit) & 1 == 1
+            count += xp.where(is_one, high - low, 0)
+            begin = xp.where(is_one, level.zeros + begin - low, low)
+            end = xp.where(is_one, level.zeros + end - high, high)
         return count
 
     def _select(self, begin: Array, end: Array, number: Array) -> Array:
@@ -119,8 +119,8 @@ class WaveletMatrix:
         for level in self._levels:
             low, high = level.zeros_before(begin), level.zeros_before(end)
             zeros = high - low
-            one = number >= zeros
-            number = xp.where(one, number - zeros, number)
-            begin = xp.where(one, level.zeros + begin - low, low)
-            end = xp.where(one, level.zeros + end - high, high)
+            is_one = number >= zeros
+            number = xp.where(is_one, number - zeros, number)
+            begin = xp.where(is_one, level.zeros + begin - low, low)
+            end = xp.where(is_one, level.zeros + end - high, high)
         return self._places[begin + number]

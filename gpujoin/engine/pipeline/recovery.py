@@ -238,8 +238,8 @@ class _Output:
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Give out what is kept."""
-        held, self._held = self._held, []
-        for batch in held:
+        batches, self._held = self._held, []
+        for batch in batches:
             self.begun = True
             self._metrics.output_batches += 1
             self._metrics.output_rows += batch.num_rows

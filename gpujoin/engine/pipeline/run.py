@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create, create_pipeline, device_pipeline
 from gpujoin.config import BackendChoice, Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.pipeline.clock import OperationClock
-from gpujoin.engine.pipeline.mixed import MixedAggregation, MixedPipeline
+from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
@@ -237,24 +237,24 @@ class _Runner:
     def _feed(self, node: Feed) -> Iterator[_Piece]:
         if node.index not in self._inputs:
             raise RelationError(f"feed {node.index} has no input; inputs are {sorted(self._inputs)}")
-        held: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         size = 0
         for batch in self._batches(self._inputs[node.index]):
             if len(batch.schema) != len(node.columns):
                 raise RelationError(
                     f"feed {node.index} has {len(node.columns)} columns, its input {batch.schema.names}"
                 )
-            if held and batch.schema != held[0].schema:
-                yield self._backend.take_in(held, node.columns, self._metrics)
-                held, size = [], 0
+            if batches and batch.schema != batches[0].schema:
+                yield self._backend.take_in(batches, node.columns, self._metrics)
+                batches, size = [], 0
             self._metrics.fed_rows += batch.num_rows
-            held.append(batch)
+            batches.append(batch)
             size += batch.nbytes
             if size >= self._piece_bytes:
-                yield self._backend.take_in(held, node.columns, self._metrics)
-                held, size = [], 0
-        if held:
-            yield self._backend.take_in(held, node.columns, self._metrics)
+                yield self._backend.take_in(batches, node.columns, self._metrics)
+                batches, size = [], 0
+        if batches:
+            yield self._backend.take_in(batches, node.columns, self._metrics)
 
     def _batches(self, source: Input) -> Iterator[pa.RecordBatch]:
         if isinstance(source, pa.Table):
@@ -273,26 +273,26 @@ class _Runner:
 
     def _join(self, node: Join) -> Iterator[_Piece]:
         side = node.build_side
-        held, rest = self._held(node.side(side))
+        pieces, rest = self._build_pieces(node.side(side))
         streamed = self._pieces(node.side(side.other))
         if rest is not None:
-            yield from self._gather_join(node, itertools.chain(held, rest), None, streamed)
+            yield from self._gather_join(node, itertools.chain(pieces, rest), None, streamed)
             return
-        build = self._backend.concat(held, node.side(side).schema, self._metrics)
-        held.clear()
+        build = self._backend.concat(pieces, node.side(side).schema, self._metrics)
+        pieces.clear()
         yield from self._joined(node, build, streamed)
 
-    def _held(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
+    def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
         """The pieces of a build side; where they exceed the budget, the first ones and the rest."""
-        held: list[_Piece] = []
+        pieces: list[_Piece] = []
         size = 0
         source = map(self._backend.collect, self._pieces(node))
         for piece in source:
-            held.append(piece)
+            pieces.append(piece)
             size += self._backend.size(piece)[1]
             if size > self._backend.budget(self._memory.build_bytes):
-                return held, source
-        return held, None
+                return pieces, source
+        return pieces, None
 
     def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the stream side with a build side that is held."""
@@ -328,8 +328,8 @@ class _Runner:
                     break
                 streamed = backend.collect(piece)
                 self._metrics.gather_joins += 1
-                found = join.probe([backend.to_join(streamed, node, side.other)])
-                yield from backend.from_join(found, node, {side: known, side.other: streamed}, self._metrics)
+                joined = join.probe([backend.to_join(streamed, node, side.other)])
+                yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._metrics)
             yield from backend.from_join(join.finish(), node, {side: known, side.other: None}, self._metrics)
 
     def _to_probe(self, node: Join, pieces: Iterator[_Piece]) -> Iterator[pa.RecordBatch]:
@@ -340,51 +340,53 @@ class _Runner:
     # -- aggregation and limits ----------------------------------------------------------------------------
 
     def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
-        found = collapse(node)
-        if found is None:
+        eager = collapse(node)
+        if eager is None:
             return self._aggregated(node, self._pieces(node.child))
-        return self._collapsed(node, found)
+        return self._collapsed(node, eager)
 
-    def _collapsed(self, node: PartialAggregate, found: Collapse) -> Iterator[_Piece]:
+    def _collapsed(self, node: PartialAggregate, eager: Collapse) -> Iterator[_Piece]:
         """Aggregate over a join, whose build side is aggregated first where it has keys of many rows."""
-        backend, join = self._backend, found.join
+        backend, join = self._backend, eager.join
         side = join.build_side
-        held, rest = self._held(join.side(side))
+        pieces, rest = self._build_pieces(join.side(side))
         streamed = self._pieces(join.side(side.other))
         if rest is not None:
-            pairs = self._gather_join(join, itertools.chain(held, rest), None, streamed)
+            pairs = self._gather_join(join, itertools.chain(pieces, rest), None, streamed)
             yield from self._aggregated(node, pairs)
             return
-        build = backend.concat(held, join.side(side).schema, self._metrics)
+        build = backend.concat(pieces, join.side(side).schema, self._metrics)
         rows = backend.size(build)[0]
-        held.clear()
+        pieces.clear()
         keys = [key.of(side) for key in join.spec.keys]
-        many = Literal(value=rows, type=pa.int64())
+        most_pairs = Literal(value=rows, type=pa.int64())
         sums = [
-            Call(function=Function.MULTIPLY, arguments=(one, many), mode=EvalMode.ANSI, type=pa.int64())
-            for one in found.sums
+            Call(
+                function=Function.MULTIPLY, arguments=(total, most_pairs), mode=EvalMode.ANSI, type=pa.int64()
+            )
+            for total in eager.sums
         ]
-        if backend.heaviest(build, keys) < HEAVY or not backend.proves([*found.of_build, *sums], [build]):
+        if backend.heaviest(build, keys) < HEAVY or not backend.proves([*eager.of_build, *sums], [build]):
             yield from self._aggregated(node, self._joined(join, build, streamed))
             return
         self._metrics.collapsed_joins += 1
-        groups = list(self._aggregated(found.built, iter([build])))
-        built = backend.concat(groups, found.built.schema, self._metrics)
-        rows_of = self._pairs_or_sums(found, build, built, streamed)
-        for piece in self._aggregated(found.final, rows_of):
-            yield backend.project(piece, found.outputs)
+        groups = list(self._aggregated(eager.built, iter([build])))
+        grouped_build = backend.concat(groups, eager.built.schema, self._metrics)
+        joined = self._pairs_or_sums(eager, build, grouped_build, streamed)
+        for piece in self._aggregated(eager.final, joined):
+            yield backend.project(piece, eager.outputs)
 
     def _pairs_or_sums(
-        self, found: Collapse, build: _Piece, built: _Piece, streamed: Iterator[_Piece]
+        self, eager: Collapse, build: _Piece, built: _Piece, streamed: Iterator[_Piece]
     ) -> Iterator[_Piece]:
         """What the final aggregation reads: sums over a key's pairs where nothing can fail, else of each pair."""
         backend = self._backend
         for piece in map(backend.collect, streamed):
-            exact = backend.proves(found.of_pairs, [piece, build]) and backend.proves(
-                found.of_joined, [piece, built]
+            exact = backend.proves(eager.of_pairs, [piece, build]) and backend.proves(
+                eager.of_joined, [piece, built]
             )
             node, side, values = (
-                (found.joined, built, found.collapsed) if exact else (found.join, build, found.plain)
+                (eager.joined, built, eager.collapsed) if exact else (eager.join, build, eager.plain)
             )
             for joined in self._joined(node, side, iter([piece])):
                 yield backend.project(joined, values)

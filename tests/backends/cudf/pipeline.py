@@ -23,7 +23,7 @@ from gpujoin.errors import DeviceMemoryError, ScanError
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Span
 from gpujoin.model.types import is_bytes, is_text, logical
-from tests.backends.cudf.host import HostBackend, HostSource, HostText, on_host
+from tests.backends.cudf.host import NULL_SAFE, HostBackend, HostSource, HostText, on_host
 
 _COMPARISONS = {
     "=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
@@ -90,7 +90,7 @@ class HostColumns:
     def select(self, frame: pa.Table, positions: Sequence[int]) -> pa.Table:
         return _table([frame.column(i) for i in positions], frame.num_rows)
 
-    def beside(self, frames: Sequence[pa.Table]) -> pa.Table:
+    def hstack(self, frames: Sequence[pa.Table]) -> pa.Table:
         return _table([column for frame in frames for column in frame.columns], frames[0].num_rows)
 
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> pa.Table:
@@ -112,6 +112,11 @@ class HostColumns:
             assert storage_type(column.type) == storage_type(dtype) or is_text(dtype) or is_bytes(dtype)
             arrays.append(restore(store(_one(column)), dtype))
         return _table(arrays, frame.num_rows)
+
+    def null_safe(self, keys: pa.Table, null_safe: Sequence[bool]) -> pa.Table:
+        large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+        keys = keys.cast(pa.schema([f.with_type(large.get(f.type, f.type)) for f in keys.schema]))
+        return keys.replace_schema_metadata({NULL_SAFE: bytes(null_safe)})
 
     def concat(self, frames: Sequence[pa.Table]) -> pa.Table:
         rows = sum(frame.num_rows for frame in frames)

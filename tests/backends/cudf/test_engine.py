@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from gpujoin.engine import built
+from gpujoin.engine.join import build
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType
 from tests.backends.cudf.host import HostBackend
@@ -21,7 +21,7 @@ from tests.engine.test_ranges import JOINS, SHAPES, check, tables
 def test_joins(
     join_type: JoinType, shape: str, keys: int, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(built, "LEAST_SPREAD", 1)
+    monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     backend: AnyBackend = HostBackend()
     condition, names = SHAPES[shape]
     algorithms = {f"cudf {name}" for name in (*names, "range_monotone")}

@@ -22,7 +22,7 @@ from gpujoin.backends.parquet.footers import Source, footer_of, statistics_of
 from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.backends.parquet.thrift import ListOf, Scalar, Struct, ThriftError
-from gpujoin.engine.pipeline.footers import read_footers
+from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import Scan
 from gpujoin.model.types import plain

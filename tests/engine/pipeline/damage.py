@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpujoin.engine import pipeline
-from gpujoin.engine.pipeline.footers import read_footers
+from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import Scan
 from tests.trees import file_slice

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.engine.pipeline.footers import read_footers
+from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, Expression, left
 from gpujoin.model.jointype import JoinType

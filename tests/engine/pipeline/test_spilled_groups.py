@@ -18,9 +18,8 @@ from gpujoin.engine import spill
 from gpujoin.errors import CorruptBlobError, SpillError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.model.spilling import FAN_OUT
 from gpujoin.testing.compare import assert_same_rows
 from tests.disks import Mount, flip_bit, spill_files
 from tests.engine.pipeline.places import everywhere, on_device, run

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin.backends.parquet import places as stores
-from gpujoin.engine.pipeline.footers import read_footers
+from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics

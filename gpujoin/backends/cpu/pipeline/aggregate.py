@@ -20,9 +20,8 @@ from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Case, EvalMode, Expression, Literal
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.model.spilling import FAN_OUT
 from gpujoin.model.types import is_float, is_text, logical
 
 _LIMB = 10**18

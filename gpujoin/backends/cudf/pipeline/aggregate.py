@@ -23,8 +23,8 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.maps import Span
+from gpujoin.model.pipeline import FAN_OUT
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.model.spilling import FAN_OUT
 from gpujoin.model.types import is_float, logical
 
 _FAN_OUTS = (FAN_OUT, 17, 19, 23)
@@ -89,7 +89,7 @@ class FrameAggregation(Generic[Frame]):
     def nothing(self) -> Frame:
         """The state of no rows at all, without keys."""
         with self._entered():
-            return self._columns.beside([state.nothing(self._columns) for state in self._states])
+            return self._columns.hstack([state.nothing(self._columns) for state in self._states])
 
     def finish(self, state: Frame) -> Frame:
         """Keys and Spark's buffers of the groups of a state."""
@@ -172,7 +172,7 @@ class FrameAggregation(Generic[Frame]):
         makers = [ask(rows, state) for state in self._states]
         rows.run()
         parts = [maker() for maker in makers]
-        return columns.beside([groups.keys, *parts]) if self._node.keys else columns.beside(parts)
+        return columns.hstack([groups.keys, *parts]) if self._node.keys else columns.hstack(parts)
 
     def _finished(self, state: Frame) -> Frame:
         """Spark's buffers of the groups of a state."""
@@ -191,7 +191,7 @@ class FrameAggregation(Generic[Frame]):
             at_columns = range(place, place + len(each.types))
             parts.append(each.finish(columns, state, at_columns))
             place = at_columns.stop
-        return columns.beside(parts)
+        return columns.hstack(parts)
 
 
 class _Groups(Generic[Frame]):

@@ -12,12 +12,12 @@ from gpujoin.backends.cudf.expressions.values import Value, ordered
 from gpujoin.backends.cudf.pipeline import scan as parquet
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
-from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_codes, rows_at, values_of
+from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, values_of
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
-from gpujoin.model.maps import AllNull, Span
+from gpujoin.model.maps import Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
@@ -141,7 +141,7 @@ class DevicePipeline(Generic[Frame]):
             columns = self.columns
             rows = self.backend.frame_rows(frame)
             keys = computed(columns, frame, [key.expression for key in order])
-            sortable = columns.beside([_sortable(columns, keys, at, rows) for at in range(len(order))])
+            sortable = columns.hstack([_sortable(columns, keys, at, rows) for at in range(len(order))])
             index = columns.order(
                 sortable, [key.descending for key in order], [key.nulls_first for key in order]
             )
@@ -149,39 +149,35 @@ class DevicePipeline(Generic[Frame]):
 
     def head(self, frame: Frame, count: int) -> Frame:
         """Give some rows."""
-        return self.part(frame, 0, min(count, self.backend.frame_rows(frame)))
+        return self.slice(frame, 0, min(count, self.backend.frame_rows(frame)))
 
-    def part(self, frame: Frame, start: int, length: int) -> Frame:
+    def slice(self, frame: Frame, start: int, length: int) -> Frame:
         """Give neighbouring rows."""
         return self.backend.gather(frame, Span(start, length))
 
     # -- joins ---------------------------------------------------------------------------------------------
 
     def keys(
-        self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], nulls_equal: Sequence[bool]
+        self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]
     ) -> Frame:
-        """Key columns as codes; see :func:`.compute.key_codes`."""
+        """Key columns; see :func:`.compute.key_frame`."""
         with self.entered():
-            return key_codes(self.columns, frame, at, types, nulls_equal)
+            return key_frame(self.columns, frame, at, types, null_safe)
 
     def select(self, frame: Frame, at: Sequence[int]) -> Frame:
         """Give some columns."""
         with self.entered():
             return self.columns.select(frame, at)
 
-    def beside(self, frames: Sequence[Frame]) -> Frame:
+    def hstack(self, frames: Sequence[Frame]) -> Frame:
         """Put the columns of frames side by side."""
         with self.entered():
-            return self.columns.beside(frames)
+            return self.columns.hstack(frames)
 
-    def flags(self, mask: Any, rows: int) -> Frame:
+    def mask_column(self, mask: Any, rows: int) -> Frame:
         """Make a boolean column of a mask of the backend."""
         with self.entered():
             return self.columns.frame([Value(pa.bool_(), mask)], (pa.bool_(),), rows)
-
-    def nulls(self, schema: pa.Schema, rows: int) -> Frame:
-        """Make a frame of nulls."""
-        return self.backend.gather(self.take_in(schema.empty_table(), schema), AllNull(rows))
 
 
 def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:

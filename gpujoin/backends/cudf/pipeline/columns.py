@@ -114,7 +114,7 @@ class Columns(Protocol[Frame]):
         """Some columns; a frame without columns keeps its rows."""
         ...
 
-    def beside(self, frames: Sequence[Frame]) -> Frame:
+    def hstack(self, frames: Sequence[Frame]) -> Frame:
         """The columns of frames of as many rows each; at least one frame."""
         ...
 
@@ -124,6 +124,10 @@ class Columns(Protocol[Frame]):
 
     def relabelled(self, frame: Frame, types: Sequence[pa.DataType]) -> Frame:
         """The same columns under other types of the same layout."""
+        ...
+
+    def null_safe(self, keys: Frame, null_safe: Sequence[bool]) -> Frame:
+        """Key columns, each told whether null equals null; see :meth:`gpujoin.model.backend.Backend.key_frame`."""
         ...
 
     def concat(self, frames: Sequence[Frame]) -> Frame:

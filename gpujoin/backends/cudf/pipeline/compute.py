@@ -1,17 +1,17 @@
-"""Filtering and projecting frames, and their keys as codes for joins."""
+"""Filtering and projecting frames, and their keys for joins."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.canonical import float_bits
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.offers import can_evaluate
-from gpujoin.backends.cudf.expressions.values import Value, constant, in_words, is_wide
+from gpujoin.backends.cudf.expressions.values import Value, constant
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import carried
@@ -19,7 +19,7 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
-from gpujoin.model.types import is_bytes, is_float, is_text, logical
+from gpujoin.model.types import is_float, is_text, is_whole, logical
 
 
 def evaluator(columns: Columns[Frame], frame: Frame) -> PipelineEvaluator:
@@ -61,7 +61,7 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
         dtype = _typed(node)
         made.append(run.any(node, None) if rows else _nothing(columns, frame, dtype))
         kinds.append(carried(dtype))
-    whole = columns.beside([frame, columns.frame(made, kinds, rows)]) if made else frame
+    whole = columns.hstack([frame, columns.frame(made, kinds, rows)]) if made else frame
     return columns.select(whole, at)
 
 
@@ -99,11 +99,6 @@ def guarded(argument: Expression, condition: Expression) -> Expression:
     return Case(conditions=(condition,), values=(argument,), otherwise=nothing, type=argument.type)
 
 
-def repeated(xp: Any, array: Array, rows: int) -> Array:
-    """One value for every row where there is one for all."""
-    return xp.ascontiguousarray(xp.broadcast_to(array, (rows,)))
-
-
 def rows_at(columns: Columns[Frame], frame: Frame, index: Array, *, missing: bool = False) -> Frame:
     """Rows by int32 position; negative ones give nulls if there may be any."""
     rule = OutOfBounds.NULLIFY if missing else OutOfBounds.NEVER
@@ -112,17 +107,6 @@ def rows_at(columns: Columns[Frame], frame: Frame, index: Array, *, missing: boo
 
 
 # -- keys --------------------------------------------------------------------------------------------------------
-
-
-def float_bits(xp: Any, value: Value) -> Array:
-    """Bits of floats as integers: of one NaN, and of 0.0 in place of −0.0."""
-    single = value.data.dtype.itemsize == 4
-    kind = "int32" if single else "int64"
-    bits = value.data.view(kind)
-    magnitude = bits & (0x7FFFFFFF if single else 0x7FFFFFFFFFFFFFFF)
-    infinity, nan = (0x7F800000, 0x7FC00000) if single else (0x7FF0000000000000, 0x7FF8000000000000)
-    plain = xp.where(magnitude == 0, 0, bits)
-    return xp.where(magnitude > infinity, nan, plain).astype(kind)
 
 
 def plain_keys(columns: Columns[Frame], frame: Frame) -> Frame:
@@ -139,16 +123,16 @@ def plain_keys(columns: Columns[Frame], frame: Frame) -> Frame:
             continue
         value = values_of(columns, frame, at)
         bits = pa.int32() if pat.is_float32(dtype) else pa.int64()
-        made = Value(bits, float_bits(xp, value), value.valid)
+        made = Value(bits, float_bits(xp, value.data), value.valid)
         parts.append(columns.frame([made], [bits], rows))
-    return columns.beside(parts)
+    return columns.hstack(parts)
 
 
-def key_codes(
+def key_frame(
     columns: Columns[Frame], frame: Frame, at: Sequence[int], wanted: Sequence[pa.DataType],
-    nulls_equal: Sequence[bool],
+    null_safe: Sequence[bool],
 ) -> Frame:  # fmt: skip
-    """Key columns as codes that are equal exactly if the keys are; see :mod:`gpujoin.model.backend`.
+    """Key columns as the backend builds from them and probes; it normalises them, as it does those that come by Arrow.
 
     Parameters
     ----------
@@ -160,60 +144,16 @@ def key_codes(
         Key columns.
     wanted : sequence of pyarrow.DataType
         Common type of each key of both sides.
-    nulls_equal : sequence of bool
+    null_safe : sequence of bool
         Whether nulls of each key match.
     """
-    xp, rows = columns.ops.xp, columns.backend.frame_rows(frame)
-    parts: list[Frame] = []
-    for position, dtype, equal in zip(at, wanted, nulls_equal, strict=True):
+    types, parts = columns.types(frame), []
+    for position, dtype in zip(at, wanted, strict=True):
         kind = logical(dtype)
-        if is_text(kind) or is_bytes(kind):
-            parts += _text_code(columns, frame, position, equal=equal)
-            continue
-        value = values_of(columns, frame, position)
-        words, code = _code_words(xp, value, kind)
-        valid = value.valid
-        if equal and valid is not None:
-            words = [xp.where(valid, word, 0).astype(word.dtype) for word in words]
-        made = [Value(code, repeated(xp, word, rows), None if equal else valid) for word in words]
-        if equal:
-            made.append(_null_flag(xp, valid, rows))
-        parts.append(columns.frame(made, [one.dtype for one in made], rows))
-    return columns.beside(parts)
-
-
-def _code_words(xp: Any, value: Value, kind: pa.DataType) -> tuple[list[Array], pa.DataType]:
-    if is_float(kind):
-        bits = float_bits(xp, value)
-        return [bits], pa.int32() if bits.dtype.itemsize == 4 else pa.int64()
-    if pat.is_decimal(kind):
-        if not is_wide(kind):
-            return [value.data], pa.int64()
-        if value.low is None:
-            value = in_words((value.data.view("uint64"), value.data >> 63), kind, value.valid)
-        assert value.low is not None
-        return [value.low.view("int64"), value.data], pa.int64()
-    if kind.bit_width <= 32:
-        return [value.data.astype("int32")], pa.int32()
-    return [value.data.astype("int64")], pa.int64()
-
-
-def _text_code(columns: Columns[Frame], frame: Frame, at: int, *, equal: bool) -> list[Frame]:
-    """Text is its bytes; where nulls match, a flag tells them from whatever else is null."""
-    code = columns.relabelled(columns.select(frame, (at,)), (pa.large_binary(),))
-    if not equal:
-        return [code]
-    valid = valid_of(columns, frame, at)
-    rows, xp = columns.backend.frame_rows(frame), columns.ops.xp
-    flag = columns.frame([_null_flag(xp, valid, rows)], (pa.int32(),), rows)
-    if valid is None:
-        return [code, flag]
-    empty = columns.frame([columns.source(frame).text("")], (pa.string(),), 1)
-    filled = columns.concat([columns.relabelled(code, (pa.string(),)), empty])
-    index = xp.where(valid, xp.arange(rows), rows)
-    return [columns.relabelled(rows_at(columns, filled, index), (pa.large_binary(),)), flag]
-
-
-def _null_flag(xp: Any, valid: Array | None, rows: int) -> Value:
-    data = xp.zeros(rows, dtype="int32") if valid is None else (~repeated(xp, valid, rows)).astype("int32")
-    return Value(pa.int32(), data)
+        if is_whole(kind) and logical(types[position]) != kind:
+            value = values_of(columns, frame, position)
+            widened = Value(kind, value.data.astype(f"int{kind.bit_width}"), value.valid)
+            parts.append(columns.frame([widened], [kind], columns.backend.frame_rows(frame)))
+        else:
+            parts.append(columns.select(frame, (position,)))
+    return columns.null_safe(columns.hstack(parts), null_safe)

@@ -100,7 +100,7 @@ class CudfColumns:
         chosen = plc.Table([columns[i] for i in positions], num_rows=frame.rows)
         return CudfFrame(chosen, tuple(frame.types[i] for i in positions))
 
-    def beside(self, frames: Sequence[CudfFrame]) -> CudfFrame:
+    def hstack(self, frames: Sequence[CudfFrame]) -> CudfFrame:
         """See :class:`.columns.Columns`."""
         columns = [column for frame in frames for column in frame.table.columns()]
         types = tuple(dtype for frame in frames for dtype in frame.types)
@@ -118,6 +118,10 @@ class CudfColumns:
     def relabelled(self, frame: CudfFrame, types: Sequence[pa.DataType]) -> CudfFrame:
         """See :class:`.columns.Columns`."""
         return CudfFrame(frame.table, tuple(types))
+
+    def null_safe(self, keys: CudfFrame, null_safe: Sequence[bool]) -> CudfFrame:
+        """See :class:`.columns.Columns`."""
+        return CudfFrame(keys.table, keys.types, null_safe=tuple(null_safe))
 
     def concat(self, frames: Sequence[CudfFrame]) -> CudfFrame:
         """See :class:`.columns.Columns`."""

@@ -102,7 +102,7 @@ def _piece(
         parts.append(_conformed(columns, one, dtype, rows, part.path))
     for value, wanted in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         parts.append(_constant(columns, decoded, value, logical(wanted.type), rows))
-    frame = columns.beside(parts) if parts else decoded
+    frame = columns.hstack(parts) if parts else decoded
     for condition in scan.filters:
         frame = filtered(columns, frame, condition)
     return frame

@@ -471,14 +471,14 @@ class EndState(PickState[Frame]):
             index, has = rows.of(number), rows.has(number)
             found = rows.xp.ones(len(index), dtype=bool) if has is None else has
             flag = _framed(rows.columns, [Value(pa.bool_(), found)], len(index))
-            return rows.columns.beside([self._gathered(rows, at, index, has), flag])
+            return rows.columns.hstack([self._gathered(rows, at, index, has), flag])
 
         return made
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
         """See :class:`State`."""
         flag = Value(pa.bool_(), columns.ops.xp.zeros(1, dtype=bool))
-        return columns.beside([self._null(columns, self.call.dtype), _framed(columns, [flag], 1)])
+        return columns.hstack([self._null(columns, self.call.dtype), _framed(columns, [flag], 1)])
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
         """See :class:`State`."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gpujoin.engine.derive import Derivation, derive
+from gpujoin.engine.join.derive import Derivation, derive
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import ConditionError, JoinSpecError
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -128,11 +127,9 @@ class JoinLayout:
             KeyCodec.of(spec, left, right), condition, output,
         )  # fmt: skip
 
-    def assemble(
-        self, left: Sequence[pa.Array], right: Sequence[pa.Array], extra: Sequence[pa.Array]
-    ) -> pa.RecordBatch:
-        """Result columns from the sides' columns."""
-        return pa.RecordBatch.from_arrays([*left, *right, *extra], schema=self.output_schema)
+    def part(self, side: Side) -> SideLayout:
+        """The part of a side."""
+        return self.build if side is self.build.side else self.probe
 
 
 def _columns_read(
@@ -145,7 +142,7 @@ def _columns_read(
                 f"the condition's column {column} is not resolved; call gpujoin.plan.resolve first"
             )
         positions[column.side].add(column.index)
-    return {side: tuple(sorted(found)) for side, found in positions.items()}
+    return {side: tuple(sorted(read)) for side, read in positions.items()}
 
 
 def _renumber(node: Expression, read: dict[Side, tuple[int, ...]]) -> Expression:

@@ -1,4 +1,11 @@
-"""Ranges of a join in codes: the build side's points, and what of them each probe row asks for."""
+"""Ranges of a join in codes: the build side's points, and what of them each probe row asks for.
+
+An example, ``l JOIN r ON r.c > l.a AND r.c <= l.b``, right side built::
+
+    r   c 40 10 20         points 40 10 20, in order 10 20 40: rows 1 2 0
+    l   a 10, b 30         lowest 11, highest 30: row 2
+        a 50, b 60         lowest 51, highest 60: none
+"""
 
 from __future__ import annotations
 
@@ -14,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.backends.registry import host_evaluator, host_grouper
+from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
-from gpujoin.engine.payload import one_array
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError, KeyTypeError
 from gpujoin.model.backend import Grouper
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -98,14 +105,14 @@ class RangeCodec:
             values = _values(axis.build, axis.type, rows, build_side)
             codec = OrderCodec.fit(values)
             codecs.append(codec)
-            points.append(_column(*codec.codes(values)))
+            points.append(code_column(*codec.codes(values)))
             extents.append(None if axis.widest is None else _extent(values))
         grouper = None
         if keys.columns:
             codes = keys.codes(rows, build_side)
             grouper = host_grouper(codes)
-            points.insert(0, _group_column(grouper, codes))
-        return cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents)), _table(points)
+            points.insert(0, group_column(grouper, codes))
+        return cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents)), code_table(points)
 
     def bounds(self, rows: pa.RecordBatch) -> pa.Table:
         """What probe rows ask for.
@@ -123,7 +130,7 @@ class RangeCodec:
         """
         columns: list[pa.Array] = []
         if self.grouper is not None:
-            columns.append(_group_column(self.grouper, self.keys.codes(rows, self.build_side.other)))
+            columns.append(group_column(self.grouper, self.keys.codes(rows, self.build_side.other)))
         for axis, codec, extent in zip(self.axes, self.codecs, self.extents, strict=True):
             low, high = np.full(rows.num_rows, LEAST, np.int64), np.full(rows.num_rows, MOST, np.int64)
             valid: Mask | None = None
@@ -142,20 +149,20 @@ class RangeCodec:
                     valid = _both(valid, within)
                 valid = _both(valid, there)
                 valid = _both(valid, _narrow(low, high, bound.comparison, codes))
-            columns += [_column(low, valid), _column(high, None)]
-        return _table(columns)
+            columns += [code_column(low, valid), code_column(high, None)]
+        return code_table(columns)
 
 
 def _extent(values: pa.Array) -> Extent | None:
     """Least and greatest value; ``None`` of no values."""
     if pat.is_date32(values.type):
         values = values.cast(pa.int32())
-    found = pc.min_max(values).as_py()
-    return None if found["min"] is None else (found["min"], found["max"])
+    ends = pc.min_max(values).as_py()
+    return None if ends["min"] is None else (ends["min"], ends["max"])
 
 
-def _check_distances(one: Extent, two: Extent | None, widest: int) -> None:
-    if two is not None and max(one[1] - two[0], two[1] - one[0]) > widest:
+def _check_distances(first: Extent, second: Extent | None, widest: int) -> None:
+    if second is not None and max(first[1] - second[0], second[1] - first[0]) > widest:
         raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
 
 
@@ -209,10 +216,11 @@ def spread(groups: pa.Array) -> float:
     return float(np.square(sizes).sum() / len(present))
 
 
-def _group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
+def group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
+    """Numbers of the groups of rows by key; null where there is none."""
     groups = grouper.groups(codes)
     valid = groups >= 0
-    return _column(groups, None if valid.all() else valid)
+    return code_column(groups, None if valid.all() else valid)
 
 
 def _narrow(low: Codes, high: Codes, comparison: Comparison, codes: Codes) -> Mask | None:
@@ -256,15 +264,17 @@ def _evaluated(expression: Expression, rows: pa.RecordBatch, side: Side) -> pa.A
     return host_evaluator()(expression, left, right, rows.num_rows)
 
 
-def _both(one: Mask | None, two: Mask | None) -> Mask | None:
-    if one is None or two is None:
-        return one if two is None else two
-    return one & two
+def _both(first: Mask | None, second: Mask | None) -> Mask | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return first & second
 
 
-def _column(values: Codes, valid: Mask | None) -> pa.Array:
+def code_column(values: Codes, valid: Mask | None) -> pa.Array:
+    """Codes as a column; null where not valid."""
     return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
 
 
-def _table(columns: Sequence[pa.Array]) -> pa.Table:
+def code_table(columns: Sequence[pa.Array]) -> pa.Table:
+    """Columns of codes as a table, as backends take them."""
     return pa.Table.from_arrays(list(columns), names=[str(i) for i in range(len(columns))])

@@ -2,7 +2,11 @@
 
 The build side is searched by order (:class:`gpujoin.model.backend.RangeBuild`): all rows up to a point, or from it on,
 are a stretch, whose last or first row is the one wanted. A tolerance is applied to what was found: if the nearest row
-is too far, all are.
+is too far, all are. An example, looking backward::
+
+    right   time 4 1 9 4      in order 1 4 4 9, rows 1 0 3 2
+    left    time 5            up to 5: rows 1 0 3, of which the last is row 3
+            time 0            up to 0: none, returned with nulls
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.backends.registry import host_grouper
+from gpujoin.engine.hostgather import one_array
+from gpujoin.engine.join.ranges import code_column, code_table, group_column
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
-from gpujoin.engine.payload import one_array
 from gpujoin.model.backend import (
     AnyBackend,
     Grouper,
@@ -36,7 +41,8 @@ from gpujoin.model.maps import Indices, OutOfBounds
 from gpujoin.model.spec import AsOf, Direction
 from gpujoin.plan.asof import as_of_type, tolerance_in
 
-Found = npt.NDArray[np.int64]
+BuildRows = npt.NDArray[np.int64]
+"""Build row of each probe row, or −1."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +94,13 @@ class AsOfBuild:
         values = _order_values(rows, terms.right, dtype)
         codec = OrderCodec.fit(values)
         codes, valid = codec.codes(values)
-        columns = [pa.array(codes, pa.int64(), mask=None if valid is None else ~valid)]
+        columns = [code_column(codes, valid)]
         grouper = None
         if keys.columns:
             key_codes = keys.codes(rows, Side.RIGHT)
             grouper = host_grouper(key_codes)
-            columns.insert(0, _groups(grouper, key_codes))
-        points = backend.from_arrow(_table(columns))
+            columns.insert(0, group_column(grouper, key_codes))
+        points = backend.from_arrow(code_table(columns))
         search = backend.build_ranges(points, grouped=grouper is not None, kernels=kernels)
         return cls(terms, keys, codec, codes, _numbers(values), grouper, search, backend)
 
@@ -113,26 +119,28 @@ class AsOfBuild:
         """Find the row for each left row."""
         values = _order_values(rows, self.terms.left, self.codec.dtype)
         codes, valid = self.codec.codes(values)
-        groups = None if self.grouper is None else _groups(self.grouper, self.keys.codes(rows, Side.LEFT))
+        groups = (
+            None if self.grouper is None else group_column(self.grouper, self.keys.codes(rows, Side.LEFT))
+        )
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
             columns = [] if groups is None else [groups]
-            columns.append(pa.array(codes, pa.int64(), mask=None if valid is None else ~valid))
-            return self.search.nearest(self.backend.from_arrow(_table(columns)), self._nearest)
+            columns.append(code_column(codes, valid))
+            return self.search.nearest(self.backend.from_arrow(code_table(columns)), self._nearest)
         numbers = _numbers(values)
         back = ahead = None
         if self.terms.direction is not Direction.FORWARD:
             back = self._edge(codes, valid, groups, backward=True)
         if self.terms.direction is not Direction.BACKWARD:
             ahead = self._edge(codes, valid, groups, backward=False)
-        found = (
+        rows_at = (
             back if ahead is None else ahead if back is None else self._nearer(back, ahead, codes, numbers)
         )
-        assert found is not None
+        assert rows_at is not None
         if self.terms.tolerance is not None:
             most = tolerance_in(self.codec.dtype, self.terms.tolerance)
-            distance = self._distance(found, codes, numbers)
-            found = np.where((found >= 0) & ~(distance <= most), -1, found)
-        return FoundProbe(self.backend, found)
+            distance = self._distance(rows_at, codes, numbers)
+            rows_at = np.where((rows_at >= 0) & ~(distance <= most), -1, rows_at)
+        return FoundProbe(self.backend, rows_at)
 
     @cached_property
     def _nearest(self) -> NearestTerms:
@@ -146,7 +154,7 @@ class AsOfBuild:
 
     def _edge(
         self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
-    ) -> Found:
+    ) -> BuildRows:
         low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
         if backward:
             high = codes
@@ -161,32 +169,33 @@ class AsOfBuild:
             else:
                 low = codes + inner
         columns = [] if groups is None else [groups]
-        columns += [
-            pa.array(low, pa.int64(), mask=None if valid is None else ~valid),
-            pa.array(high, pa.int64()),
-        ]
-        found = self.search.probe(self.backend.from_arrow(_table(columns))).edge(last=backward)
-        return self.backend.indices_to_host(found)
+        columns += [code_column(low, valid), code_column(high, None)]
+        rows_at = self.search.probe(self.backend.from_arrow(code_table(columns))).edge(last=backward)
+        return self.backend.indices_to_host(rows_at)
 
-    def _nearer(self, back: Found, ahead: Found, codes: Codes, numbers: npt.NDArray[Any] | None) -> Found:
+    def _nearer(
+        self, back: BuildRows, ahead: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None
+    ) -> BuildRows:
         """The nearer of two rows; the earlier one where both are as near."""
         later = self._distance(ahead, codes, numbers) < self._distance(back, codes, numbers)
         return np.where((back < 0) | ((ahead >= 0) & later), ahead, back)
 
-    def _distance(self, found: Found, codes: Codes, numbers: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    def _distance(
+        self, rows_at: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
         """How far the row found is; anything where there is none."""
         if not len(self.codes):
-            return np.zeros(len(found), np.uint64)
-        at = np.maximum(found, 0)
+            return np.zeros(len(rows_at), np.uint64)
+        at = np.maximum(rows_at, 0)
         if numbers is not None and self.numbers is not None:
             with np.errstate(invalid="ignore"):
                 distance = np.abs(numbers - self.numbers[at])
             return np.where(
                 numbers == self.numbers[at], 0.0, distance
             )  # infinity less infinity is not a number
-        theirs = self.codes[at]
+        other_codes = self.codes[at]
         # The difference of two 64-bit integers is exact modulo 2**64.
-        low, high = np.minimum(codes, theirs), np.maximum(codes, theirs)
+        low, high = np.minimum(codes, other_codes), np.maximum(codes, other_codes)
         return high.view(np.uint64) - low.view(np.uint64)
 
 
@@ -201,14 +210,14 @@ class FoundProbe:
         Build row of each probe row, or −1.
     """
 
-    def __init__(self, backend: AnyBackend, found: Found) -> None:
+    def __init__(self, backend: AnyBackend, build_rows: BuildRows) -> None:
         self._backend = backend
-        self._found = found
-        self.rows = len(found)
+        self._build_rows = build_rows
+        self.rows = len(build_rows)
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_]:
-        return self._found >= 0
+        return self._build_rows >= 0
 
     @cached_property
     def pairs(self) -> int:
@@ -221,19 +230,19 @@ class FoundProbe:
 
     def lookup(self) -> Indices:
         """For each probe row its build row or −1."""
-        return self._backend.indices_from_host(self._found, OutOfBounds.NULLIFY)
+        return self._backend.indices_from_host(self._build_rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """All pairs."""
         rows = np.flatnonzero(self._mask)
         for start in range(0, len(rows), max_pairs):
-            some = rows[start : start + max_pairs]
+            part = rows[start : start + max_pairs]
             take = self._backend.indices_from_host
-            yield PairSlice(take(some, OutOfBounds.NEVER), take(self._found[some], OutOfBounds.NEVER))
+            yield PairSlice(take(part, OutOfBounds.NEVER), take(self._build_rows[part], OutOfBounds.NEVER))
 
     def mark_build(self, marks: Any) -> None:
         """Set ``marks`` wherever a build row has a match."""
-        rows = self._found[self._mask]
+        rows = self._build_rows[self._mask]
         self._backend.mark(marks, self._backend.indices_from_host(rows, OutOfBounds.NEVER))
 
 
@@ -250,13 +259,3 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
     if not pat.is_floating(values.type):
         return None
     return np.asarray(values.cast(pa.float64()).fill_null(0.0).to_numpy())
-
-
-def _groups(grouper: Grouper, codes: pa.Table) -> pa.Array:
-    groups = grouper.groups(codes)
-    none = groups < 0
-    return pa.array(groups, pa.int64(), mask=none if none.any() else None)
-
-
-def _table(columns: list[pa.Array]) -> pa.Table:
-    return pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])

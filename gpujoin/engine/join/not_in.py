@@ -4,7 +4,12 @@ A row of either side has a *null pattern*, the set of its keys that are null. A 
 agrees with it on all keys that are null in neither; what an equality with a null says is unknown, and unknown is enough
 to drop. So for each pair of patterns one search by the keys that both have decides; no key in common, and every such
 pair of rows matches. Rows without nulls on either side are the join's ordinary search by all keys. Only patterns that
-occur cost anything, and the build side is never multiplied: each search holds the rows of one pattern.
+occur cost anything, and the build side is never multiplied: each search holds the rows of one pattern. An example::
+
+    right (a, b)    1 2      pattern ..           left   1 2      equal to (1, 2): dropped
+                    1 null   pattern .n, by a            1 7      a = 1 as in (1, null), b unknown: dropped
+                                                         3 null   no a is 3: kept
+                                                         null 2   b = 2 as in (1, 2), a unknown: dropped
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.firstmatch import Matching, Rows, paired, product_rounds, rounds_of
+from gpujoin.engine.join.early_stop import Matched, Matching, RowNumbers, pairs_of, product_rounds, rounds_of
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
@@ -54,17 +60,17 @@ class KeyedRows:
                 patterns |= nulls.astype(np.int64) << number
         return cls(tuple(codes), patterns)
 
-    def rows_by_pattern(self) -> dict[int, Rows]:
+    def rows_by_pattern(self) -> dict[int, RowNumbers]:
         """The rows of each pattern that occurs, ascending."""
         return {int(p): np.flatnonzero(self.patterns == p) for p in np.unique(self.patterns)}
 
-    def taken(self, rows: Rows, keys: int) -> pa.Table:
+    def taken(self, rows: RowNumbers, keys: int) -> pa.Table:
         """Codes of some rows for a set of keys."""
         columns: list[Any] = []
         for number, table in enumerate(self.codes):
             if keys >> number & 1:
-                some = table if len(rows) == table.num_rows else table.take(pa.array(rows))
-                columns += [column.combine_chunks() for column in some.columns]
+                chosen = table if len(rows) == table.num_rows else table.take(pa.array(rows))
+                columns += [column.combine_chunks() for column in chosen.columns]
         return pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
 
 
@@ -122,47 +128,53 @@ class NullPatterns:
         mask : ndarray of bool
             Those that match by all keys; rows marked are not looked at again.
         """
-        for _, of_probe, _, probe in self._pairs(rows, lambda: mask):
+        for _, probe_rows, probe in self._pairs(rows, lambda: mask):
             if probe is None:
-                mask[of_probe] = True
+                mask[probe_rows] = True
             else:
-                mask[of_probe[self._backend.mask_to_host(probe.matched())]] = True
+                mask[probe_rows[self._backend.mask_to_host(probe.matched())]] = True
 
-    def candidates(self, morsel: Matching, most: int) -> Iterator[PairSlice]:
+    def candidates(self, morsel: Matching, limit: int) -> Iterator[PairSlice]:
         """Pairs that match by a null, of probe rows that are not yet marked; marks are read between slices."""
-        backend, done = self._backend, morsel.marked
-        for build_rows, of_probe, _, probe in self._pairs(morsel.rows, done):
+        backend, matched = self._backend, morsel.marked
+        for build_rows, probe_rows, probe in self._pairs(morsel.rows, matched):
             if probe is None:
-                for some, others in product_rounds(of_probe, len(build_rows), most, done):
-                    yield paired(backend, some, build_rows[others])
+                for rows, others in product_rounds(probe_rows, len(build_rows), limit, matched):
+                    yield pairs_of(backend, rows, build_rows[others])
                 continue
-            for part in rounds_of(morsel, probe, len(of_probe), lambda rows=of_probe: done()[rows], most):  # type: ignore[misc]
-                mine, theirs = (backend.indices_to_host(m) for m in (part.probe, part.build))
-                yield paired(backend, of_probe[mine], build_rows[theirs])
+            of_rows = partial(_of, matched, probe_rows)
+            for part in rounds_of(morsel, probe, len(probe_rows), of_rows, limit):
+                probe_at, build_at = (backend.indices_to_host(rows) for rows in (part.probe, part.build))
+                yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
 
-    def _pairs(self, rows: pa.RecordBatch, done: Any) -> Iterator[tuple[Rows, Rows, int, Probe[Any] | None]]:
-        """Build rows, probe rows not yet done, common keys, and their search (``None``: all match), by pattern pair."""
+    def _pairs(
+        self, rows: pa.RecordBatch, matched: Matched
+    ) -> Iterator[tuple[RowNumbers, RowNumbers, Probe[Any] | None]]:
+        """Build rows, probe rows not yet matched, and their search (``None``: all match), by pair of patterns."""
         keyed = KeyedRows.of(self._codec, rows, self._side.other)
-        for mine, of_probe in keyed.rows_by_pattern().items():
-            for theirs in sorted(self.rows, reverse=True):
-                if not mine and not theirs:
+        for probe_pattern, probe_rows in keyed.rows_by_pattern().items():
+            for build_pattern in sorted(self.rows, reverse=True):
+                if not probe_pattern and not build_pattern:
                     continue
-                waiting = of_probe[~done()[of_probe]]
+                waiting = probe_rows[~matched()[probe_rows]]
                 if not len(waiting):
                     break
-                common = self._every & ~(mine | theirs)
+                common = self._every & ~(probe_pattern | build_pattern)
                 probe = None
                 if common:
-                    search = self._search(theirs, common)
+                    search = self._search(build_pattern, common)
                     probe = search.probe(self._backend.from_arrow(keyed.taken(waiting, common)))
-                yield self.rows[theirs], waiting, common, probe
+                yield self.rows[build_pattern], waiting, probe
 
     def _search(self, pattern: int, keys: int) -> Build[Any, Any]:
         with self._lock:
-            found = self._searches.get((pattern, keys))
-            if found is None:
-                codes = self._keyed.taken(self.rows[pattern], keys)
-                frame = self._backend.from_arrow(codes)
-                found = self._backend.build(frame, self._choose, self._wanted)
-                self._searches[pattern, keys] = found
-            return found
+            search = self._searches.get((pattern, keys))
+            if search is None:
+                frame = self._backend.from_arrow(self._keyed.taken(self.rows[pattern], keys))
+                search = self._backend.build(frame, self._choose, self._wanted)
+                self._searches[pattern, keys] = search
+            return search
+
+
+def _of(matched: Matched, rows: RowNumbers) -> npt.NDArray[np.bool_]:
+    return matched()[rows]

@@ -15,10 +15,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from gpujoin.config import Options
-from gpujoin.engine.hashjoin import HashJoin
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.layout import JoinLayout
+from gpujoin.engine.join.probe import Run, join_morsel
+from gpujoin.engine.join.sinks import FrameSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
-from gpujoin.engine.pipeline.framejoin import Chunk, FrameJoin
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend
@@ -30,22 +32,15 @@ from gpujoin.model.pipeline import (
     Lookup,
     PipelineMetrics,
 )
-from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
-    Constant,
-    FileFooter,
     FileSlice,
     Join,
     PartialAggregate,
-    Relation,
     Scan,
     SortKey,
 )
 
 _Inner: TypeAlias = Any
-
-_UNBOUNDED = 1 << 49
-"""Memory budget of a host's copy of a build side: spilled, it could not say which of its rows have met a match."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class MixedPiece:
 
 
 class MixedPipeline:
-    """See the module, and :class:`gpujoin.model.pipeline.PipelineBackend`.
+    """Runs nodes as a :class:`~gpujoin.model.pipeline.PipelineBackend` does, on the device or on the host.
 
     Parameters
     ----------
@@ -111,14 +106,6 @@ class MixedPipeline:
         """Bytes that a build side may take."""
         return self.device.budget(asked)
 
-    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Tell why one node cannot be run at all: what the device does not compute, the host may."""
-        return self.host.obstacles(node)
-
-    def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
-        """Read what planning needs to know of a file."""
-        return self.host.footer(node, path, constants)
-
     # -- between device and host ---------------------------------------------------------------------------
 
     def to_host(self, piece: MixedPiece) -> _Inner:
@@ -156,12 +143,12 @@ class MixedPipeline:
         frame = self.to_device(piece) if possible else None
         if frame is not None:
             try:
-                found = on_device(frame)
+                result = on_device(frame)
             except DeviceMemoryError:
                 self.metrics.device_retries += 1
             else:
                 self.metrics.device_steps += 1
-                return MixedPiece(schema, frame=found)
+                return MixedPiece(schema, frame=result)
         self.metrics.host_steps += 1
         return MixedPiece(schema, piece=on_host(self.to_host(piece)))
 
@@ -174,13 +161,13 @@ class MixedPipeline:
                 self.metrics.host_steps += 1
                 yield MixedPiece(node.schema, piece=piece)
             return
-        for found in self.device.scan(node, piece_bytes, metrics):
-            if not isinstance(found, FileSlice):
+        for part in self.device.scan(node, piece_bytes, metrics):
+            if not isinstance(part, FileSlice):
                 self.metrics.device_steps += 1
-                yield MixedPiece(node.schema, frame=found)
+                yield MixedPiece(node.schema, frame=part)
                 continue
             counted = PipelineMetrics()
-            for piece in self.host.scan(dataclasses.replace(node, slices=(found,)), piece_bytes, counted):
+            for piece in self.host.scan(dataclasses.replace(node, slices=(part,)), piece_bytes, counted):
                 self.metrics.host_steps += 1
                 yield MixedPiece(node.schema, piece=piece)
             metrics.scanned_rows += counted.scanned_rows
@@ -264,20 +251,28 @@ class MixedPipeline:
 
     def lookup(self, node: Join, build: MixedPiece) -> Lookup[MixedPiece] | None:
         """Prepare to join frames, or within the host's query; ``None``: through Arrow."""
-        if not self.device.obstacles(node):
-            frame = self.to_device(build)
-            if frame is not None:
-                try:
-                    join = FrameJoin(
-                        node, frame, self.device, self.options, self.join_metrics, self.piece_bytes
-                    )
-                except DeviceMemoryError:
-                    self.metrics.device_retries += 1
-                else:
-                    return None if join.ranged else _DeviceLookup(self, node, frame, join)
+        if self.device.obstacles(node):
+            inner = self.host.lookup(node, self.to_host(build))
+            return None if inner is None else _HostLookup(self, node, inner)
+        frame = self.to_device(build)
+        if frame is None:
             return None
-        inner = self.host.lookup(node, self.to_host(build))
-        return None if inner is None else _HostLookup(self, node, inner)
+        layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
+        sink = FrameSink(
+            dataclasses.replace(layout, ranged=None), self.device.backend, self.options, device=self.device,
+            piece_bytes=self.piece_bytes,
+        )  # fmt: skip
+        try:
+            built = BuiltSide(sink, frame, self.join_metrics)
+            run = Run(built, self.join_metrics)
+        except DeviceMemoryError:
+            self.metrics.device_retries += 1
+            return None
+        assert built.build is not None
+        if layout.ranged is not None and not built.build.unique:
+            return None
+        self.join_metrics.build_rows += built.num_rows
+        return _DeviceLookup(self, node, run)
 
     def heaviest(self, piece: MixedPiece, keys: Sequence[int]) -> int:  # noqa: ARG002
         """Not looked for: pairs are made on the device."""
@@ -403,82 +398,47 @@ class _HostLookup:
     def join(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Join rows of the stream side."""
         self.mixed.metrics.host_steps += 1
-        for found in self.inner.join(self.mixed.to_host(piece)):
-            yield MixedPiece(self.node.schema, piece=found)
+        for joined in self.inner.join(self.mixed.to_host(piece)):
+            yield MixedPiece(self.node.schema, piece=joined)
 
     def finish(self) -> Iterator[MixedPiece]:
         """What is left when the stream side has ended."""
-        for found in self.inner.finish():
-            yield MixedPiece(self.node.schema, piece=found)
+        for joined in self.inner.finish():
+            yield MixedPiece(self.node.schema, piece=joined)
 
 
+@dataclass(frozen=True)
 class _DeviceLookup:
-    """A join of frames; rows that do not fit the device meet the build side on the host."""
+    """A join of frames; what does not fit the device is joined on the host, in the same run."""
 
-    def __init__(self, mixed: MixedPipeline, node: Join, build: _Inner, join: FrameJoin) -> None:
-        self._mixed = mixed
-        self._node = node
-        self._build = MixedPiece(node.side(node.build_side).schema, frame=build)
-        self._join = join
-        self._twin: HashJoin | None = None
+    mixed: MixedPipeline
+    node: Join
+    run: Run
 
     def join(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Join rows of the stream side."""
-        mixed, schema = self._mixed, self._node.schema
+        mixed, run = self.mixed, self.run
         frame = mixed.to_device(piece)
-        if frame is None:
-            yield from self._joined_on_host(piece)
+        mixed.join_metrics.probe_rows += mixed.size(mixed.collect(piece))[0]
+        if frame is not None:
+            mixed.metrics.device_joins += 1
+            yield from self._given(join_morsel(run, frame))
             return
-        mixed.metrics.device_joins += 1
-        for found in self._join.probe(frame):
-            if isinstance(found, Chunk):
-                yield from self._joined_on_host(MixedPiece(piece.schema, frame=found.rows))
-            else:
-                mixed.metrics.device_steps += 1
-                yield MixedPiece(schema, frame=found)
-
-    def _joined_on_host(self, piece: MixedPiece) -> Iterator[MixedPiece]:
-        mixed, node = self._mixed, self._node
-        side = node.build_side.other
-        host = mixed.host.collect(mixed.to_host(piece))
-        found = self._on_host().probe([mixed.host.to_join(host, node, side)])
-        yield from mixed.from_join(found, node, {side: MixedPiece(piece.schema, piece=host)}, mixed.metrics)
-
-    def _on_host(self) -> HashJoin:
-        """The same join on the host, its build side copied from the device."""
-        if self._twin is None:
-            mixed, node = self._mixed, self._node
-            self._twin = HashJoin(
-                node.spec, mixed.host.join_schema(node, Side.LEFT), mixed.host.join_schema(node, Side.RIGHT),
-                build_side=node.build_side, options=mixed.options.replace(memory_budget=_UNBOUNDED),
-                metrics=mixed.join_metrics,
-            )  # fmt: skip
-            self._twin.build([mixed.to_join(self._build, node, node.build_side)])
-        return self._twin
+        sink, cpu = run.built.sink, run.on_cpu()
+        assert isinstance(sink, FrameSink)
+        for batch in mixed.host.give_out(piece.piece, piece.schema, sink.batch_bytes):
+            yield from self._given(join_morsel(cpu, sink.from_host(batch, sink.layout.probe)))
 
     def finish(self) -> Iterator[MixedPiece]:
         """What the join returns of the build side, once all of the stream side has been seen."""
-        mixed, node = self._mixed, self._node
-        marks = self._join.marks
-        if marks is None:
-            yield from self._closed(() if self._twin is None else self._twin.finish())
-            return
-        backend = mixed.device.backend
-        if self._twin is None:
-            try:
-                for frame in self._join.finish(marks):
-                    yield MixedPiece(node.schema, frame=frame)
-                return
-            except DeviceMemoryError:
-                mixed.metrics.device_retries += 1
-        twin = self._on_host()
-        twin.mark_built(backend.mask_to_host(marks))
-        yield from self._closed(twin.finish())
+        return self._given(self.run.rest_of_build())
 
-    def _closed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[MixedPiece]:
-        mixed, node = self._mixed, self._node
-        try:
-            yield from mixed.from_join(batches, node, {}, mixed.metrics)
-        finally:
-            if self._twin is not None:
-                self._twin.close()
+    def _given(self, output: Iterator[Any]) -> Iterator[MixedPiece]:
+        mixed, schema = self.mixed, self.node.schema
+        for rows in output:
+            if isinstance(rows, pa.RecordBatch):
+                mixed.metrics.host_steps += 1
+                yield MixedPiece(schema, piece=mixed.host.take_in([rows], schema, mixed.metrics))
+            else:
+                mixed.metrics.device_steps += 1
+                yield MixedPiece(schema, frame=rows)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
-from gpujoin.engine.built import BuiltSide, Run
-from gpujoin.engine.intake import Spilled, take_in
-from gpujoin.engine.layout import JoinLayout
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.layout import JoinLayout, SideLayout
+from gpujoin.engine.join.probe import Run
+from gpujoin.engine.join.sinks import Sink
+from gpujoin.engine.join.spill import Spilled, SpilledRun, take_in
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.partitioned import PartitionedRun
-from gpujoin.engine.streaming import checked, probe_all
 from gpujoin.errors import ConditionError, JoinSpecError, ProductSizeError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression
@@ -85,7 +83,7 @@ class HashJoin:
             BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1)
         )
         _check_evaluable(spec.condition)
-        self._expected = probe_rows
+        self._sink = Sink(self.layout, self.backend, self.options, probe_rows)
         self._built: BuiltSide | Spilled | None = None
         self._run: JoinRun | None = None
 
@@ -116,12 +114,10 @@ class HashJoin:
         """
         if self._built is not None:
             raise JoinSpecError("build() was called twice on one HashJoin; make a new one")
-        self._built = take_in(
-            self.layout, self.backend, self.options, self.metrics, self._counted(batches), probe_rows=self._expected
-        )  # fmt: skip
+        self._built = take_in(self._sink, self._counted(batches), self.metrics)
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in checked(batches, self.layout.build):
+        for batch in _checked(batches, self.layout.build):
             self.metrics.build_rows += batch.num_rows
             self.metrics.build_bytes += batch.nbytes
             yield batch
@@ -138,34 +134,23 @@ class HashJoin:
             raise JoinSpecError("call build() before probing")
         return JoinRun(self._built, metrics if metrics is not None else self.metrics)
 
-    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Stream probe rows; may be called many times. See :meth:`JoinRun.probe`."""
+    def _started(self) -> JoinRun:
         if self._run is None:
             self._run = self.start()
-        return self._run.probe(batches)
+        return self._run
+
+    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Stream probe rows; may be called many times. See :meth:`JoinRun.probe`."""
+        return self._started().probe(batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What is left to return after the last probe. See :meth:`JoinRun.finish`."""
-        if self._run is None:
-            self._run = self.start()
-        return self._run.finish()
+        return self._started().finish()
 
     @property
     def settled(self) -> bool:
         """Whether further probe rows would change nothing. See :attr:`JoinRun.settled`."""
         return self._run is not None and self._run.settled
-
-    def mark_built(self, matched: npt.NDArray[np.bool_]) -> None:
-        """Count build rows as matched that have met a match elsewhere; not where the built side was spilled.
-
-        Parameters
-        ----------
-        matched : bool array
-            One flag for each build row.
-        """
-        if self._run is None:
-            self._run = self.start()
-        self._run.mark_built(matched)
 
     def close(self) -> None:
         """Drop the built side and remove what was spilled."""
@@ -205,14 +190,11 @@ class JoinRun:
 
     def __init__(self, built: BuiltSide | Spilled, metrics: JoinMetrics) -> None:
         self.metrics = metrics
-        self._layout = built.layout
-        self._options = built.options
-        self._build_rows = (
-            built.rows.num_rows if isinstance(built, BuiltSide) else sum(part.rows for part in built.parts)
-        )
+        self._sink = built.sink
+        self._build_rows = built.num_rows
         self._probe_rows = 0
         self._run = (
-            PartitionedRun(built, metrics) if isinstance(built, Spilled) else Run.surely(built, metrics)
+            SpilledRun(built, metrics) if isinstance(built, Spilled) else Run.with_fallback(built, metrics)
         )
 
     def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -230,41 +212,35 @@ class JoinRun:
             Rows of ``output_schema``, in batches near ``options.batch_bytes``.
         """
         counted = self._counted(batches)
-        if isinstance(self._run, PartitionedRun):
+        if isinstance(self._run, SpilledRun):
             self._run.take(counted)
             return
-        for batch in probe_all(self._run, counted):
+        for batch in self._run.probe_all(counted):
             yield self._out(batch)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What can only be returned when all probe rows have been seen."""
-        source = self._run.finish() if isinstance(self._run, PartitionedRun) else self._run.rest_of_build()
+        source = self._run.finish() if isinstance(self._run, SpilledRun) else self._run.rest_of_build()
         for batch in source:
             yield self._out(batch)
 
     @property
     def settled(self) -> bool:
         """Whether further probe rows would change nothing: only build rows are returned, and all have a match."""
-        return isinstance(self._run, Run) and self._run.settles and self._run.settled
-
-    def mark_built(self, matched: npt.NDArray[np.bool_]) -> None:
-        """See :meth:`HashJoin.mark_built`."""
-        assert isinstance(self._run, Run)
-        if self._run.marks is not None:
-            backend = self._run.built.backend
-            backend.mark(self._run.marks, backend.selection(backend.mask_from_host(matched), True))
+        return isinstance(self._run, Run) and self._run.progress.complete
 
     def close(self) -> None:
         """Remove what this pass spilled."""
-        if isinstance(self._run, PartitionedRun):
+        if isinstance(self._run, SpilledRun):
             self._run.close()
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in checked(batches, self._layout.probe):
+        layout = self._sink.layout
+        for batch in _checked(batches, layout.probe):
             self.metrics.probe_rows += batch.num_rows
             self.metrics.probe_bytes += batch.nbytes
             self._probe_rows += batch.num_rows
-            check_product(self._layout, self._options, self._build_rows, self._probe_rows)
+            check_product(layout, self._sink.options, self._build_rows, self._probe_rows)
             yield batch
 
     def _out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -290,3 +266,28 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
         f"{build_rows} × {probe_rows} rows without keys or ranges are {pairs} pairs, more than"
         f" spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by order, or raise the setting"
     )
+
+
+def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa.RecordBatch]:
+    """Batches whose column types are those the join was made for.
+
+    Raises
+    ------
+    JoinSpecError
+        At the first batch that differs.
+    """
+    if isinstance(batches, pa.Table):
+        batches = batches.to_batches()
+    if not isinstance(batches, Iterable):
+        raise JoinSpecError(f"the {side.side.value} side is given as record batches, got {batches!r}")
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise JoinSpecError(
+                f"the {side.side.value} side is given as record batches, got one {type(batch).__name__}"
+            )
+        if batch.schema.types != side.schema.types:
+            raise JoinSpecError(
+                f"a {side.side.value} batch has columns {batch.schema.types} where the join was made for"
+                f" {side.schema.types}; cast it first"
+            )
+        yield batch

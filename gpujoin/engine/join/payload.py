@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,15 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.hostgather import Sizes, own_bytes, row_bytes, take
+from gpujoin.engine.hostgather import Sizes, one_array, own_bytes, row_bytes, take
 from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
-from gpujoin.model.types import wide_offsets
-
-_SMALL_OFFSETS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -96,8 +92,8 @@ class Payload:
     @cached_property
     def on_host(self) -> tuple[int, ...]:
         """Positions of the columns that stay on the host."""
-        held = set(self.on_backend)
-        return tuple(i for i in range(self.table.num_columns) if i not in held)
+        on_backend = set(self.on_backend)
+        return tuple(i for i in range(self.table.num_columns) if i not in on_backend)
 
     @cached_property
     def frame(self) -> Any:
@@ -117,8 +113,8 @@ class Payload:
     @cached_property
     def _host_sizes(self) -> tuple[Sizes, ...]:
         """Variable-width bytes of each row, for each column on the host that has any."""
-        found = (row_bytes(one_array(self.table.column(i))) for i in self.on_host)
-        return tuple(sizes for sizes in found if sizes is not None)
+        each = (row_bytes(one_array(self.table.column(i))) for i in self.on_host)
+        return tuple(sizes for sizes in each if sizes is not None)
 
     def gather(self, rows: RowMap, schema: pa.Schema) -> list[pa.Array]:
         """The columns' rows by a map, as Arrow arrays of a schema's types."""
@@ -150,46 +146,14 @@ class Payload:
     def _gather_on_host(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
         if isinstance(rows, Span):
             for i in self.on_host:
-                some = one_array(self.table.column(i).slice(rows.start, rows.length))
-                arrays[i] = in_layout(some, schema.field(i).type)
+                part = one_array(self.table.column(i).slice(rows.start, rows.length))
+                arrays[i] = in_layout(part, schema.field(i).type)
             return
         indices = self.backend.indices_to_host(rows)
         nulls = indices < 0 if isinstance(rows, Indices) else None
-        taken = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
+        wanted = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
         for i in self.on_host:
-            arrays[i] = in_layout(take(one_array(self.table.column(i)), taken), schema.field(i).type)
-
-
-def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Batches as one, copied only if there are several.
-
-    Text, bytes and lists of more than 2 GiB in all, within other types too, get 64-bit offsets; maps have
-    none. The schema of the result then differs in that.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        columns = [nulls(0, field.type) for field in schema]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-    if len(schema) == 0:
-        return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])
-    wide = pa.schema([f.with_type(wide_offsets(f.type)) for f in schema], schema.metadata)
-    if wide != schema and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
-        batches = [
-            pa.RecordBatch.from_arrays(
-                [in_layout(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide
-            )
-            for b in batches
-        ]
-    return pa.concat_batches(batches)
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A chunked column as one array, copied only if it has several chunks."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+            arrays[i] = in_layout(take(one_array(self.table.column(i)), wanted), schema.field(i).type)
 
 
 def _variable(dtype: pa.DataType) -> bool:

@@ -1,0 +1,227 @@
+"""The build side of a join, searchable, and shared by all that probe it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.engine.hostgather import own_bytes, take
+from gpujoin.engine.join.as_of import AsOfBuild
+from gpujoin.engine.join.derive import Rest
+from gpujoin.engine.join.layout import JoinLayout
+from gpujoin.engine.join.not_in import NullPatterns
+from gpujoin.engine.join.ranges import RangeCodec, RangeEvaluationError, spread
+from gpujoin.engine.join.sinks import FrameSink, Sink
+from gpujoin.engine.memory import hold
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import OutOfMemoryError
+from gpujoin.model.backend import BackendName, Build, RangeBuild
+from gpujoin.model.jointype import Side
+from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
+from gpujoin.plan.algorithm import ASKED_FOR, OrderChoice, choose_order, chooser
+from gpujoin.plan.ranges import LEAST_SPREAD
+
+
+class BuiltSide:
+    """The rows of the build side in memory, searchable; immutable and shared by all runs and threads.
+
+    Parameters
+    ----------
+    sink : Sink
+        The join, where it runs, and the form of its rows.
+    rows : Rows
+        All build rows, in that form; large string types are accepted in place of the schema's.
+    metrics : JoinMetrics
+        Gets build time and algorithm.
+
+    Raises
+    ------
+    OutOfMemoryError
+        If the build does not fit.
+    """
+
+    def __init__(self, sink: Sink, rows: Any, metrics: JoinMetrics) -> None:
+        self.backend = sink.backend
+        self.options = sink.options
+        self.rows = rows
+        self.num_rows = sink.count(rows)
+        self.build: Build[Any, Any] | None = None
+        self.ranges: BuiltRanges | None = None
+        self.as_of: AsOfBuild | None = None
+        self._choices: list[Choice] = []
+        self._twin: BuiltSide | None = None
+        self._plain: BuiltSide | None = None
+        self._twin_lock = threading.Lock()
+        with metrics.timing("build"):
+            self.layout = layout = self._search(sink)
+            self.sink = sink = dataclasses.replace(sink, layout=layout)
+            self._count(metrics)
+            self.output = sink.output(rows, layout.build)
+            if layout.build.output:
+                _ = self.output.frame
+            self.condition = sink.condition(rows, layout.build)
+            if layout.build.condition:
+                _ = self.condition.frame
+        if not isinstance(sink, FrameSink):
+            hold(self, self.search_bytes + own_bytes(rows))
+
+    @classmethod
+    def with_fallback(cls, sink: Sink, rows: Any, metrics: JoinMetrics) -> BuiltSide:
+        """Build on the backend, or on the CPU if it does not fit there."""
+        try:
+            return cls(sink, rows, metrics)
+        except OutOfMemoryError:
+            metrics.fallbacks += 1
+            return cls(sink.on_cpu(), sink.to_host(rows, sink.layout.build), metrics)
+
+    def _search(self, sink: Sink) -> JoinLayout:
+        """Make the rows searchable; the layout, with ranges or without, that this serves."""
+        layout = sink.layout
+        if layout.spec.as_of is not None:
+            self.as_of = AsOfBuild.of(
+                layout.spec.as_of, layout.codec, layout.probe.schema, self.rows, self.backend,
+                kernels=self._order_choice.kernels,
+            )  # fmt: skip
+            return layout
+        if layout.axes:
+            self.ranges = self._by_order(layout, 0.0)
+            assert self.ranges is not None, "its operands were computed before"
+            return layout
+        ranged = layout.ranged if self.options.range_index else None
+        if layout.spec.keys:
+            keys = sink.keys(self.rows, layout.build)
+            self.build = self.backend.build(keys, self._chooser(sink.probe_rows), _wanted(layout))
+        if ranged is not None and (self.build is None or not self.build.unique):
+            self.ranges = self._by_order(ranged, LEAST_SPREAD)
+            if self.ranges is not None:
+                self.build = None
+                return ranged
+        return dataclasses.replace(layout, ranged=None)
+
+    def _by_order(self, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
+        """Search by order, unless an operand has no value for some row, or few rows have equal keys."""
+        try:
+            codec, points = RangeCodec.fit(layout.axes, layout.build.side, layout.codec, self.rows)
+        except RangeEvaluationError:
+            return None
+        if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
+            return None
+        frame = self.backend.from_arrow(points)
+        kernels = self._order_choice.kernels
+        return BuiltRanges(codec, self.backend.build_ranges(frame, grouped=codec.grouped, kernels=kernels))
+
+    @cached_property
+    def _order_choice(self) -> OrderChoice:
+        """How a device searches by order."""
+        return choose_order(self.options.gpu_algorithm)
+
+    def _chooser(self, probe_rows: int | None) -> Choose | None:
+        """The planner's choice of an algorithm, remembered for the metrics; ``None``: without own kernels."""
+        choose = chooser(self.options.gpu_algorithm, probe_rows)
+        if choose is None:
+            if self.backend.name is BackendName.GPU:
+                self._choices.append(Choice(Algorithm.CUDF, ASKED_FOR))
+            return None
+
+        def chosen(facts: KeyFacts) -> Choice:
+            choice = choose(facts)
+            self._choices.append(choice)
+            return choice
+
+        return chosen
+
+    def _count(self, metrics: JoinMetrics) -> None:
+        """Count the algorithm, and say why it was chosen if it was."""
+        search = self._searched
+        if search is None:
+            return
+        name = search.algorithm
+        metrics.algorithms[name] = metrics.algorithms.get(name, 0) + 1
+        if self.ranges is not None or self.as_of is not None:
+            if self.backend.name is BackendName.GPU:
+                metrics.algorithm_reasons.setdefault(name, self._order_choice.reason)
+        elif self._choices:
+            choice = self._choices[-1]
+            metrics.algorithm_reasons.setdefault(name, f"{choice.algorithm.value}: {choice.reason}")
+
+    @property
+    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | None:
+        if self.as_of is not None:
+            return self.as_of
+        return self.build if self.ranges is None else self.ranges.build
+
+    @property
+    def search_bytes(self) -> int:
+        """Memory of the search structure."""
+        return 0 if self._searched is None else self._searched.nbytes
+
+    @cached_property
+    def null_patterns(self) -> NullPatterns | None:
+        """What null keys match in a null-aware join; ``None`` in all others."""
+        layout = self.layout
+        if not layout.spec.join_type.null_aware:
+            return None
+        choose = chooser(self.options.gpu_algorithm, self.sink.probe_rows)
+        return NullPatterns(layout.codec, self.backend, self.rows, layout.build.side, choose, _wanted(layout))
+
+    @property
+    def counts_pairs(self) -> bool:
+        """Whether marking costs more where there are more pairs, those of build rows that have a match included."""
+        if self.layout.condition is not None:
+            return self.build is not None or self.ranges is not None
+        return self.ranges is not None and len(self.ranges.codec.axes) > 1
+
+    def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
+        """The same side built on the CPU backend, made once, for chunks that do not fit the device."""
+        with self._twin_lock:
+            if self._twin is None:
+                rows = self.sink.to_host(self.rows, self.layout.build)
+                self._twin = BuiltSide(self.sink.on_cpu(), rows, metrics)
+            return self._twin
+
+    def only(self, rows: npt.NDArray[np.int64], metrics: JoinMetrics) -> BuiltSide:
+        """Some of the rows, searched in the same way; on the CPU where that does not fit."""
+        wanted = pa.array(rows)
+        columns = [take(column, wanted) for column in self.rows.columns]
+        chosen = pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
+        return BuiltSide.with_fallback(self.sink, chosen, metrics)
+
+    def without_ranges(self, metrics: JoinMetrics) -> BuiltSide:
+        """The same side with all of the condition tested pair by pair, made once."""
+        with self._twin_lock:
+            if self._plain is None:
+                build, probe = self.layout.build, self.layout.probe
+                schemas = {part.side: part.schema for part in (build, probe)}
+                layout = JoinLayout.of(self.layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], build.side)
+                plain = dataclasses.replace(self.sink, layout=dataclasses.replace(layout, ranged=None))
+                self._plain = BuiltSide(plain, self.rows, metrics)
+            return self._plain
+
+
+@dataclass(frozen=True)
+class BuiltRanges:
+    """A build side searched by order.
+
+    Attributes
+    ----------
+    codec : RangeCodec
+        Turns probe rows into what they ask for.
+    build : RangeBuild
+        The backend's part.
+    """
+
+    codec: RangeCodec
+    build: RangeBuild[Any, Any]
+
+
+def _wanted(layout: JoinLayout) -> Wanted:
+    """Marks of probe rows are all that a join needs which returns no pairs, tests no pairs and marks no build rows."""
+    pairs = layout.derivation.pairs or layout.condition is not None
+    return Wanted.PAIRS if pairs or layout.derivation.build_rest is not Rest.NOTHING else Wanted.MARKS

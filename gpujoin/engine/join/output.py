@@ -1,0 +1,223 @@
+"""Output batches from gather maps: sized, gathered, assembled; in pieces, or on the CPU, where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.engine.join.derive import Rest
+from gpujoin.engine.join.sinks import Mask, Sink, on_backend
+from gpujoin.engine.morsels import in_pieces
+from gpujoin.errors import OutOfMemoryError
+from gpujoin.model.backend import Probe
+from gpujoin.model.jointype import Side
+from gpujoin.model.maps import AllNull, RowMap, Span, slice_map
+from gpujoin.plan.gathering import emission_chooser
+
+if TYPE_CHECKING:
+    from gpujoin.engine.join.probe import Run
+
+_OVERSHOOT = 4
+"""A batch may pass its target size this many times over before it is split for long values."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Output rows that a backend has made at once, without maps.
+
+    Attributes
+    ----------
+    sink : Sink
+        The join.
+    frames : mapping of Side to Frame
+        The output columns of either side; a side without an entry gives none.
+    rows : int
+        How many.
+    rows_per_batch : int
+        Of these, in one batch.
+    """
+
+    sink: Sink
+    frames: Mapping[Side, Any]
+    rows: int
+    rows_per_batch: int
+
+    def batches(self) -> Iterator[Any]:
+        """The rows as batches of the join's output.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If one does not fit on its way out; those before it were right.
+        """
+        for start in range(0, self.rows, self.rows_per_batch):
+            span = Span(start, min(self.rows_per_batch, self.rows - start))
+            columns = {
+                side: self.sink.gathered(frame, span, self.sink.layout.part(side))
+                for side, frame in self.frames.items()
+            }
+            yield self.sink.assemble(columns, None, span.length)
+
+
+class Emitter:
+    """Turns gather maps over some probe rows and the build side into batches of the join's output.
+
+    Parameters
+    ----------
+    run : Run
+        The run emitted for.
+    rows : Rows
+        The probe rows that the maps speak of, in the form of the run's sink.
+    """
+
+    def __init__(self, run: Run, rows: Any) -> None:
+        self.run = run
+        self.rows = rows
+        self.sink = run.built.sink
+        layout = self.layout = self.sink.layout
+        self.columns = {
+            layout.build.side: run.built.output,
+            layout.probe.side: self.sink.output(rows, layout.probe),
+        }
+
+    @cached_property
+    def rows_per_batch(self) -> int:
+        """Rows that make a batch of the target size, by mean row size."""
+        size = sum(columns.row_bytes for columns in self.columns.values())
+        return max(1, int(self.sink.batch_bytes / max(1.0, size)))
+
+    def rest(self, side: Side, kind: Rest, matched: Mask) -> Iterator[Any]:
+        """What the join returns of one side's rows besides pairs, given which of them have a match."""
+        backend = self.sink.backend
+        if kind is Rest.FLAGGED:
+            rows = self.run.built.rows if side is self.layout.build.side else self.rows
+            yield from self._pieces(side, Span(0, self.sink.count(rows)), None, matched)
+            return
+        try:
+            wanted = backend.selection(matched.on(backend), kind is Rest.MATCHED)
+        except OutOfMemoryError:
+            self.run.metrics.fallbacks += 1
+            yield from self._on_cpu.rest(side, kind, matched)
+            return
+        padding = AllNull(wanted.length) if kind is Rest.UNMATCHED_PADDED else None
+        yield from self._pieces(side, wanted, padding)
+
+    def pairs(self, probe: RowMap, build: RowMap) -> Iterator[Any]:
+        """Output rows for pairs of probe and build rows."""
+        return self._pieces(self.layout.probe.side, probe, build)
+
+    def at_once(self, probe: Probe[Any], *, pairs: bool, matched: bool) -> Emission | None:
+        """The output of the probe rows, made by the backend at once.
+
+        Parameters
+        ----------
+        probe : Probe
+            Their matches.
+        pairs : bool
+            Whether rows come with what they match; then no row may have two matches.
+        matched : bool
+            Whether those with a match are wanted, or those without.
+
+        Returns
+        -------
+        Emission or None
+            ``None``: the output is to be made by maps. So it is where columns stay on the host, too.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If the columns of the probed rows do not fit.
+        """
+        layout, backend = self.layout, self.sink.backend
+        choose = emission_chooser(self.sink.options.gpu_algorithm)
+        sides = (layout.probe.side, layout.build.side) if pairs else (layout.probe.side,)
+        if choose is None or not layout.output_schema or any(self.columns[side].on_host for side in sides):
+            return None
+        own = self.columns[layout.probe.side].frame
+        other = self.columns[layout.build.side].frame if pairs else None
+        with self.run.metrics.timing("gather"):
+            made = backend.emit(probe, own, other, choose, matched=matched)
+        if made is None:
+            return None
+        rows = backend.frame_rows(made[0])
+        return Emission(self.sink, dict(zip(sides, made, strict=False)), rows, self.rows_per_batch)
+
+    def _pieces(
+        self, side: Side, rows: RowMap, others: RowMap | None, flags: Mask | None = None
+    ) -> Iterator[Any]:
+        per_batch, metrics = self.rows_per_batch, self.run.metrics
+        for first in range(0, rows.length, per_batch):
+            for start, length in self._fitting(
+                side, rows, others, first, min(per_batch, rows.length - first)
+            ):
+                with metrics.timing("gather"):
+                    made = list(
+                        in_pieces(
+                            start, length,
+                            lambda s, n: self.emit(side, rows, others, flags, s, n),
+                            lambda s, n: self._emit_on_cpu(side, rows, others, flags, s, n),
+                            metrics,
+                        )
+                    )  # fmt: skip
+                yield from made
+
+    def emit(
+        self, side: Side, rows: RowMap, others: RowMap | None, flags: Mask | None, start: int, length: int
+    ) -> Any:
+        """One batch: the rows of one side by a map, with those of the other side by another."""
+        maps = {side: slice_map(rows, start, length)}
+        if others is not None:
+            maps[side.other] = slice_map(others, start, length)
+        columns = {
+            which: self.columns[which].gather(wanted, self.layout.part(which).output_schema)
+            for which, wanted in maps.items()
+        }
+        flagged = None if flags is None else self.sink.flags(flags)[start : start + length]
+        return self.sink.assemble(columns, flagged, length)
+
+    def _emit_on_cpu(
+        self, side: Side, rows: RowMap, others: RowMap | None, flags: Mask | None, start: int, length: int
+    ) -> Any:
+        own = self._to_cpu(slice_map(rows, start, length))
+        other = None if others is None else self._to_cpu(slice_map(others, start, length))
+        emitter = self._on_cpu
+        if flags is not None:
+            flags = Mask(flags.on_host[start : start + length], None)
+        return emitter.emit(side, own, other, flags, 0, length)
+
+    def _fitting(
+        self, side: Side, rows: RowMap, others: RowMap | None, start: int, length: int
+    ) -> Iterator[tuple[int, int]]:
+        """Cut a range so that no column of a batch passes its limit, however long single values are."""
+        options = self.sink.options
+        limit = min(options.max_column_bytes, _OVERSHOOT * options.batch_bytes)
+        maps = [(side, rows)] + ([] if others is None else [(side.other, others)])
+        pieces = [(start, length)]
+        while pieces:
+            start, length = pieces.pop()
+            over = length > 1 and any(
+                self.columns[which].longest_value * length > limit
+                and self._gathered_bytes(which, slice_map(wanted, start, length)) > limit
+                for which, wanted in maps
+            )
+            if over:
+                half = length // 2
+                pieces += [(start + half, length - half), (start, half)]
+            else:
+                yield start, length
+
+    def _gathered_bytes(self, side: Side, rows: RowMap) -> int:
+        try:
+            return self.columns[side].gathered_bytes(rows)
+        except OutOfMemoryError:
+            self.run.metrics.fallbacks += 1
+            return self._on_cpu.columns[side].gathered_bytes(self._to_cpu(rows))
+
+    @cached_property
+    def _on_cpu(self) -> Emitter:
+        return Emitter(self.run.on_cpu(), self.sink.to_host(self.rows, self.layout.probe))
+
+    def _to_cpu(self, rows: RowMap) -> RowMap:
+        return on_backend(rows, self.sink.backend, self._on_cpu.sink.backend)

@@ -1,0 +1,554 @@
+"""Probing: candidate pairs, residual condition, marks, output.
+
+The probe side comes in morsels. Each gives the pairs that match, and then what the join returns of its own rows
+besides. An example: ``l LEFT JOIN r ON l.k = r.k AND l.v < r.w``, right side built::
+
+    l  k v       r  k w       candidates   (0, 0) (0, 1) (1, 0) (1, 1)     equal keys
+       1 5          1 3       condition     5<3    5<9    2<3    2<9
+       1 2          1 9       pairs               (0, 1) (1, 0) (1, 1)     returned; rows 0 and 1 are marked
+       7 0                    rest          row 2                          unmarked: returned with nulls
+
+Candidates are evaluated a chunk at a time, whatever the join type, so that every join takes every condition.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.derive import Rest
+from gpujoin.engine.join.early_stop import Progress, until_all_match, until_matched
+from gpujoin.engine.join.output import Emission, Emitter
+from gpujoin.engine.join.ranges import RangeEvaluationError
+from gpujoin.engine.join.sinks import Columns, Mask, on_backend
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.morsels import in_order, in_pieces, morsels
+from gpujoin.errors import OutOfMemoryError
+from gpujoin.model.backend import BackendName, PairSlice, Probe
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
+
+
+@dataclass
+class _Shared:
+    """What all views of a run have in common: the runs that stand in for it, whose marks count as its own."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    twin: Run | None = None
+    plain: Run | None = None
+    marked: npt.NDArray[np.bool_] | None = None
+    fewer: tuple[npt.NDArray[np.int64], Run] | None = None
+    progress: Progress = field(default_factory=Progress)
+
+
+class Run:
+    """One pass of probe rows over a built side: which build rows have met a match, and counters.
+
+    Parameters
+    ----------
+    built : BuiltSide
+        What is probed.
+    metrics : JoinMetrics
+        Counters; not shared between threads, see :meth:`view`.
+    """
+
+    def __init__(self, built: BuiltSide, metrics: JoinMetrics) -> None:
+        self.built = built
+        self.metrics = metrics
+        wants_marks = built.layout.derivation.build_rest is not Rest.NOTHING
+        self.marks: Any = built.backend.marks(built.num_rows) if wants_marks else None
+        self._shared = _Shared()
+
+    @classmethod
+    def with_fallback(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
+        """A run on the backend, or on the CPU if even its marks do not fit there."""
+        try:
+            return cls(built, metrics)
+        except OutOfMemoryError:
+            metrics.fallbacks += 1
+            return cls(built.on_cpu(metrics), metrics)
+
+    def view(self, metrics: JoinMetrics) -> Run:
+        """The same run with counters of its own, for one thread."""
+        other = copy.copy(self)
+        other.metrics = metrics
+        return other
+
+    def on_cpu(self) -> Run:
+        """The run over the CPU twin of the built side."""
+        with self._shared.lock:
+            if self._shared.twin is None:
+                self._shared.twin = Run(self.built.on_cpu(self.metrics), self.metrics)
+        return self._shared.twin.view(self.metrics)
+
+    def without_ranges(self) -> Run:
+        """The run over the built side without ranges."""
+        with self._shared.lock:
+            if self._shared.plain is None:
+                built = self.built.without_ranges(self.metrics)
+                self._shared.plain = Run.with_fallback(built, self.metrics)
+        return self._shared.plain.view(self.metrics)
+
+    def host_marks(self) -> npt.NDArray[np.bool_]:
+        """Which build rows have a match."""
+        marks = self.built.backend.mask_to_host(self.marks)
+        shared = self._shared
+        for other in (shared.twin, shared.plain):
+            if other is not None:
+                marks = marks | other.host_marks()
+        if shared.marked is not None:
+            marks = marks | shared.marked
+        if shared.fewer is not None:
+            rows, run = shared.fewer
+            marks = marks.copy()
+            marks[rows] |= run.host_marks()
+        return marks
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether only build rows are returned, so that one that has a match needs no further probe rows."""
+        derivation = self.built.layout.derivation
+        return not derivation.pairs and derivation.probe_rest is Rest.NOTHING
+
+    @property
+    def progress(self) -> Progress:
+        """How far a run is that may stop early."""
+        return self._shared.progress
+
+    @property
+    def current(self) -> Run:
+        """The run that further probe rows are for: this one, or that over the rows left by :meth:`leave_out`."""
+        fewer = self._shared.fewer
+        return self if fewer is None else fewer[1]
+
+    def leave_out(
+        self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics
+    ) -> None:
+        """Let further probe rows meet some of the build rows only; none may be under way.
+
+        Parameters
+        ----------
+        marks : ndarray of bool
+            Of :meth:`host_marks`.
+        waiting : ndarray of int64
+            Those rows.
+        metrics : JoinMetrics
+            Counters of the new search.
+        """
+        self._shared.marked, self._shared.fewer = marks, None
+        self._shared.fewer = waiting, Run.with_fallback(self.built.only(waiting, metrics), metrics)
+
+    def probe_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join batches of probe rows, a morsel at a time, on as many threads as the backend wants."""
+        merging = threading.Lock()
+        backend = self.built.backend
+
+        def merge(metrics: JoinMetrics) -> None:
+            with merging:
+                self.metrics.merge(metrics)
+
+        def join(run: Run, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+            metrics = JoinMetrics()
+            try:
+                yield from join_morsel(run.view(metrics), rows)
+            finally:
+                merge(metrics)
+
+        parts = morsels(batches, self.built.layout.probe.schema, backend.morsel_rows)
+        if self.stops_early:
+            return until_all_match(self, parts, join, merge)
+        return in_order(lambda rows: join(self, rows), parts, backend.threads)
+
+    def rest_of_build(self) -> Iterator[Any]:
+        """What the join returns of build rows, once all probe rows have been seen."""
+        built, layout, shared = self.built, self.built.layout, self._shared
+        kind = layout.derivation.build_rest
+        if kind is Rest.NOTHING or not built.num_rows:
+            return
+        alone = shared.twin is None and shared.plain is None and shared.fewer is None
+        matched = Mask(self.marks, built.backend) if alone else Mask(self.host_marks(), None)
+        emitter = Emitter(self, built.sink.no_rows(layout.probe))
+        yield from emitter.rest(layout.build.side, kind, matched)
+
+
+def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> Iterator[Any]:
+    """All the output that a morsel of probe rows causes, in the order of its rows' matches, then its rest.
+
+    Where its probe does not fit the device the morsel is halved, and at last probed on the CPU.
+
+    Parameters
+    ----------
+    run : Run
+        The run the rows belong to.
+    rows : Rows
+        All columns of the probe side, in the form of the run's sink.
+    deferred : ndarray of bool, shape (rows,), or None
+        If given, further build rows are to come before the rest of these rows is known: only pairs are returned, and
+        the rows with a match are set here.
+    """
+    sink = run.built.sink
+
+    def morsel_of(target: Run, part: Any, start: int, length: int) -> Morsel:
+        marks = None if deferred is None else deferred[start : start + length]
+        try:
+            return Morsel(target, part, marks)
+        except RangeEvaluationError:
+            return Morsel(target.without_ranges(), part, marks)
+
+    def on_cpu(start: int, length: int) -> Morsel:
+        part = sink.to_host(sink.slice(rows, start, length), sink.layout.probe)
+        return morsel_of(run.on_cpu(), part, start, length)
+
+    pieces = in_pieces(
+        0,
+        sink.count(rows),
+        lambda start, length: morsel_of(run, sink.slice(rows, start, length), start, length),
+        on_cpu,
+        run.metrics,
+    )
+    for morsel in pieces:
+        yield from _with_fallback(morsel)
+
+
+def _with_fallback(morsel: Morsel) -> Iterator[Any]:
+    """The output of a morsel, finished on the CPU if the device gives up half-way.
+
+    All backends give pairs in one order, so the rows already out are the first ones there too.
+    """
+    rows_out = 0
+    sink = morsel.sink
+    try:
+        for batch in morsel.output():
+            rows_out += sink.count(batch)
+            yield batch
+        return
+    except OutOfMemoryError:
+        morsel.run.metrics.fallbacks += 1
+        rows = sink.to_host(morsel.rows, sink.layout.probe)
+        if morsel.row_by_row:
+            # A condition tested on pairs gives the rows without one last, so the twin starts where this one stopped.
+            rows, rows_out = rows.slice(rows_out), 0
+        twin = Morsel(morsel.run.on_cpu(), rows, morsel.deferred)
+        if rows_out and twin.by_lookup != morsel.by_lookup:
+            raise
+    for batch in twin.output():
+        seen = min(rows_out, batch.num_rows)
+        rows_out -= seen
+        if seen < batch.num_rows:
+            yield batch.slice(seen)
+
+
+class Morsel:
+    """Some probe rows, probed.
+
+    Parameters
+    ----------
+    run : Run
+        The run they belong to.
+    rows : Rows
+        All columns of the probe side, in the form of the run's sink.
+    deferred : ndarray of bool, shape (rows,), or None
+        As for :func:`join_morsel`.
+
+    Raises
+    ------
+    OutOfMemoryError
+        If the probe does not fit the device; nothing has been emitted then.
+    """
+
+    def __init__(self, run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> None:
+        self.run = run
+        self.rows = rows
+        self.built: BuiltSide = run.built
+        self.sink = run.built.sink
+        self.num_rows = self.sink.count(rows)
+        self.layout = run.built.layout
+        self.backend = run.built.backend
+        self.deferred = deferred
+        self.emitter = Emitter(run, rows)
+        self._matched: Mask | None = None
+        self._rest_done = False
+        self._maps: tuple[RowMap, RowMap] | None = None
+        self._emission: Emission | None = None
+        self.marks: Any = None
+        with run.metrics.timing("probe"):
+            self.probe = self._candidates_of_rows()
+        self.untested = self._restricted()
+        with run.metrics.timing("probe"):
+            self._prepare()
+
+    def _candidates_of_rows(self) -> Probe[Any] | None:
+        """The candidates of the rows; ``None``: every build row is one of every row."""
+        built = self.built
+        if built.as_of is not None:
+            return built.as_of.probe(self.rows)
+        if built.ranges is not None:
+            return built.ranges.build.probe(self.backend.from_arrow(built.ranges.codec.bounds(self.rows)))
+        if built.build is not None:
+            return built.build.probe(self.sink.keys(self.rows, self.layout.probe))
+        return None
+
+    def _restricted(self) -> Expression | None:
+        """The condition, unless the backend's kernels have tested it: the probe then has what is left."""
+        condition, built, metrics = self.layout.condition, self.built, self.run.metrics
+        if (
+            condition is None or self.probe is None or built.build is None or not built.build.unique
+            or built.null_patterns is not None or self.sink.evaluator is not self.backend
+            or self.sink.choose_gather is None or self.backend.name is BackendName.CPU
+        ):  # fmt: skip
+            return condition
+        with metrics.timing("condition"):
+            own, other = self._condition.frame, built.condition.frame
+            left = self.backend.restrict(self.probe, condition, own, other, self.layout.probe.side)
+        if left is None:
+            return condition
+        metrics.candidate_pairs += self.probe.pairs
+        metrics.compiled_probes += 1
+        self.probe = left
+        return None
+
+    def output(self) -> Iterator[Any]:
+        """Pairs, then the rest or its deferral."""
+        yield from self._pairs_under_condition() if self.untested is not None else self._pairs()
+        rest = self.layout.derivation.probe_rest
+        if rest is Rest.NOTHING or self._rest_done:
+            return
+        if self.deferred is not None:
+            assert self._matched is not None
+            self.deferred |= self._matched.on_host
+        elif self._emission is not None:
+            yield from self._emission.batches()
+        else:
+            assert self._matched is not None
+            yield from self.emitter.rest(self.layout.probe.side, rest, self._matched)
+
+    @property
+    def metrics(self) -> JoinMetrics:
+        """Counters of the run."""
+        return self.run.metrics
+
+    @property
+    def build_rows(self) -> int:
+        """How many build rows there are."""
+        return self.built.num_rows
+
+    def marked(self) -> npt.NDArray[np.bool_]:
+        """Tell which rows have a match among the candidates taken so far; of joins with a condition."""
+        return self.backend.mask_to_host(self.marks)
+
+    def build_marked(self) -> npt.NDArray[np.bool_]:
+        """Tell which build rows have had a match so far."""
+        return self.backend.mask_to_host(self.run.marks)
+
+    def _prepare(self) -> None:
+        """Whatever needs memory and can be done before the first row is out."""
+        derivation = self.layout.derivation
+        if self.untested is not None:
+            if derivation.probe_rest is not Rest.NOTHING:
+                self.marks = self.backend.marks(self.num_rows)
+            return
+        if derivation.build_rest is not Rest.NOTHING:
+            self._mark_build()
+        self._emission = self._made_at_once()
+        if derivation.pairs and self.by_lookup and self._emission is None:
+            self._maps = self._lookup_maps()
+        if derivation.probe_rest is not Rest.NOTHING and not self._rest_done and self._emission is None:
+            self._matched = self._matched_without_condition()
+
+    # -- without a condition -------------------------------------------------------------------------------
+
+    def _made_at_once(self) -> Emission | None:
+        """All output of the rows at once: of an inner join with at most one match a row, or of those with or without.
+
+        A left join returns all its probe rows, which stay where they are, so its maps cost nothing to make.
+        """
+        if self.probe is None or self.built.build is None or self.built.null_patterns is not None:
+            return None
+        kind, pairs = self.layout.derivation.probe_rest, self.layout.derivation.pairs
+        if pairs and self.by_lookup and kind is Rest.NOTHING:
+            return self.emitter.at_once(self.probe, pairs=True, matched=True)
+        if not pairs and self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED):
+            return self.emitter.at_once(self.probe, pairs=False, matched=kind is Rest.MATCHED)
+        return None
+
+    def _pairs(self) -> Iterator[Any]:
+        if not self.layout.derivation.pairs:
+            return
+        if self._emission is not None:
+            yield from self._emission.batches()
+        elif self._maps is not None:
+            yield from self.emitter.pairs(*self._maps)
+        else:
+            for part in self._slices(self.emitter.rows_per_batch):
+                yield from self.emitter.pairs(part.probe, part.build)
+
+    @property
+    def by_lookup(self) -> bool:
+        """Whether one map suffices, since no probe row has two matches."""
+        build, rest = self.built.build, self.layout.derivation.probe_rest
+        return (
+            self.layout.derivation.pairs
+            and (self.built.as_of is not None or (build is not None and build.unique))
+            and not (self.deferred is not None and rest is not Rest.NOTHING)
+        )
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether the output is one row for each probe row, in their order."""
+        return self._maps is not None and self._rest_done
+
+    def _lookup_maps(self) -> tuple[RowMap, RowMap]:
+        assert self.probe is not None
+        build_rows = self.probe.lookup()
+        everything = Span(0, self.num_rows)
+        padded = self.layout.derivation.probe_rest is Rest.UNMATCHED_PADDED
+        if self.probe.pairs == self.num_rows:
+            self._rest_done = padded
+            return everything, dataclasses.replace(build_rows, out_of_bounds=OutOfBounds.NEVER)
+        if padded:
+            self._rest_done = True
+            return everything, build_rows
+        matched = self.probe.matched()
+        present = self.backend.filter_map(build_rows, matched)
+        if isinstance(present, Indices):
+            present = dataclasses.replace(present, out_of_bounds=OutOfBounds.NEVER)
+        return self.backend.selection(matched, True), present
+
+    def _mark_build(self) -> None:
+        if self.probe is not None:
+            self.probe.mark_build(self.run.marks)
+        elif self.num_rows:
+            self.backend.mark(self.run.marks, Span(0, self.built.num_rows))
+
+    def _matched_without_condition(self) -> Mask:
+        if self.probe is None:
+            return Mask(np.full(self.num_rows, self.built.num_rows > 0), None)
+        matched = Mask(self.probe.matched(), self.backend)
+        patterns = self.built.null_patterns
+        if patterns is None:
+            return matched
+        by_null = matched.on_host.copy()
+        patterns.matched(self.rows, by_null)
+        return Mask(by_null, None)
+
+    # -- under a condition ---------------------------------------------------------------------------------
+
+    def _pairs_under_condition(self) -> Iterator[Any]:
+        derivation = self.layout.derivation
+        for candidates in self._candidates():
+            for pairs in self._satisfying(candidates):
+                if derivation.probe_rest is not Rest.NOTHING:
+                    self.backend.mark(self.marks, pairs.probe)
+                if derivation.build_rest is not Rest.NOTHING:
+                    self.backend.mark(self.run.marks, pairs.build)
+                if derivation.pairs:
+                    yield from self.emitter.pairs(pairs.probe, pairs.build)
+        if self.marks is not None:
+            self._matched = Mask(self.marks, self.backend)
+
+    def _candidates(self) -> Iterator[PairSlice]:
+        limit = self.sink.candidate_pairs(self.emitter.rows_per_batch)
+        rounds = until_matched(self, limit)
+        yield from self._slices(limit) if rounds is None else rounds
+        if self.built.null_patterns is not None:
+            yield from self.built.null_patterns.candidates(self, limit)
+
+    def _satisfying(self, candidates: PairSlice) -> Iterator[PairSlice]:
+        """The pairs of a slice for which the condition is true."""
+        metrics = self.run.metrics
+        metrics.candidate_pairs += candidates.length
+        with metrics.timing("condition"):
+            tested = list(
+                in_pieces(
+                    0, candidates.length,
+                    lambda start, length: self._satisfying_piece(candidates, start, length),
+                    lambda start, length: self._satisfying_on_cpu(candidates, start, length),
+                    metrics,
+                )
+            )  # fmt: skip
+        yield from (pairs for pairs in tested if pairs.length)
+
+    def _satisfying_piece(self, candidates: PairSlice, start: int, length: int) -> PairSlice:
+        probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)
+        evaluator = self.sink.evaluator
+        mask = Mask(self._evaluate(probe, build, self._condition, self.built), evaluator).on(self.backend)
+        return PairSlice(self.backend.filter_map(probe, mask), self.backend.filter_map(build, mask))
+
+    def _satisfying_on_cpu(self, candidates: PairSlice, start: int, length: int) -> PairSlice:
+        probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)
+        twin = self.run.on_cpu().built
+        rows = self.sink.to_host(self.rows, self.layout.probe)
+        columns = twin.sink.condition(rows, twin.layout.probe)
+        mask = twin.backend.mask_to_host(self._evaluate(probe, build, columns, twin))
+        kept = []
+        for pairs in (probe, build):
+            indices = self.backend.indices_to_host(pairs)[mask]
+            kept.append(self.backend.indices_from_host(indices, OutOfBounds.NEVER))
+        return PairSlice(*kept)
+
+    def _evaluate(self, probe: RowMap, build: RowMap, columns: Columns, built: BuiltSide) -> Any:
+        condition, evaluator = self.layout.condition, built.sink.evaluator
+        assert condition is not None
+        choose = self.sink.choose_gather
+        frames = {
+            side: evaluator.gather(given.frame, on_backend(rows, self.backend, evaluator), choose)
+            for side, given, rows in (
+                (self.layout.probe.side, columns, probe),
+                (self.layout.build.side, built.condition, build),
+            )
+        }
+        return evaluator.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
+
+    @cached_property
+    def _condition(self) -> Columns:
+        return self.sink.condition(self.rows, self.layout.probe)
+
+    # -- pairs ---------------------------------------------------------------------------------------------
+
+    def _slices(self, limit: int) -> Iterator[PairSlice]:
+        """Pairs with equal keys, at most ``limit`` at a time, and fewer while memory is short."""
+        if self.probe is None:
+            for outer, inner in cross_maps(self.num_rows, self.built.num_rows, limit):
+                yield PairSlice(outer, inner)
+            return
+        yield from self.slices_of(self.probe, limit)
+
+    def slices_of(self, probe: Probe[Any], limit: int) -> Iterator[PairSlice]:
+        """Pairs of a probe, at most ``limit`` at a time, and fewer while memory is short."""
+        taken = 0
+        while taken < probe.pairs:
+            try:
+                for part in _without_first(probe.slices(limit), taken):
+                    taken += part.length
+                    yield part
+                return
+            except OutOfMemoryError:
+                if limit == 1:
+                    raise
+                self.run.metrics.retries += 1
+                limit = max(1, limit // 2)
+
+
+def _without_first(parts: Iterator[PairSlice], pairs: int) -> Iterator[PairSlice]:
+    """Slices without the first ``pairs`` pairs."""
+    for part in parts:
+        if pairs >= part.length:
+            pairs -= part.length
+            continue
+        if pairs:
+            length = part.length - pairs
+            yield PairSlice(slice_map(part.probe, pairs, length), slice_map(part.build, pairs, length))
+            pairs = 0
+        else:
+            yield part

@@ -1,0 +1,321 @@
+"""A build side beyond its share of memory: on disk in parts, each joined like a join of its own.
+
+*By hash* (:attr:`Division.HASH`): both sides are divided by their keys, and parts of the same number are joined one
+after the other. A part that is still too large is divided again, with a fresh hash. With a fan-out of 2::
+
+    build  k = 1 2 3 4 2    probe  k = 2 3 5      part 0   build 1 3      probe 3 5
+                                                  part 1   build 2 4 2    probe 2
+
+*By position* (:attr:`Division.SLICES`), where hashing cannot divide: one key has more rows than fit, there are no keys,
+or nulls may match anything. Every slice of the build side meets all probe rows, and which probe rows have a match is
+kept over the slices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from gpujoin.engine.hashing import partition_ids
+from gpujoin.engine.hostgather import compact, one_batch, own_bytes, take
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.derive import Rest
+from gpujoin.engine.join.layout import JoinLayout, SideLayout
+from gpujoin.engine.join.output import Emitter
+from gpujoin.engine.join.probe import Run, join_morsel
+from gpujoin.engine.join.sinks import Mask, Sink
+from gpujoin.engine.keys import rows_matching_nothing
+from gpujoin.engine.memory import HostMemory
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.morsels import morsels
+from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
+from gpujoin.errors import JoinSpecError, OutOfMemoryError
+from gpujoin.model.pipeline import FAN_OUT
+
+_TINY = 1 << 20
+"""Builds of so few bytes that do not fit the device go to the CPU instead of to disk."""
+
+
+class Division(Enum):
+    """How a spilled side is divided into parts."""
+
+    HASH = "hash"
+    SLICES = "slices"
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """A build side on disk.
+
+    Attributes
+    ----------
+    sink : Sink
+        The join and where it runs.
+    store : SpillStore
+        Where the parts are.
+    parts : tuple of SpillPart
+        Its rows.
+    division : Division
+        How they were divided.
+    depth : int
+        How often the side has been divided; also the seed of the hash.
+    """
+
+    sink: Sink
+    store: SpillStore
+    parts: tuple[SpillPart, ...]
+    division: Division
+    depth: int
+
+    @property
+    def num_rows(self) -> int:
+        """Row count."""
+        return sum(part.rows for part in self.parts)
+
+    def close(self) -> None:
+        """Free the space of the parts."""
+        self.store.close()
+
+
+def take_in(
+    sink: Sink,
+    batches: Iterable[pa.RecordBatch],
+    metrics: JoinMetrics,
+    *,
+    depth: int = 0,
+    stuck: bool = False,
+) -> BuiltSide | Spilled:
+    """Take in a build side: into memory while it fits its budget, else to disk in parts.
+
+    Parameters
+    ----------
+    sink : Sink
+        The join and where it runs.
+    batches : iterable of RecordBatch
+        The rows.
+    metrics : JoinMetrics
+        Counters.
+    depth : int
+        How often they have been divided already.
+    stuck : bool
+        Whether dividing by hash did not make the parts smaller: then they are divided by position.
+    """
+    layout, options = sink.layout, sink.options
+    by_hash = layout.spec.keys and not layout.spec.join_type.null_aware and divisible(depth, stuck=stuck)
+    division = Division.HASH if by_hash else Division.SLICES
+    # Slices of the build side of an as-of join say nothing of which row is the nearest: it stays in one piece.
+    whole = layout.spec.as_of is not None and division is Division.SLICES
+    rows: list[pa.RecordBatch] = []
+    size = 0
+    limit = HostMemory(options.memory_budget).build_bytes
+    source = iter(batches)
+    for batch in source:
+        if batch.num_rows == 0:
+            continue
+        rows.append(batch)
+        size += own_bytes(batch)
+        if size > limit and not whole:
+            break
+    else:
+        together = one_batch(rows, layout.build.schema)
+        if whole or size <= _TINY:
+            return BuiltSide.with_fallback(sink, together, metrics)
+        try:
+            return BuiltSide(sink, together, metrics)
+        except OutOfMemoryError:
+            metrics.retries += 1
+        del together
+    store = SpillStore(options, metrics)
+    try:
+        left = _letting_go(rows, source)
+        if division is Division.HASH:
+            parts = store.new_parts(layout.build.schema, FAN_OUT)
+            scatter(layout, layout.build, parts, depth, left)
+        else:
+            parts = _sliced(store, layout.build.schema, left, limit)
+        for part in parts:
+            part.flush()
+    except BaseException:
+        store.close()
+        raise
+    return Spilled(sink, store, parts, division, depth)
+
+
+def scatter(
+    layout: JoinLayout,
+    side: SideLayout,
+    parts: Sequence[SpillPart],
+    depth: int,
+    batches: Iterable[pa.RecordBatch],
+) -> None:
+    """Append rows to parts by the hash of their keys; all rows where there is one part.
+
+    Parameters
+    ----------
+    layout : JoinLayout
+        The join.
+    side : SideLayout
+        Whose rows.
+    parts : sequence of SpillPart
+        Where to.
+    depth : int
+        Seed of the hash.
+    batches : iterable of RecordBatch
+        The rows.
+    """
+    count = len(parts)
+    for batch in batches:
+        if count == 1:
+            parts[0].append(compact(batch))
+            continue
+        codes = layout.codec.codes(batch, side.side)
+        ids = partition_ids(codes, count, seed=depth + 1)
+        unmatchable = rows_matching_nothing(codes)
+        if unmatchable is not None:  # they may go anywhere, but not all to one part
+            ids[unmatchable] = np.arange(np.count_nonzero(unmatchable), dtype=np.int32) % count
+        order = np.argsort(ids, kind="stable")
+        bounds = np.searchsorted(ids[order], np.arange(count + 1))
+        for number, part in enumerate(parts):
+            chosen = pa.array(order[bounds[number] : bounds[number + 1]])
+            if not len(chosen):
+                continue
+            if len(batch.schema):
+                columns = [take(column, chosen) for column in batch.columns]
+                part.append(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
+            else:
+                part.append(batch.slice(0, len(chosen)))
+
+
+def _sliced(
+    store: SpillStore, schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int
+) -> tuple[SpillPart, ...]:
+    """Rows by position, in parts of at most so many bytes."""
+    parts = store.new_parts(schema, 1)
+    for batch in batches:
+        size = own_bytes(batch)
+        step = max(1, batch.num_rows if size <= limit else int(batch.num_rows * limit / size))
+        for start in range(0, batch.num_rows, step):
+            piece = compact(batch.slice(start, step))
+            if parts[-1].rows and parts[-1].nbytes + piece.nbytes > limit:
+                parts[-1].flush()
+                parts += store.new_parts(schema, 1)
+            parts[-1].append(piece)
+    return parts
+
+
+def _letting_go(batches: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of a list, which is emptied, and those still to come."""
+    batches.reverse()
+    while batches:
+        yield batches.pop()
+    yield from rest
+
+
+class SpilledRun:
+    """One pass over a spilled build side: probe rows are spilled too, and joined part by part.
+
+    Parameters
+    ----------
+    spilled : Spilled
+        The build side.
+    metrics : JoinMetrics
+        Counters.
+    """
+
+    def __init__(self, spilled: Spilled, metrics: JoinMetrics) -> None:
+        self.spilled = spilled
+        self.metrics = metrics
+        self._layout = spilled.sink.layout
+        self._store = SpillStore(spilled.sink.options, metrics)
+        count = FAN_OUT if spilled.division is Division.HASH else 1
+        self._parts = self._store.new_parts(self._layout.probe.schema, count)
+        self._finished = False
+
+    def take(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Take probe rows in; what they give comes from :meth:`finish`."""
+        self._check_unfinished()
+        scatter(self._layout, self._layout.probe, self._parts, self.spilled.depth, batches)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """All output, once.
+
+        Raises
+        ------
+        JoinSpecError
+            If it was called before.
+        """
+        self._check_unfinished()
+        self._finished = True
+        if self.spilled.division is Division.HASH:
+            return part_by_part((self.spilled.parts, self._parts), self._joined)
+        return self._by_slices()
+
+    def _check_unfinished(self) -> None:
+        if self._finished:
+            raise JoinSpecError(
+                "finish() was called before, and the build side is on disk: nothing is left of that pass; begin another"
+                " one with HashJoin.start()"
+            )
+
+    def close(self) -> None:
+        """Free the space of the spilled probe rows."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _joined(self, parts: Sequence[SpillPart], stuck: bool) -> Iterator[pa.RecordBatch]:
+        """Join parts of one number, divided again where the build side still does not fit."""
+        build, probe = parts
+        sink, depth = dataclasses.replace(self.spilled.sink, probe_rows=probe.rows), self.spilled.depth + 1
+        built = take_in(sink, build.read(), self.metrics, depth=depth, stuck=stuck)
+        if isinstance(built, BuiltSide):
+            run = Run.with_fallback(built, self.metrics)
+            yield from run.probe_all(probe.read())
+            yield from run.rest_of_build()
+            return
+        try:
+            with SpilledRun(built, self.metrics) as deeper:
+                deeper.take(probe.read())
+                yield from deeper.finish()
+        finally:
+            built.close()
+
+    def _by_slices(self) -> Iterator[pa.RecordBatch]:
+        layout = self._layout
+        sink = dataclasses.replace(self.spilled.sink, probe_rows=self._parts[0].rows)
+        matched = np.zeros(self._parts[0].rows, np.bool_)
+        for part in self.spilled.parts:
+            rows = one_batch(list(part.read()), layout.build.schema)
+            run = Run.with_fallback(BuiltSide.with_fallback(sink, rows, self.metrics), self.metrics)
+            size = run.built.backend.morsel_rows
+            if run.stops_early:
+                yield from run.probe_all(morsel for _, morsel in self._probe_rows(size))
+            else:
+                for start, morsel in self._probe_rows(size):
+                    yield from join_morsel(run, morsel, matched[start : start + morsel.num_rows])
+            yield from run.rest_of_build()
+        kind = layout.derivation.probe_rest
+        if kind is Rest.NOTHING:
+            return
+        cpu = sink.on_cpu()
+        run = Run(BuiltSide(cpu, cpu.no_rows(layout.build), self.metrics), self.metrics)
+        for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
+            of_morsel = Mask(matched[start : start + morsel.num_rows], None)
+            yield from Emitter(run, morsel).rest(layout.probe.side, kind, of_morsel)
+
+    def _probe_rows(self, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """All probe rows taken, with the position of each morsel among them."""
+        start = 0
+        for morsel in morsels(self._parts[0].read(), self._layout.probe.schema, size):
+            yield start, morsel
+            start += morsel.num_rows
