@@ -158,7 +158,8 @@ def asof_join_tables(
     suffixes : (str, str)
         Added to the names of columns that both sides have.
     backend, options, metrics
-        As for :func:`join_tables`. The rows of equal ``by`` stay in memory together, whatever the budget.
+        As for :func:`join_tables`. Where order keys are texts, bytes or decimals of more than 18 digits, right rows of
+        equal ``by`` stay in memory together, whatever the budget.
 
     Returns
     -------

@@ -16,6 +16,7 @@ import pytest
 from gpujoin import asof_join_tables
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.ordering import by_rank
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.testing.compare import assert_same_rows
@@ -186,8 +187,34 @@ def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     for by in (None, ["k0", "k1"]):
         metrics = JoinMetrics()
         found = asof_join_tables(one, two, "t", by, backend=backend, options=options, metrics=metrics)
-        assert (metrics.spills > 0) is (by is not None)
+        assert metrics.spills > 0
         assert_same_rows(found, asof_join_tables(one, two, "t", by, backend=backend))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", TYPES)
+def test_rows_of_one_key_beyond_the_budget_come_in_slices(
+    backend: AnyBackend, name: str, direction: str, tmp_path: Path, seed: int
+) -> None:
+    dtype, most = TYPES[name]
+    one, two = sides(seed, dtype, 0, (150, 120))
+    options = Options(spill_dir=str(tmp_path), memory_budget=2000)
+    for tolerance in (None, most):
+        metrics = JoinMetrics()
+        found = asof_join_tables(
+            one,
+            two,
+            "t",
+            direction=direction,
+            tolerance=tolerance,
+            backend=backend,
+            options=options,
+            metrics=metrics,
+        )
+        expected = row_loop(one.to_pylist(), two.to_pylist(), [], direction, tolerance, True)
+        actual = sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+        assert actual == expected, f"seed {seed}, tolerance {tolerance}"
+        assert (metrics.spills > 2) is not by_rank(dtype), "long keys have ranks within a slice only"
 
 
 def test_fault_at_any_call(backend: AnyBackend, seed: int) -> None:

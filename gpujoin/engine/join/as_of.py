@@ -152,6 +152,21 @@ class AsOfBuild:
         most = None if tolerance is None else tolerance_in(dtype, tolerance)
         return NearestTerms(self.terms.direction, self.terms.allow_exact, width, most)
 
+    def ranked(self, rows: pa.RecordBatch) -> RankedRows:
+        """Find the row for each left row, and tell how near it is."""
+        build_rows = self.backend.indices_to_host(self.probe(rows).lookup())
+        values = _order_values(rows, self.terms.left, self.codec.dtype)
+        codes, _ = self.codec.codes(values)
+        their_codes = self.codes[np.maximum(build_rows, 0)]
+        match self.terms.direction:
+            case Direction.BACKWARD:
+                return RankedRows(build_rows, ~their_codes, np.zeros(len(codes), np.bool_))
+            case Direction.FORWARD:
+                return RankedRows(build_rows, their_codes, np.ones(len(codes), np.bool_))
+        return RankedRows(
+            build_rows, self._distance(build_rows, codes, _numbers(values)), their_codes > codes
+        )
+
     def _edge(
         self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
     ) -> BuildRows:
@@ -197,6 +212,60 @@ class AsOfBuild:
         # The difference of two 64-bit integers is exact modulo 2**64.
         low, high = np.minimum(codes, other_codes), np.maximum(codes, other_codes)
         return high.view(np.uint64) - low.view(np.uint64)
+
+
+@dataclass(frozen=True)
+class RankedRows:
+    """Build rows that were taken for some probe rows, and how near each is.
+
+    Attributes
+    ----------
+    build_rows : ndarray of int64
+        Build row of each probe row, or −1.
+    rank : ndarray
+        Less is nearer.
+    after : ndarray of bool
+        Whether the build row is after the probe row: of two as near the other one is taken.
+    """
+
+    build_rows: BuildRows
+    rank: npt.NDArray[Any]
+    after: npt.NDArray[np.bool_]
+
+
+class NearestOfSlices:
+    """The nearest of the right rows that come in slices, for each left row.
+
+    Parameters
+    ----------
+    rows : int
+        How many left rows.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.slices = np.full(rows, -1, np.int32)
+        self.build_rows = np.full(rows, -1, np.int64)
+        self._ranks: npt.NDArray[Any] | None = None
+        self._after = np.zeros(rows, np.bool_)
+
+    def offer(self, number: int, start: int, ranked: RankedRows) -> None:
+        """Take the rows of a slice for left rows from a position on where they are nearer than those before."""
+        if self._ranks is None:
+            self._ranks = np.zeros(len(self.slices), ranked.rank.dtype)
+        here = slice(start, start + len(ranked.rank))
+        ranks, after = self._ranks[here], self._after[here]
+        # Of several rows with one order key the last is taken looking backward, the first looking forward.
+        tie = (ranked.rank == ranks) & ~ranked.after
+        nearer = (self.slices[here] < 0) | (ranked.rank < ranks) | tie
+        nearer &= ranked.build_rows >= 0
+        self.slices[here][nearer] = number
+        self.build_rows[here][nearer] = ranked.build_rows[nearer]
+        ranks[nearer], after[nearer] = ranked.rank[nearer], ranked.after[nearer]
+
+    def of(self, number: int, start: int, rows: int) -> tuple[BuildRows, BuildRows]:
+        """Of left rows from a position on, those whose nearest is in a slice, and their right rows there."""
+        probe_rows = np.flatnonzero(self.slices[start : start + rows] == number)
+        return probe_rows, self.build_rows[start : start + rows][probe_rows]
 
 
 class FoundProbe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -91,12 +92,10 @@ class JoinLayout:
                     raise JoinSpecError(
                         f"{side.value} output column {position} of {len(schema)} does not exist"
                     )
-        if spec.as_of is not None:
-            if build_side is not Side.RIGHT:
-                raise JoinSpecError("an as-of join builds its right side, not its left")
-            terms = spec.as_of
-            as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
+        if spec.as_of is not None and build_side is not Side.RIGHT:
+            raise JoinSpecError("an as-of join builds its right side, not its left")
         plain = cls._of(spec, spec.condition, left, right, build_side)
+        _ = plain.as_of_type  # raises where there is none
         split = None
         if not spec.join_type.null_aware:
             split = split_ranges(spec.condition, build_side)
@@ -126,6 +125,15 @@ class JoinLayout:
             spec, sides[build_side], sides[build_side.other], derive(spec.join_type, build_side),
             KeyCodec.of(spec, left, right), condition, output,
         )  # fmt: skip
+
+    @cached_property
+    def as_of_type(self) -> pa.DataType | None:
+        """Common type of the order keys of an as-of join."""
+        terms = self.spec.as_of
+        if terms is None:
+            return None
+        left, right = self.part(Side.LEFT).schema, self.part(Side.RIGHT).schema
+        return as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
 
     def part(self, side: Side) -> SideLayout:
         """The part of a side."""

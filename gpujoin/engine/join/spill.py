@@ -20,10 +20,12 @@ from enum import Enum
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.engine.hashing import partition_ids
 from gpujoin.engine.hostgather import compact, one_batch, own_bytes, take
+from gpujoin.engine.join.as_of import NearestOfSlices, RankedRows
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
@@ -34,8 +36,10 @@ from gpujoin.engine.keys import rows_matching_nothing
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import morsels
+from gpujoin.engine.ordering import by_rank
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import JoinSpecError, OutOfMemoryError
+from gpujoin.model.maps import Indices
 from gpujoin.model.pipeline import FAN_OUT
 
 _TINY = 1 << 20
@@ -109,8 +113,8 @@ def take_in(
     layout, options = sink.layout, sink.options
     by_hash = layout.spec.keys and not layout.spec.join_type.null_aware and divisible(depth, stuck=stuck)
     division = Division.HASH if by_hash else Division.SLICES
-    # Slices of the build side of an as-of join say nothing of which row is the nearest: it stays in one piece.
-    whole = layout.spec.as_of is not None and division is Division.SLICES
+    # How near rows of different slices are is told by codes, which are ranks within a slice where keys are long.
+    whole = layout.as_of_type is not None and by_rank(layout.as_of_type) and division is Division.SLICES
     rows: list[pa.RecordBatch] = []
     size = 0
     limit = HostMemory(options.memory_budget).build_bytes
@@ -294,7 +298,9 @@ class SpilledRun:
         layout = self._layout
         sink = dataclasses.replace(self.spilled.sink, probe_rows=self._parts[0].rows)
         matched = np.zeros(self._parts[0].rows, np.bool_)
-        for part in self.spilled.parts:
+        if layout.spec.as_of is not None:
+            yield from self._nearest(sink, matched)
+        for part in () if layout.spec.as_of is not None else self.spilled.parts:
             rows = one_batch(list(part.read()), layout.build.schema)
             run = Run.with_fallback(BuiltSide.with_fallback(sink, rows, self.metrics), self.metrics)
             size = run.built.backend.morsel_rows
@@ -312,6 +318,31 @@ class SpilledRun:
         for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
             of_morsel = Mask(matched[start : start + morsel.num_rows], None)
             yield from Emitter(run, morsel).rest(layout.probe.side, kind, of_morsel)
+
+    def _nearest(self, sink: Sink, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+        """The pairs of an as-of join: in one pass over the slices the nearest row is found, in another one gathered."""
+        schema, nearest = self._layout.build.schema, NearestOfSlices(len(matched))
+        for number, part in enumerate(self.spilled.parts):
+            built = BuiltSide.with_fallback(sink, one_batch(list(part.read()), schema), self.metrics)
+            for start, morsel in self._probe_rows(built.backend.morsel_rows):
+                nearest.offer(number, start, self._ranked(built, morsel))
+        matched |= nearest.slices >= 0
+        cpu = sink.on_cpu()
+        for number, part in enumerate(self.spilled.parts):
+            run = Run(BuiltSide(cpu, one_batch(list(part.read()), schema), JoinMetrics()), self.metrics)
+            for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
+                maps = (Indices(rows, len(rows)) for rows in nearest.of(number, start, morsel.num_rows))
+                yield from Emitter(run, morsel).pairs(*maps)
+
+    def _ranked(self, built: BuiltSide, rows: pa.RecordBatch) -> RankedRows:
+        assert built.as_of is not None
+        try:
+            return built.as_of.ranked(rows)
+        except OutOfMemoryError:
+            self.metrics.fallbacks += 1
+        on_cpu = built.on_cpu(self.metrics).as_of
+        assert on_cpu is not None
+        return on_cpu.ranked(rows)
 
     def _probe_rows(self, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All probe rows taken, with the position of each morsel among them."""
