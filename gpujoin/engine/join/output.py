@@ -86,7 +86,7 @@ class Emitter:
     def rows_per_batch(self) -> int:
         """Rows that make a batch of the target size, by mean row size."""
         size = sum(columns.row_bytes for columns in self.columns.values())
-        return max(1, int(self.sink.batch_bytes / max(1.0, size)))
+        return max(self.sink.least_batch_rows, int(self.sink.batch_bytes / max(1.0, size)))
 
     def rest(self, side: Side, kind: Rest, matched: Mask) -> Iterator[Any]:
         """What the join returns of one side's rows besides pairs, given which of them have a match."""

@@ -22,7 +22,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +137,8 @@ class Sink:
     options: Options
     probe_rows: int | None = None
 
+    least_batch_rows: ClassVar[int] = 1
+
     @property
     def choose_gather(self) -> ChooseGather | None:
         """The planner's choice between ways to gather payload."""
@@ -238,6 +240,9 @@ class FrameSink(Sink):
 
     device: AnyDevicePipeline = dataclasses.field(kw_only=True)
     piece_bytes: int = dataclasses.field(kw_only=True)
+
+    least_batch_rows: ClassVar[int] = 1024
+    """Fewer rows are not worth the launches of a device's kernels."""
 
     @property
     def batch_bytes(self) -> int:
