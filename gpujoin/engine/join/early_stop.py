@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order
 from gpujoin.errors import OutOfMemoryError
@@ -34,7 +33,7 @@ from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
 from gpujoin.model.maps import Indices, OutOfBounds
 
 if TYPE_CHECKING:
-    from gpujoin.engine.join.probe import Run
+    from gpujoin.engine.join.probe import Morsel, Run
 
 T = TypeVar("T")
 RowNumbers = npt.NDArray[np.int64]
@@ -54,58 +53,12 @@ many times as many probe rows have come as it has rows: making it costs about wh
 # -- probe rows --------------------------------------------------------------------------------------------------
 
 
-class Matching(Protocol):
-    """Probe rows that are being matched, as far as they are read here.
-
-    Attributes
-    ----------
-    backend : Backend
-        Where they are matched.
-    layout : JoinLayout
-        The join.
-    rows : Rows
-        The rows.
-    num_rows : int
-        How many.
-    probe : Probe or None
-        Their candidates; ``None``: every build row is one of every row.
-    """
-
-    backend: AnyBackend
-    layout: JoinLayout
-    rows: Any
-    num_rows: int
-    probe: Probe[Any] | None
-
-    @property
-    def metrics(self) -> JoinMetrics:
-        """Counters of the run."""
-        ...
-
-    @property
-    def build_rows(self) -> int:
-        """How many build rows there are."""
-        ...
-
-    def marked(self) -> npt.NDArray[np.bool_]:
-        """Tell which of the rows have a match among the candidates taken so far."""
-        ...
-
-    def build_marked(self) -> npt.NDArray[np.bool_]:
-        """Tell which build rows have had a match so far."""
-        ...
-
-    def slices_of(self, probe: Probe[Any], limit: int) -> Iterator[PairSlice]:
-        """Give the pairs of a probe, at most ``limit`` at a time."""
-        ...
-
-
-def until_matched(morsel: Matching, limit: int) -> Iterator[PairSlice] | None:
+def until_matched(morsel: Morsel, limit: int) -> Iterator[PairSlice] | None:
     """Candidates of a morsel, at most ``limit`` at a time, of rows that have no match yet.
 
     Parameters
     ----------
-    morsel : Matching
+    morsel : Morsel
         Its marks are read between two slices: they must be set as slices are taken.
     limit : int
         Largest slice.
@@ -129,13 +82,13 @@ def until_matched(morsel: Matching, limit: int) -> Iterator[PairSlice] | None:
 
 
 def rounds_of(
-    morsel: Matching, probe: Probe[Any], rows: int, matched: Matched, limit: int
+    morsel: Morsel, probe: Probe[Any], rows: int, matched: Matched, limit: int
 ) -> Iterator[PairSlice]:
     """Candidates of a probe, in rounds; all of them, row by row, if it cannot be taken up where it was left.
 
     Parameters
     ----------
-    morsel : Matching
+    morsel : Morsel
         For its backend and counters.
     probe : Probe
         Of some rows.
@@ -160,7 +113,7 @@ def rounds_of(
 
 
 def _pairs_at(
-    morsel: Matching, probe: Resumable, rows: RowNumbers, offset: int, limit: int
+    morsel: Morsel, probe: Resumable, rows: RowNumbers, offset: int, limit: int
 ) -> Iterator[PairSlice]:
     """Candidates of some rows; in smaller parts where memory is short."""
     try:
@@ -180,13 +133,13 @@ def _pairs_at(
         yield from _pairs_at(morsel, probe, rows, offset + half, limit - half)
 
 
-def _product_by_probe_row(morsel: Matching, limit: int) -> Iterator[PairSlice]:
+def _product_by_probe_row(morsel: Morsel, limit: int) -> Iterator[PairSlice]:
     waiting = np.arange(morsel.num_rows)
     for rows, others in product_rounds(waiting, morsel.build_rows, limit, morsel.marked):
         yield pairs_of(morsel.backend, rows, others)
 
 
-def _product_by_build_row(morsel: Matching, limit: int) -> Iterator[PairSlice]:
+def _product_by_build_row(morsel: Morsel, limit: int) -> Iterator[PairSlice]:
     waiting = np.flatnonzero(~morsel.build_marked())
     for rows, others in product_rounds(waiting, morsel.num_rows, limit, morsel.build_marked):
         yield pairs_of(morsel.backend, others, rows)

@@ -18,17 +18,20 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.join.early_stop import Matched, Matching, RowNumbers, pairs_of, product_rounds, rounds_of
+from gpujoin.engine.join.early_stop import Matched, RowNumbers, pairs_of, product_rounds, rounds_of
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
+
+if TYPE_CHECKING:
+    from gpujoin.engine.join.probe import Morsel
 
 Patterns = npt.NDArray[np.int64]
 
@@ -134,7 +137,7 @@ class NullPatterns:
             else:
                 mask[probe_rows[self._backend.mask_to_host(probe.matched())]] = True
 
-    def candidates(self, morsel: Matching, limit: int) -> Iterator[PairSlice]:
+    def candidates(self, morsel: Morsel, limit: int) -> Iterator[PairSlice]:
         """Pairs that match by a null, of probe rows that are not yet marked; marks are read between slices."""
         backend, matched = self._backend, morsel.marked
         for build_rows, probe_rows, probe in self._pairs(morsel.rows, matched):
