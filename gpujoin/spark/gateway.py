@@ -8,6 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from py4j.clientserver import ClientServer
 from py4j.java_gateway import JavaClass, JavaMember
 from py4j.protocol import Py4JError
 from pyspark.sql.types import StructType, _parse_datatype_json_string
@@ -58,7 +59,12 @@ _names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
 
 def gateway_of(spark: SparkSession) -> JvmNames:
     """Give the names of the JVM of a classic session."""
-    client: Any = spark._jvm._gateway_client  # type: ignore[union-attr]
+    return names_of(spark._jsparkSession)
+
+
+def names_of(java_object: Any) -> JvmNames:
+    """Give the names of the JVM that an object of py4j is of."""
+    client = java_object._gateway_client
     found = _names.get(client)
     if found is None:
         found = _names[client] = JvmNames(client)
@@ -78,6 +84,15 @@ def analyzed_plan(frame: DataFrame) -> Any:
 def optimized_plan(frame: DataFrame) -> Any:
     """Give the optimized logical plan of a classic DataFrame."""
     return frame._jdf.queryExecution().optimizedPlan()
+
+
+def latest_plan(frame: DataFrame) -> Any:
+    """Give the optimized plan of a classic DataFrame, if Spark has made it; or the analyzed one over cached tables."""
+    execution = frame._jdf.queryExecution()
+    if execution.tracker().phases().contains("optimization"):
+        return execution.optimizedPlan()
+    # Of another execution: what this one reads from the cache is settled when it is first asked.
+    return dataframe_of(frame.sparkSession, execution.analyzed())._jdf.queryExecution().withCachedData()
 
 
 def plan_rows(plan: Any, names: JvmNames) -> list[dict[str, Any]]:
@@ -126,32 +141,83 @@ def session_id(spark: SparkSession) -> str:
     return str(spark._jsparkSession.sessionUUID())
 
 
-def cached_uncompressed(frame: DataFrame) -> DataFrame:
-    """Give a classic DataFrame whose rows are not compressed when it is persisted.
+def session_of(spark: SparkSession, session: Any) -> SparkSession:
+    """Make the Python object of another session of the JVM, without what making one does besides.
 
-    It is of a session of its own, which has the settings of the given one but for that.
+    ``SparkSession(context, session)`` would have ``RDD.toDF`` use that session from now on.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Any session of the application.
+    session : py4j object
+        The session.
     """
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+    made = object.__new__(type(spark))
+    for name in ("_sc", "_jsc", "_jvm", "_profiler_collector"):
+        if hasattr(spark, name):
+            setattr(made, name, getattr(spark, name))
+    made._jsparkSession = session
+    return made
 
-    session = frame.sparkSession._jsparkSession.cloneSession()
-    session.conf().set("spark.sql.inMemoryColumnarStorage.compressed", "false")
-    dataset = gateway_of(frame.sparkSession).org.apache.spark.sql.classic.Dataset
-    return ClassicDataFrame(dataset.ofRows(session, analyzed_plan(frame)), frame.sparkSession)
+
+def keeps_to_threads(spark: SparkSession) -> bool:
+    """Tell whether py4j pins threads: one of Python has one of the JVM to itself, and is called back from there."""
+    return isinstance(spark.sparkContext._gateway, ClientServer)
 
 
-def path_exists(spark: SparkSession, path: str) -> bool:
-    """Tell whether there is a file or a folder at a path of any file system that Spark knows."""
-    hadoop_path = gateway_of(spark).org.apache.hadoop.fs.Path(path)
-    configuration = spark._jsparkSession.sessionState().newHadoopConf()
-    return bool(hadoop_path.getFileSystem(configuration).exists(hadoop_path))
+_jvm_threads: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def jvm_thread(spark: SparkSession) -> int | None:
+    """Give the id of the JVM's thread that answers this one; ``None`` where py4j does not pin threads.
+
+    It is another one after an interrupt, which costs the thread its connection.
+    """
+    if not keeps_to_threads(spark):
+        return None
+    client: Any = spark._jsparkSession._gateway_client
+    connection = client.get_thread_connection()
+    known = _jvm_threads.get(connection) if connection is not None and connection.socket is not None else None
+    if known is None:
+        known = int(gateway_of(spark).java.lang.Thread.currentThread().getId())
+        _jvm_threads[client.get_thread_connection()] = known
+    return known
+
+
+def local_property(spark: SparkSession, name: str) -> str | None:
+    """Give a local property of the JVM's thread."""
+    value = spark.sparkContext._jsc.sc().getLocalProperty(name)
+    return None if value is None else str(value)
+
+
+def clone_session(spark: SparkSession, rule: Any = None) -> Any:
+    """Clone the session of the JVM, with its settings, views and functions, but without a rule.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    rule : py4j object, optional
+        Of `PythonRule.java`.
+    """
+    session = spark._jsparkSession.cloneSession()
+    if rule is not None:
+        rule.removeFrom(session)
+    return session
 
 
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Make a DataFrame of a logical plan, which Spark analyzes."""
+    return dataframe_in(spark._jsparkSession, plan, spark)
+
+
+def dataframe_in(session: Any, plan: Any, spark: SparkSession) -> DataFrame:
+    """Make a DataFrame of a logical plan that a session of the JVM runs, for a Python session."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     dataset = gateway_of(spark).org.apache.spark.sql.classic.Dataset
-    return ClassicDataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+    return ClassicDataFrame(dataset.ofRows(session, plan), spark)
 
 
 def first_of_partitions(frame: DataFrame, rows: int) -> DataFrame:

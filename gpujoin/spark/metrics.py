@@ -18,6 +18,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.spark.compat import is_connect
+from gpujoin.spark.gateway import analyzed_plan, latest_plan
 from gpujoin.spark.outcomes import parts_of_latest
 from gpujoin.spark.rewrite import MARK
 
@@ -308,8 +309,9 @@ def metrics(frame: DataFrame) -> JoinReports:
             "SparkSession.builder.master(…) to see them."
         )
     store = store_of(session.sparkContext)
-    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
-    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *parts_of_latest(frame)}
+    latest = parts_of_latest(frame)
+    plan = str((analyzed_plan(frame) if latest else latest_plan(frame)).toString())
+    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *latest}
     return store.reports(i for i in store.join_ids() if i in names or i[:_ID_LENGTH] in names)
 
 

@@ -7,17 +7,17 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -32,6 +32,7 @@ _lock = threading.Lock()
 _explanations: OrderedDict[str, JoinExplanation] = OrderedDict()
 _collected: dict[str, tuple[JoinExplanation, ...]] = {}
 _queries: OrderedDict[str, Explanation] = OrderedDict()
+_latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def new_join_id() -> str:
@@ -118,24 +119,23 @@ def kept_query(name: str) -> Explanation | None:
         return _queries.get(name)
 
 
-def note_query(frame: DataFrame, name: str) -> None:
-    """Note on a query under which name the explanation of its latest rewriting is kept."""
-    plan = analyzed_plan(frame)
-    plan.setTagValue(_latest_tag(frame), name)
+def note_query(frame: DataFrame, names: Sequence[str]) -> None:
+    """Note of a query under which names the explanations of its latest run are kept; it may have run in parts."""
+    if names:
+        _latest[frame] = tuple(names)
+    else:
+        _latest.pop(frame, None)
 
 
 def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:
     """Give the ids of the joins and islands that a query became when it last ran."""
-    found = analyzed_plan(frame).getTagValue(_latest_tag(frame))
-    explanation = kept_query(str(found.get())) if found.isDefined() else None
-    if explanation is None:
-        return ()
-    joins = [join.join_id for join in explanation.joins if join.join_id is not None]
-    return (*joins, *(island.island_id for island in explanation.islands))
-
-
-def _latest_tag(frame: DataFrame) -> Any:
-    return gateway_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreeNodeTag("gpujoin.latest")
+    parts: list[str] = []
+    for name in _latest.get(frame, ()):
+        explanation = kept_query(name)
+        if explanation is not None:
+            parts += [join.join_id for join in explanation.joins if join.join_id is not None]
+            parts += [island.island_id for island in explanation.islands]
+    return tuple(parts)
 
 
 def tell_query(explanation: Explanation, options: Options) -> None:

@@ -1,19 +1,362 @@
 package gpujoin;
 
-import java.util.function.UnaryOperator;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.WeakHashMap;
+import java.util.function.BiFunction;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.Command;
+import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.write.V1Write;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.command.DataWritingCommand;
+import org.apache.spark.sql.execution.datasources.InsertIntoHadoopFsRelationCommand;
+import org.apache.spark.sql.execution.datasources.WriteFiles;
+import scala.Option;
+import scala.collection.immutable.Seq;
 
-/** An optimizer rule that asks Python for the plan. */
+/**
+ * The optimizer rule that asks Python for a plan, for queries and for the queries of writes.
+ *
+ * <p>Whatever has neither a join nor an aggregation is answered here, without a call to Python. So is a plan that the
+ * rule has made: Spark applies its rules until nothing changes. And so is what planning itself runs, since the rule is
+ * suspended while Python plans.
+ *
+ * <p>The callback is a function of the query and of a text, "KIND SESSION THREAD": what the query is optimized for, one
+ * of the constants below, the id of the session, and that of the thread. It gives the plan that takes the query's place, null to keep the
+ * query, or an exception to throw.
+ */
 public final class PythonRule extends Rule {
-    private final UnaryOperator callback;
+    private static final String QUERY = "query";
+    private static final String WRITE = "write";
+    private static final String EXPLAIN = "explain";
 
-    public PythonRule(UnaryOperator callback) {
+    /** What names of gpujoin's functions hold. */
+    private static final String MARK = "gpujoin_";
+
+    private static final TreeNodeTag PLANNED = new TreeNodeTag("gpujoin.planned");
+    /** What accelerate() notes on its results. */
+    private static final TreeNodeTag ACCELERATED = new TreeNodeTag("gpujoin.query");
+
+    private final BiFunction callback;
+    private final Suspension suspension;
+    private final Map sessions = Collections.synchronizedMap(new WeakHashMap());
+    private volatile boolean disabled = false;
+
+    /**
+     * @param callback in Python
+     * @param pinned whether calls from Python, and calls back, keep to one thread
+     */
+    public PythonRule(BiFunction callback, Boolean pinned) {
         this.callback = callback;
+        this.suspension = new Suspension(pinned.booleanValue());
     }
 
     public TreeNode apply(TreeNode plan) {
-        return (TreeNode) callback.apply(plan);
+        LogicalPlan given = (LogicalPlan) plan;
+        if (disabled || suspension.isInForce() || given.isStreaming()) {
+            return plan;
+        }
+        if (isPlanned(given) || given.getTagValue(ACCELERATED).isDefined()) {
+            return plan;
+        }
+        LogicalPlan query = queryOf(given);
+        if (query == null || !mayBeReplaced(query)) {
+            return plan;
+        }
+        String kind = kindOf(given, query);
+        Option active = SparkSession.getActiveSession();
+        if (kind == null || active.isEmpty()) {
+            return plan;
+        }
+        SparkSession session = (SparkSession) active.get();
+        LogicalPlan replacement = ask(session, query, kind);
+        if (replacement == null) {
+            return plan;
+        }
+        LogicalPlan changed = withQuery(given, replacement);
+        changed.setTagValue(PLANNED, Boolean.TRUE);
+        return changed;
+    }
+
+    /** Switches the rule off for good, in the sessions too that were cloned with it. */
+    public void disable() {
+        disabled = true;
+    }
+
+    /** Adds the rule to those of a session, after the user's own. */
+    public void addTo(SparkSession session) {
+        List rules = others(session);
+        rules.add(this);
+        sessions.put(session, Boolean.TRUE);
+        session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
+    }
+
+    /** Takes the rule out of those of a session. */
+    public void removeFrom(SparkSession session) {
+        session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(others(session)));
+    }
+
+    /** Gives the session of an id, of those that have asked. */
+    public SparkSession session(String id) {
+        synchronized (sessions) {
+            for (Iterator each = sessions.keySet().iterator(); each.hasNext();) {
+                SparkSession session = (SparkSession) each.next();
+                if (session.sessionUUID().equals(id)) {
+                    return session;
+                }
+            }
+        }
+        return null;
+    }
+
+    /** From now on the rule does nothing, in this thread if calls keep to threads; until resume() has been called as often. */
+    public void suspend() {
+        suspension.begin();
+    }
+
+    public void resume() {
+        suspension.end();
+    }
+
+    /** Optimizes a plan as Spark does without the rule. */
+    public LogicalPlan optimized(SparkSession session, LogicalPlan plan) {
+        suspension.begin();
+        try {
+            return Dataset.ofRows(session, plan).queryExecution().optimizedPlan();
+        } finally {
+            suspension.end();
+        }
+    }
+
+    /** Tells whether the rule has made a plan, one in its subqueries, or one whose rows it reads from the cache. */
+    public static boolean holdsPlanned(LogicalPlan plan) {
+        if (isPlanned(plan)) {
+            return true;
+        }
+        if (plan instanceof InMemoryRelation) {
+            return ((InMemoryRelation) plan).cacheBuilder().cachedPlan().toString().contains(MARK);
+        }
+        return anyPlanned(plan.children()) || anyPlanned(plan.subqueries());
+    }
+
+    /** Gives a plan the columns of the one that it stands for, under their names and ids. */
+    public static LogicalPlan withOutputOf(LogicalPlan like, LogicalPlan plan) {
+        List columns = new ArrayList();
+        boolean same = true;
+        for (int i = 0; i < like.output().size(); i++) {
+            Attribute wanted = (Attribute) like.output().apply(i);
+            Attribute column = (Attribute) plan.output().apply(i);
+            if (column.exprId().equals(wanted.exprId())) {
+                columns.add(column);
+            } else {
+                Option metadata = Option.apply(wanted.metadata().isEmpty() ? null : wanted.metadata());
+                Seq nothing = PythonUtils.toSeq(new ArrayList());
+                columns.add(new Alias(column, wanted.name(), wanted.exprId(), wanted.qualifier(), metadata, nothing));
+                same = false;
+            }
+        }
+        return same ? plan : new Project(PythonUtils.toSeq(columns), plan);
+    }
+
+    /** Makes the exception that ends a query; Python knows by the number what it stands for. */
+    public Stop stop(int number, String message, Object cause) {
+        return new Stop(number, message, (Throwable) cause);
+    }
+
+    private LogicalPlan ask(SparkSession session, LogicalPlan query, String kind) {
+        sessions.put(session, Boolean.TRUE);
+        suspension.begin();
+        Object answer;
+        try {
+            answer = callback.apply(query, kind + " " + session.sessionUUID() + " " + Thread.currentThread().getId());
+        } catch (RuntimeException problem) {
+            log().debug("gpujoin cannot be asked for a plan", problem);
+            return null;
+        } finally {
+            suspension.end();
+        }
+        if (answer instanceof RuntimeException) {
+            throw (RuntimeException) answer;
+        }
+        return (LogicalPlan) answer;
+    }
+
+    /** What of a plan is a query whose rows are asked for; null if nothing is, or is another's to optimize. */
+    private static LogicalPlan queryOf(LogicalPlan plan) {
+        if (isWrite(plan)) {
+            LogicalPlan child = (LogicalPlan) plan.children().head();
+            return child instanceof WriteFiles ? (LogicalPlan) child.children().head() : child;
+        }
+        return plan instanceof Subquery || plan instanceof Command || plan instanceof CommandResult ? null : plan;
+    }
+
+    private static boolean isWrite(LogicalPlan plan) {
+        boolean writes = plan instanceof DataWritingCommand || plan instanceof V2WriteCommand;
+        return writes && plan.children().size() == 1;
+    }
+
+    private static LogicalPlan withQuery(LogicalPlan plan, LogicalPlan query) {
+        if (!isWrite(plan)) {
+            return query;
+        }
+        LogicalPlan child = (LogicalPlan) plan.children().head();
+        if (child instanceof WriteFiles) {
+            query = (LogicalPlan) child.withNewChildren(sequence(query));
+        }
+        return (LogicalPlan) plan.withNewChildren(sequence(query));
+    }
+
+    private static boolean mayBeReplaced(LogicalPlan query) {
+        return query.containsPattern(TreePattern.JOIN()) || query.containsPattern(TreePattern.AGGREGATE());
+    }
+
+    /** What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write. */
+    private static String kindOf(LogicalPlan plan, LogicalPlan query) {
+        boolean writes = plan != query;
+        boolean commanded = false;
+        StackTraceElement[] frames = new Throwable().getStackTrace();
+        for (int i = 0; i < frames.length; i++) {
+            String name = frames[i].getClassName();
+            if (name.endsWith(".command.ExplainCommand")) {
+                return writes ? null : EXPLAIN;
+            }
+            commanded |= name.endsWith(".command.ExecutedCommandExec") || name.endsWith("ExecV1");
+        }
+        if (!writes) {
+            return commanded ? WRITE : QUERY;
+        }
+        return isRefused(plan) || isWrittenAsRows(plan) ? null : WRITE;
+    }
+
+    /** Whether Spark will write nothing, for what is there; it fails, or returns. */
+    private static boolean isRefused(LogicalPlan plan) {
+        if (!(plan instanceof InsertIntoHadoopFsRelationCommand)) {
+            return false;
+        }
+        InsertIntoHadoopFsRelationCommand insert = (InsertIntoHadoopFsRelationCommand) plan;
+        SaveMode mode = insert.mode();
+        if (mode != SaveMode.ErrorIfExists && mode != SaveMode.Ignore) {
+            return false;
+        }
+        Path path = insert.outputPath();
+        try {
+            return path.getFileSystem(SparkSession.active().sessionState().newHadoopConf()).exists(path);
+        } catch (java.io.IOException problem) {
+            return false;
+        }
+    }
+
+    /** Whether a table takes its rows from a query of its own, which the rule sees later. */
+    private static boolean isWrittenAsRows(LogicalPlan plan) {
+        Option write = Option.empty();
+        if (plan instanceof AppendData) {
+            write = ((AppendData) plan).write();
+        } else if (plan instanceof OverwriteByExpression) {
+            write = ((OverwriteByExpression) plan).write();
+        }
+        return write.isDefined() && write.get() instanceof V1Write;
+    }
+
+    private static boolean isPlanned(LogicalPlan plan) {
+        return plan.getTagValue(PLANNED).isDefined();
+    }
+
+    private static boolean anyPlanned(scala.collection.Seq plans) {
+        for (int i = 0; i < plans.size(); i++) {
+            if (holdsPlanned((LogicalPlan) plans.apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private List others(SparkSession session) {
+        List rules = new ArrayList();
+        Seq present = session.experimental().extraOptimizations();
+        for (int i = 0; i < present.size(); i++) {
+            if (present.apply(i) != this) {
+                rules.add(present.apply(i));
+            }
+        }
+        return rules;
+    }
+
+    private static Seq sequence(LogicalPlan plan) {
+        return PythonUtils.toSeq(Collections.singletonList(plan));
+    }
+
+    /** Ends a query, for a reason that Python knows. */
+    public static final class Stop extends RuntimeException {
+        private final int number;
+
+        public Stop(int number, String message, Throwable cause) {
+            super(message, cause);
+            this.number = number;
+        }
+
+        public int number() {
+            return number;
+        }
+    }
+
+    /** Counts how often the rule was suspended: by thread, or where calls from Python change threads, in all. */
+    private static final class Suspension {
+        private final boolean pinned;
+        private final ThreadLocal ofThread = new ThreadLocal();
+        private int ofAll = 0;
+
+        Suspension(boolean pinned) {
+            this.pinned = pinned;
+        }
+
+        boolean isInForce() {
+            return depth() > 0;
+        }
+
+        void begin() {
+            set(depth() + 1);
+        }
+
+        void end() {
+            set(depth() - 1);
+        }
+
+        private synchronized int depth() {
+            if (!pinned) {
+                return ofAll;
+            }
+            Object depth = ofThread.get();
+            return depth == null ? 0 : ((Integer) depth).intValue();
+        }
+
+        private synchronized void set(int depth) {
+            if (!pinned) {
+                ofAll = depth;
+            } else if (depth == 0) {
+                ofThread.remove();
+            } else {
+                ofThread.set(Integer.valueOf(depth));
+            }
+        }
     }
 }

@@ -14,8 +14,9 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, optimized_plan, schema_text
-from gpujoin.spark.outcomes import keep_query, kept_query, log, new_join_id, note_query, tell_query
+from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text
+from gpujoin.spark.outcomes import keep_query, kept_query, new_join_id, note_query, tell_query
+from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.rewrite import PlanBuilder, query_tag
@@ -23,7 +24,9 @@ from gpujoin.spark.settings import check_backend, join_options, session_conf
 from gpujoin.spark.workerpython import note_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
 
 
 class Purpose(Enum):
@@ -51,6 +54,28 @@ class Accelerated:
     frame: DataFrame
     explanation: Explanation
     changed: bool
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """What became of the plan of a query.
+
+    Attributes
+    ----------
+    plan : py4j object
+        The logical plan that takes its place; meaningless where nothing was changed.
+    explanation : Explanation
+        What was decided.
+    changed : bool
+        Whether anything was replaced.
+    name : str
+        Under which the explanation of a changed plan is kept.
+    """
+
+    plan: Any
+    explanation: Explanation
+    changed: bool = False
+    name: str = ""
 
 
 def accelerate(frame: DataFrame) -> DataFrame:
@@ -92,7 +117,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     return rewrite(frame).frame
 
 
-def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN, origin: DataFrame | None = None) -> Accelerated:
+def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     """Plan a query, and rewrite it where that was decided.
 
     Parameters
@@ -101,8 +126,6 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN, origin: DataFrame 
         Any DataFrame.
     purpose : Purpose
         What for.
-    origin : DataFrame, optional
-        What the user knows the query by, for metrics; by default the query itself.
     """
     spark = frame.sparkSession
     conf = session_conf(spark)
@@ -110,71 +133,110 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN, origin: DataFrame 
     check_backend(conf, options)
     why_not = _untouched(frame, options)
     if why_not is not None:
-        return _left(frame, options, why_not, purpose)
+        _tell(Explanation(reasons=(why_not,)), options, purpose)
+        return Accelerated(frame, Explanation(reasons=(why_not,)), changed=False)
     if explanation_of(frame) is not None:
         return Accelerated(frame, Explanation(), changed=False)
-    try:
-        found = _rewritten(frame, conf, options, purpose, origin or frame)
-    except ProductSizeError:
-        raise
-    except BaseException as problem:  # whatever else planning meets, Spark's own plan is still right
-        if not is_survivable(problem):
-            raise
-        note_failure(spark.sparkContext, problem)
-        return _left(frame, options, unexpected(problem), purpose)
-    if purpose is Purpose.RUN:
-        tell_query(found.explanation, options)
-    return found
+
+    def planned() -> PlannedQuery:
+        return _planned(
+            spark, native_plan(frame), conf, options, purpose, lambda plan, _: _declared(frame, plan)
+        )
+
+    result = _survived(spark, options, purpose, planned)
+    if not result.changed:
+        return Accelerated(frame, result.explanation, changed=False)
+    if purpose is Purpose.EXPLAIN:
+        return Accelerated(frame, result.explanation, changed=True)
+    note_query(frame, [result.name])
+    return Accelerated(dataframe_of(spark, result.plan), result.explanation, changed=True)
 
 
-def for_writing(frame: DataFrame, rewritten: DataFrame) -> DataFrame:
-    """Give the DataFrame to be written in the place of another.
-
-    The original query stays in the plan, filtered by ``false``, so that Spark can still refuse to overwrite what is
-    being read. Spark's optimizer removes it.
+def plan_query(spark: SparkSession, plan: Any, rule: Any) -> PlannedQuery:
+    """Plan a query that Spark is optimizing.
 
     Parameters
     ----------
-    frame : DataFrame
-        The given query.
-    rewritten : DataFrame
-        What it was rewritten to.
+    spark : SparkSession
+        Its session.
+    plan : py4j object
+        The optimized plan.
+    rule : py4j object
+        The optimizer rule, which is suspended.
+
+    Raises
+    ------
+    GpuJoinError
+        As :func:`accelerate` does.
     """
+    conf = session_conf(spark)
+    options = join_options(conf, None, None)
+    if not options.enabled:
+        return PlannedQuery(plan, Explanation())
+    check_backend(conf, options)
+
+    def finished(changed: Any, planner: QueryPlanner) -> Any:
+        if planner.joined or not changed.resolved():
+            changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
+        return rule.withOutputOf(plan, changed)
+
+    def planned() -> PlannedQuery:
+        return _planned(spark, plan, conf, options, Purpose.RUN, finished)
+
+    return _survived(spark, options, Purpose.RUN, planned)
+
+
+def _survived(
+    spark: SparkSession, options: Options, purpose: Purpose, planned: Callable[[], PlannedQuery]
+) -> PlannedQuery:
+    """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
     try:
-        plan = PlanBuilder(frame.sparkSession).beside(analyzed_plan(frame), analyzed_plan(rewritten))
-        result = dataframe_of(frame.sparkSession, plan)
-        return result if schema_text(result) == schema_text(frame) else frame
-    except BaseException as problem:  # whatever else planning meets, Spark's own plan is still right
+        result = planned()
+    except ProductSizeError:
+        raise
+    except BaseException as problem:
         if not is_survivable(problem):
             raise
-        log.debug("a query to be written is left to Spark", exc_info=True)
-        return frame
+        note_failure(spark.sparkContext, problem)
+        result = PlannedQuery(None, Explanation(reasons=(unexpected(problem),)))
+    _tell(result.explanation, options, purpose)
+    return result
 
 
-def _left(frame: DataFrame, options: Options, reason: Reason, purpose: Purpose) -> Accelerated:
-    explanation = Explanation(reasons=(reason,))
-    if purpose is Purpose.RUN:
-        tell_query(explanation, options)
-    return Accelerated(frame, explanation, changed=False)
-
-
-def _rewritten(
-    frame: DataFrame, conf: Mapping[str, str], options: Options, purpose: Purpose, origin: DataFrame
-) -> Accelerated:
-    spark = frame.sparkSession
+def _planned(
+    spark: SparkSession,
+    native: Any,
+    conf: Mapping[str, str],
+    options: Options,
+    purpose: Purpose,
+    finished: Callable[[Any, QueryPlanner], Any],
+) -> PlannedQuery:
+    """Plan a query; ``finished`` makes the planner's result what the caller needs."""
     planner = QueryPlanner(spark, conf, options, runs=purpose is Purpose.RUN)
-    native = optimized_plan(frame)
     plan = planner.rewrite(native)
-    explanation = planner.explanation
-    if not planner.changed:
-        return Accelerated(frame, explanation, changed=False)
+    if not planner.changed or purpose is Purpose.EXPLAIN:
+        return PlannedQuery(native, planner.explanation, changed=planner.changed)
+    plan = finished(plan, planner)
+    name = new_join_id()
+    keep_query(name, planner.explanation)
+    plan.setTagValue(query_tag(gateway_of(spark)), name)
+    return PlannedQuery(plan, planner.explanation, changed=True, name=name)
+
+
+def _declared(frame: DataFrame, plan: Any) -> Any:
+    """Give the analyzed plan of a rewritten query, whose columns are declared as those of the given one."""
+    spark = frame.sparkSession
     result = dataframe_of(spark, plan)
     if schema_text(result) != schema_text(frame):
         result = dataframe_of(spark, PlanBuilder(spark).declared(plan, result.schema, frame.schema))
     if schema_text(result) != schema_text(frame):
         raise JoinSpecError(f"the rewritten query has schema {result.schema}, not {frame.schema}")
-    _note(result, explanation, origin)
-    return Accelerated(result, explanation, changed=True)
+    return analyzed_plan(result)
+
+
+def _tell(explanation: Explanation, options: Options, purpose: Purpose) -> None:
+    if purpose is Purpose.RUN:
+        tell_query(explanation, options)
 
 
 def _untouched(frame: DataFrame, options: Options) -> Reason | None:
@@ -188,13 +250,6 @@ def _untouched(frame: DataFrame, options: Options) -> Reason | None:
     if frame.isStreaming:
         return Reason(ReasonKind.UNSUPPORTED, "query", "it is a stream")
     return None
-
-
-def _note(result: DataFrame, explanation: Explanation, origin: DataFrame) -> None:
-    name = new_join_id()
-    keep_query(name, explanation)
-    note_query(origin, name)
-    analyzed_plan(result).setTagValue(query_tag(gateway_of(result.sparkSession)), name)
 
 
 def explanation_of(frame: DataFrame) -> Explanation | None:

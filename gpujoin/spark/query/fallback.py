@@ -11,16 +11,16 @@ from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.workerpython import note_failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
 
 
-def give_back(given: DataFrame, problem: Exception) -> None:
+def give_back(spark: SparkSession, problem: Exception) -> None:
     """Tell that Spark runs a query whose part in gpujoin's workers failed, as ``spark.gpujoin.fallback`` says.
 
     Parameters
     ----------
-    given : DataFrame
-        The user's query.
+    spark : SparkSession
+        Of the query.
     problem : Exception
         What gpujoin's part failed with.
 
@@ -29,8 +29,8 @@ def give_back(given: DataFrame, problem: Exception) -> None:
     Exception
         The problem, if ``spark.gpujoin.fallback`` is ``raise``.
     """
-    note_failure(given.sparkSession.sparkContext, problem)
-    options = join_options(session_conf(given.sparkSession), None, None)
+    note_failure(spark.sparkContext, problem)
+    options = join_options(session_conf(spark), None, None)
     if options.fallback is FallbackMode.RAISE:
         raise problem
     level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG

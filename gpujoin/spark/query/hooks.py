@@ -1,13 +1,18 @@
 """Switching transparent acceleration on and off for a session.
 
-PySpark's DataFrame is the place where a program asks for results, so its actions are wrapped while any session is
-enabled: an action of an enabled session first rewrites its query, and is then PySpark's own action on the rewritten
-one. Nothing else of PySpark is touched; transformations, schemas, errors of analysis, and sessions that are not
-enabled behave as ever.
+An enabled session's optimizer has a rule of gpujoin's (`rule`): whatever Spark optimizes in it is planned here first,
+be it asked for by ``collect``, ``spark.sql("insert …")``, ``cache`` or ``foreachBatch``. What a rule cannot do is done
+around PySpark's methods while any session is enabled:
 
-What a program does by other ways than these actions stays Spark's: statements that run inside ``spark.sql`` itself
-(``INSERT … SELECT``, ``CREATE TABLE … AS``, ``CACHE TABLE``), ``mergeInto``, ``DataFrame.rdd``, ``cache``,
-``checkpoint``, and the statistics that ``describe``, ``summary`` and ``stat`` compute at once.
+=========================================  ==========================================================================
+``collect``, ``count``, ``show``, …        where a task of gpujoin failed, Spark runs the query in its place
+``toLocalIterator``, ``foreach``, …        read rows that are computed before the first one is out
+``DataFrameWriter``, ``DataFrameWriterV2``  note what was planned, for :func:`gpujoin.metrics`
+``SparkSession.newSession``                the new session of an enabled one is enabled too
+PySpark's conversion of Java's exceptions  raises what planning raised, as the exception that it was
+=========================================  ==========================================================================
+
+Schemas, errors of analysis, and sessions that are not enabled behave as ever.
 """
 
 from __future__ import annotations
@@ -17,15 +22,19 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors.exceptions import captured
+
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
-from gpujoin.spark.gateway import session_id
-from gpujoin.spark.outcomes import log
-from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from gpujoin.spark.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
+from gpujoin.spark.outcomes import log, note_query
+from gpujoin.spark.query import rule
 from gpujoin.spark.query.fallback import give_back
+from gpujoin.spark.query.native import native_frame, rule_of
+from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
-from gpujoin.spark.query.writes import StagingWriter
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.workerpython import use_this_python
@@ -33,23 +42,34 @@ from gpujoin.spark.workerpython import use_this_python
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_REPEATABLE = ("collect", "toArrow", "toPandas", "_to_pandas", "tail")
-"""Actions that need every row, or the last ones, and have no effect before they return."""
+    Method = Callable[..., Any]
+
+_REPEATABLE = (
+    "collect", "count", "isEmpty", "tail", "toArrow", "toPandas", "_to_pandas", "_show_string", "checkpoint",
+    "localCheckpoint", "approxQuantile", "corr", "cov", "crosstab", "freqItems",
+)  # fmt: skip
+"""Actions that have no effect before they return."""
 _ONCE = ("toLocalIterator", "foreach", "foreachPartition")
 """Those that cannot be begun again: some of the rows are out when they fail."""
+_WRITES = (
+    "save", "insertInto", "saveAsTable", "json", "parquet", "text", "csv", "xml", "orc", "jdbc", "create", "replace",
+    "createOrReplace", "append", "overwrite", "overwritePartitions",
+)  # fmt: skip
+"""Methods that write, of both writers of Spark 4.0 to 4.3."""
 _lock = threading.RLock()
-_enabled: set[str] = set()
-_originals: dict[str, Any] = {}
-_inside = threading.local()
+_rules: dict[str, OptimizerRule] = {}
+_originals: list[tuple[Any, str, Any]] = []
+"""What was replaced: its owner, its name, and what was there before."""
 
 
 def enable(spark: SparkSession | None = None) -> None:
     """Let a session run its queries here where that is faster, with its programs unchanged.
 
-    From now on ``collect``, ``toPandas``, ``toArrow``, ``toLocalIterator``, ``count``, ``show``, ``take``, ``head``,
-    ``first``, ``tail``, ``foreach``, ``foreachPartition``, ``write`` and ``writeTo`` of the session's DataFrames, those
-    of ``spark.sql`` included, run the query as :func:`accelerate` rewrites it. To enable a session twice changes
-    nothing. Other sessions are not affected. ``spark.gpujoin.enabled=false`` switches off without :func:`disable`.
+    From now on Spark's optimizer asks gpujoin for the plan of each query of the session that has a join or an
+    aggregation: those of actions, of ``spark.sql``, of writes, ``INSERT`` and ``CREATE TABLE … AS``, of cached tables,
+    of the batches of ``foreachBatch``. ``DataFrame.explain`` shows what will run. To enable a session twice changes
+    nothing. Sessions that ``newSession`` makes of it are enabled too; other sessions are not affected.
+    ``spark.gpujoin.enabled=false`` switches off without :func:`disable`.
 
     In local mode the context's workers run this process's Python from now on, where neither ``PYSPARK_PYTHON`` nor
     ``spark.pyspark.python`` chose another one: PySpark would take the first ``python3`` on ``PATH``.
@@ -65,7 +85,7 @@ def enable(spark: SparkSession | None = None) -> None:
         If a setting under ``spark.gpujoin.`` is unknown or absurd, or the session can start no task (local mode with
         ``spark.task.resource.*``).
     GpuJoinError
-        If what is given is no session, or none is given and none is active.
+        If what is given is no session, or none is given and none is active; if Spark's driver refuses the rule.
     """
     session = _session(spark)
     if is_connect(session):
@@ -78,12 +98,21 @@ def enable(spark: SparkSession | None = None) -> None:
     check_resources(conf)
     use_this_python(session.sparkContext)
     with _lock:
+        name = session_id(session)
+        if name in _rules:
+            return
         _install()
-        _enabled.add(session_id(session))
+        try:
+            _rules[name] = OptimizerRule(session)
+        except BaseException:
+            _uninstall_if_unused()
+            raise
 
 
 def disable(spark: SparkSession | None = None) -> None:
     """Let a session run its queries as Spark does again; once no session is enabled, PySpark is as it was.
+
+    A DataFrame that has run already keeps its plan, as Spark keeps it.
 
     Parameters
     ----------
@@ -99,14 +128,15 @@ def disable(spark: SparkSession | None = None) -> None:
     if is_connect(session):
         return
     with _lock:
-        _enabled.discard(session_id(session))
-        if not _enabled:
-            _uninstall()
+        known = _rules.pop(session_id(session), None)
+        if known is not None:
+            known.remove()
+        _uninstall_if_unused()
 
 
 def is_enabled(spark: SparkSession) -> bool:
-    """Tell whether :func:`enable` is in force for a session."""
-    return not is_connect(spark) and bool(_enabled) and session_id(spark) in _enabled
+    """Tell whether :func:`enable` is in force for a session, or for one that it was cloned from."""
+    return not is_connect(spark) and bool(_rules) and rule_of(spark) is not None
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -133,32 +163,39 @@ def _active_session() -> SparkSession | None:
 def _install() -> None:
     if _originals:
         return
-    owner = _owner()
-    wrapped: dict[str, Any] = {
-        name: _repeatable(getattr(owner, name)) for name in _REPEATABLE if hasattr(owner, name)
-    }
-    wrapped |= {name: _once(getattr(owner, name)) for name in _ONCE}
-    wrapped["count"] = _count(owner.count)
-    wrapped["_show_string"] = _show_string(owner._show_string)  # noqa: SLF001
-    wrapped["write"] = property(_writer(owner.write.fget, "_jwrite"), doc=owner.write.__doc__)
-    wrapped["writeTo"] = _writer(owner.writeTo, "_jwriter")
+    from pyspark.sql import DataFrameWriter, DataFrameWriterV2
+    from pyspark.sql import SparkSession as Session
+
+    frames = _owner()
+    places: list[tuple[Any, str, Callable[[Method], Method]]] = [
+        *((frames, name, _repeatable) for name in _REPEATABLE),
+        *((frames, name, _once) for name in _ONCE),
+        *((writer, name, _write) for writer in (DataFrameWriter, DataFrameWriterV2) for name in _WRITES),
+        (Session, "newSession", _new_session),
+        (captured, "convert_exception", rule.raising),
+    ]
     try:
-        for name, method in wrapped.items():
-            _originals[name] = owner.__dict__.get(name, _INHERITED)
-            setattr(owner, name, method)
+        for owner, name, wrap in places:
+            original = getattr(owner, name, None)
+            if original is not None:
+                _originals.append((owner, name, vars(owner).get(name, _INHERITED)))
+                setattr(owner, name, wrap(original))
     except BaseException:  # all or none, for a program that goes on after an interrupt
         _uninstall()
         raise
 
 
+def _uninstall_if_unused() -> None:
+    if not _rules:
+        _uninstall()
+
+
 def _uninstall() -> None:
-    owner = _owner()
-    for name, method in _originals.items():
-        if method is _INHERITED:
-            if name in owner.__dict__:
-                delattr(owner, name)
-        else:
+    for owner, name, method in _originals:
+        if method is not _INHERITED:
             setattr(owner, name, method)
+        elif name in vars(owner):
+            delattr(owner, name)
     _originals.clear()
 
 
@@ -171,135 +208,119 @@ def _owner() -> Any:
     return ClassicDataFrame
 
 
-def _concerned(frame: DataFrame) -> bool:
-    return not getattr(_inside, "busy", False) and is_enabled(frame.sparkSession)
-
-
-class _Busy:
-    """Marks that the thread is inside an action: what PySpark or gpujoin itself runs there is not rewritten.
-
-    An action that is interrupted leaves no job behind.
-    """
-
-    def __enter__(self) -> None:
-        _inside.busy = True
-
-    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
-        _inside.busy = False
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            cancel_all_jobs()
-
-
-def _repeatable(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
-        if not _concerned(self):
-            return original(self, *arguments, **named)
-        with _Busy():
-            return _or_sparks(self, rewrite(self), lambda frame: original(frame, *arguments, **named))
-
-    return action
-
-
-def _once(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
-        return _staged(self, lambda frame: original(frame, *arguments, **named))
-
-    return action
-
-
-def _staged(given: DataFrame, action: Callable[[DataFrame], Any]) -> Any:
-    """Run an action that cannot be begun again over the staged rows of a rewritten query, or over Spark's own query.
-
-    The rows are computed before the action begins. So a query that only fails here has had no effect when Spark runs
-    its own.
-    """
-    if not _concerned(given):
-        return action(given)
-    with _Busy():
-        accelerated = rewrite(given)
-        rows = stage(given, accelerated.frame) if accelerated.changed else None
-        if rows is None:
-            return action(given)
-        try:
-            result = action(rows.frame)
-        except BaseException:
-            rows.release()
-            raise
-        if result is None:
-            rows.release()
-        else:
-            rows.release_with(result)
-        return result
-
-
-def _or_sparks(given: DataFrame, found: Accelerated, action: Callable[[DataFrame], Any]) -> Any:
-    """Run an action without side effects on a rewritten query, and where gpujoin's part fails on Spark's own instead.
+def _repeatable(original: Method) -> Method:
+    """Have Spark run the query in the place of one of whose tasks gpujoin's part failed.
 
     So an error is Spark's own, and a query that only fails here does not fail: files that only Spark reads, rows that
     Spark would not have evaluated, workers that are killed or cannot start. A query that was cancelled runs no more.
     """
-    if not found.changed:
-        return action(given)
-    try:
-        return action(found.frame)
-    except Exception as problem:
-        if failure_of(problem) is not Failure.OURS:
-            raise
-        give_back(given, problem)
-    return action(given)
-
-
-def _count(original: Callable[..., int]) -> Callable[..., int]:
-    @functools.wraps(original)
-    def count(self: DataFrame) -> int:
-        if not _concerned(self):
-            return original(self)
-        with _Busy():
-            counted = self.groupBy().count()
-            found = rewrite(counted, origin=self)
-            if not found.changed:
-                return original(self)
-            return int(_or_sparks(counted, found, lambda frame: frame.collect()[0][0]))
-
-    return count
-
-
-def _show_string(original: Callable[..., str]) -> Callable[..., str]:
-    @functools.wraps(original)
-    def show_string(self: DataFrame, n: int = 20, *arguments: Any, **named: Any) -> str:
-        if not _is_count(n) or not _concerned(self):
-            return original(self, n, *arguments, **named)
-        with _Busy():
-            # One row more tells that there are more.
-            found = rewrite(self.limit(n + 1), origin=self)
-            return str(_or_sparks(self, found, lambda frame: original(frame, n, *arguments, **named)))
-
-    return show_string
-
-
-def _is_count(n: object) -> bool:
-    return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 30
-
-
-def _writer(original: Callable[..., Any], jvm_writer: str) -> Callable[..., Any]:
-    """Wrap ``write`` or ``writeTo``; the attribute of PySpark's writer that holds the JVM's is replaced."""
 
     @functools.wraps(original)
-    def write(self: DataFrame, *arguments: Any) -> Any:
-        writer = original(self, *arguments)
-        if _concerned(self):
+    def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
+        from pyspark.sql import DataFrame
 
-            def make(frame: DataFrame) -> Any:
-                return getattr(original(frame, *arguments), jvm_writer)
+        if rule.is_inside():
+            return original(self, *arguments, **named)
+        with _Action(self) as planned:
+            try:
+                return original(self, *arguments, **named)
+            except Exception as problem:
+                own = _rule_that_failed(self, planned, problem)
+                if own is None:
+                    raise
+                give_back(self.sparkSession, problem)
+            result = original(native_frame(self, own), *arguments, **named)
+            if isinstance(result, DataFrame):
+                return dataframe_of(self.sparkSession, analyzed_plan(result))
+            return result
 
-            setattr(
-                writer, jvm_writer, StagingWriter(self, make, arguments[0] if arguments else None, _staged)
-            )
-        return writer
+    return action
+
+
+def _rule_that_failed(frame: DataFrame, planned: list[str], problem: Exception) -> Any:
+    """Give the rule that made the plan of which a task of gpujoin failed; ``None`` if something else did."""
+    if isinstance(problem, GpuJoinError) or failure_of(problem) is not Failure.OURS:
+        return None
+    own = rule_of(frame.sparkSession)
+    return own if own is not None and (planned or own.holdsPlanned(latest_plan(frame))) else None
+
+
+def _once(original: Method) -> Method:
+    """Have an action that cannot be begun again read rows that are computed before it begins.
+
+    So a query that only fails here has had no effect when Spark runs its own.
+    """
+
+    @functools.wraps(original)
+    def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
+        if rule.is_inside():
+            return original(self, *arguments, **named)
+        with _Action(self):
+            own = rule_of(self.sparkSession)
+            plan = None if own is None else optimized_plan(self)
+            if plan is None or not own.holdsPlanned(plan):
+                return original(self, *arguments, **named)
+            rows = stage(self.sparkSession, plan, own)
+            if rows is None:
+                return original(native_frame(self, own), *arguments, **named)
+            try:
+                result = original(rows.frame, *arguments, **named)
+            except BaseException:
+                rows.release()
+                raise
+            if result is None:
+                rows.release()
+            else:
+                rows.release_with(result)
+            return result
+
+    return action
+
+
+def _write(original: Method) -> Method:
+    @functools.wraps(original)
+    def write(self: Any, *arguments: Any, **named: Any) -> Any:
+        if rule.is_inside():
+            return original(self, *arguments, **named)
+        with _Action(self._df):
+            return original(self, *arguments, **named)
 
     return write
+
+
+class _Action:
+    """Notes of a query what is planned while one of its actions runs, for metrics.
+
+    What PySpark itself calls within the action is no action of its own. One that is interrupted leaves no job behind.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self._inside = rule.inside()
+        self._noted = rule.noted(frame.sparkSession)
+
+    def __enter__(self) -> list[str]:
+        self._inside.__enter__()
+        self._names = self._noted.__enter__()
+        return self._names
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        self._noted.__exit__(None, None, None)
+        self._inside.__exit__(None, None, None)
+        note_query(self._frame, self._names)
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            cancel_all_jobs()
+
+
+def _new_session(original: Method) -> Method:
+    @functools.wraps(original)
+    def new_session(self: SparkSession) -> SparkSession:
+        made: SparkSession = original(self)
+        if is_enabled(self):
+            enable(made)
+        return made
+
+    return new_session
 
 
 _session_init: list[Any] = []
@@ -332,7 +353,12 @@ def disable_sessions() -> None:
     with _lock:
         if _session_init:
             Session.__init__ = _session_init.pop()  # type: ignore[method-assign]
-        _enabled.clear()
+        for known in _rules.values():
+            try:
+                known.remove()
+            except Py4JError:  # its application has ended
+                log.debug("a session could not be disabled", exc_info=True)
+        _rules.clear()
         _uninstall()
 
 

@@ -82,6 +82,8 @@ class QueryPlanner:
         What was decided; filled by :meth:`rewrite`.
     changed : bool
         Whether anything was replaced.
+    joined : bool
+        Whether joins were replaced by ones that are fed by Spark's rows, whose plans Spark has yet to optimize.
     """
 
     def __init__(self, spark: SparkSession, conf: Mapping[str, str], options: Options, *, runs: bool) -> None:
@@ -101,6 +103,7 @@ class QueryPlanner:
         self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
         self.changed = False
+        self.joined = False
 
     def rewrite(self, plan: Any) -> Any:
         """Rewrite an optimized logical plan.
@@ -283,6 +286,7 @@ class QueryPlanner:
         if plan is None and not self._runs:
             decided.explanation = self._with_earlier(join, decided.explanation)
         keep(join_id, decided.explanation)
+        self.joined |= plan is not None
         return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
 
     def _decided(self, decided: RowJoinPlan, join: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Keeps the rows of a rewritten query while an action with effects reads them.
+"""Keeps the rows of a planned query while an action with effects reads them.
 
 A write, ``foreach`` and ``toLocalIterator`` cannot be begun again once they have had an effect. So the query runs
 first, and the effect is had from rows that are there. For ``df.write.mode("overwrite").parquet(path)``:
@@ -6,7 +6,7 @@ first, and the effect is had from rows that are there. For ``df.write.mode("over
 =====================================================================  =====================
 step                                                                   what ``path`` holds
 =====================================================================  =====================
-1. the rewritten query runs, its rows go to the executors' disks       the old rows
+1. the planned query runs, its rows go to the executors' disks         the old rows
 2. Spark deletes ``path``, and writes the rows to it                   the new rows
 3. the rows are removed from the executors' disks                      the new rows
 =====================================================================  =====================
@@ -17,6 +17,7 @@ Only where it loses an executor are that executor's rows computed again, from th
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -24,22 +25,44 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
 from gpujoin.spark.failures import Failure, failure_of
-from gpujoin.spark.gateway import analyzed_plan, cached_uncompressed, dataframe_of
+from gpujoin.spark.gateway import clone_session, dataframe_of, gateway_of, local_property
+from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.outcomes import log
 from gpujoin.spark.query.fallback import give_back
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+
+_EXECUTION = "spark.sql.execution.id"
+_SETTINGS = {
+    # The rows are read once: compressing them costs more than what is saved on the disk (docs/performance.md).
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # What is cached keeps its partitions, as Spark's own cache does it.
+    "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
+}
 
 
 class StagedRows:
     """The rows of a query, computed, on the disks of Spark's executors.
 
+    They are a cached relation that Spark's cache does not know, so no other query reads them.
+
     Parameters
     ----------
-    query : DataFrame
-        A classic DataFrame. Its rows are computed here, by a job that touches nothing else; they have the partitions,
-        and the order within them, that the query gives them.
+    spark : SparkSession
+        A classic session.
+    plan : py4j object
+        A logical plan, which is optimized as Spark does it by itself. Its rows are computed here, by a job that touches
+        nothing else; they have the partitions, and the order within them, that the plan gives them.
+    rule : py4j object
+        The optimizer rule of the session.
+
+    Attributes
+    ----------
+    relation : py4j object
+        The logical plan that reads the rows.
+    frame : DataFrame
+        The same as a DataFrame.
 
     Raises
     ------
@@ -47,23 +70,31 @@ class StagedRows:
         Whatever the query fails with; nothing stays behind.
     """
 
-    def __init__(self, query: DataFrame) -> None:
-        session, plan = query.sparkSession, analyzed_plan(query)
-        # The rows are read once: compressing them costs more than what is saved on the disk (docs/performance.md).
-        self._query = cached_uncompressed(query)
+    def __init__(self, spark: SparkSession, plan: Any, rule: Any) -> None:
+        names = gateway_of(spark)
+        session = clone_session(spark, rule)
+        for key, value in _SETTINGS.items():
+            session.conf().set(key, value)
+        execution = names.org.apache.spark.sql.classic.Dataset.ofRows(session, plan).queryExecution()
+        relations = getattr(
+            getattr(names.org.apache.spark.sql.execution.columnar, "InMemoryRelation$"), "MODULE$"
+        )
+        level = spark.sparkContext._getJavaStorageLevel(StorageLevel.DISK_ONLY)  # noqa: SLF001
+        self.relation = relations.apply(level, execution, names.scala.Option.empty())
+        self.frame = dataframe_of(spark, self.relation)
+        rule.suspend()
         try:
-            self._query.persist(StorageLevel.DISK_ONLY)
-            self.frame = dataframe_of(session, plan)
-            """Reads the rows, and has the plan of the query."""
             self.frame.count()
         except BaseException:
             self.release()
             raise
+        finally:
+            rule.resume()
 
     def release(self) -> None:
         """Remove the rows; more than once is as good as once."""
         try:
-            self._query.unpersist()
+            self.relation.cacheBuilder().clearCache(False)
         except (Py4JError, OSError):  # the application has ended, and its rows with it
             log.debug("staged rows could not be removed", exc_info=True)
 
@@ -73,15 +104,17 @@ class StagedRows:
         weakref.finalize(reader, self.release).atexit = False
 
 
-def stage(given: DataFrame, query: DataFrame) -> StagedRows | None:
-    """Compute the rows of a rewritten query before an action with effects begins.
+def stage(spark: SparkSession, plan: Any, rule: Any) -> StagedRows | None:
+    """Compute the rows of a planned query before an action with effects begins.
 
     Parameters
     ----------
-    given : DataFrame
-        The user's query.
-    query : DataFrame
-        What it was rewritten to.
+    spark : SparkSession
+        A classic session.
+    plan : py4j object
+        The logical plan.
+    rule : py4j object
+        The optimizer rule of the session.
 
     Returns
     -------
@@ -94,13 +127,52 @@ def stage(given: DataFrame, query: DataFrame) -> StagedRows | None:
         If the query was cancelled, or gpujoin's part of it failed and ``spark.gpujoin.fallback`` is ``raise``.
     """
     try:
-        return StagedRows(query)
+        return StagedRows(spark, plan, rule)
     except Exception as problem:
         failure = failure_of(problem)
         if failure is Failure.CANCELLED:
             raise
         if failure is Failure.OURS:
-            give_back(given, problem)
+            give_back(spark, problem)
         else:
             log.debug("a query failed before it had an effect; Spark runs it itself", exc_info=True)
     return None
+
+
+def stage_write(spark: SparkSession, plan: Any, query: Any, rule: Any) -> Any:
+    """Compute the rows of a write's query, and give the plan that reads them; ``None`` as :func:`stage` does.
+
+    They are removed when Spark's execution that the thread is in has ended: the write's. Where it is in none, Spark's
+    cleaner removes them once nothing refers to them.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    plan : py4j object
+        The planned query.
+    query : py4j object
+        The query that it takes the place of.
+    rule : py4j object
+        The optimizer rule of the session.
+    """
+    rows = stage(spark, plan, rule)
+    if rows is None:
+        return None
+    _remover(spark).removeAfter(local_property(spark, _EXECUTION), rows.relation.cacheBuilder())
+    return rule.withOutputOf(query, rows.relation)
+
+
+_lock = threading.Lock()
+_removers: dict[str, Any] = {}
+
+
+def _remover(spark: SparkSession) -> Any:
+    """Give the listener that removes the rows of writes in an application."""
+    application = str(spark.sparkContext.applicationId)
+    with _lock:
+        if application not in _removers:
+            _removers.clear()  # those of applications that have ended
+            _removers[application] = new_instance(gateway_of(spark), "StagedRows")
+            spark.sparkContext._jsc.sc().addSparkListener(_removers[application])  # noqa: SLF001
+        return _removers[application]

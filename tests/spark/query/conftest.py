@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from gpujoin.spark.query import rule
+from gpujoin.spark.query.accelerate import PlannedQuery, plan_query
 from tests.spark.query.queries import write_tables
 
 
@@ -15,6 +18,19 @@ def written(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactor
     yield
     for name in ("sales", "items", "none"):
         spark_session.catalog.dropTempView(name)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[PlannedQuery]:
+    """What became of each query that the optimizer rule has asked about."""
+    seen: list[PlannedQuery] = []
+
+    def noted(*arguments: Any) -> PlannedQuery:
+        seen.append(plan_query(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(rule, "plan_query", noted)
+    return seen
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from gpujoin import disable, enable, explain, gpu_join
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark import workerpython
-from gpujoin.spark.query import heavykeys, hooks, planner, running
-from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
+from gpujoin.spark.query.accelerate import PlannedQuery
 from tests.spark.query.faults import (
     HANGS,
     AbortedStage,
@@ -57,17 +57,10 @@ SOON = 5.0
 
 
 @pytest.fixture
-def watched(tables: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Accelerated]]:
+def watched(tables: SparkSession, planned: list[PlannedQuery]) -> Iterator[list[PlannedQuery]]:
     """An enabled session, and what became of each query."""
-    seen: list[Accelerated] = []
-
-    def noted(frame: DataFrame, **named: Any) -> Accelerated:
-        seen.append(rewrite(frame, **named))
-        return seen[-1]
-
-    monkeypatch.setattr(hooks, "rewrite", noted)
     enable(tables)
-    yield seen
+    yield planned
     disable(tables)
 
 
@@ -85,7 +78,7 @@ def native(session: SparkSession, text: str) -> list[Any]:
 @pytest.mark.parametrize("stage", [KilledStage, AbortedStage, CrashedStage], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("text", [SQL, AGGREGATED], ids=["rows", "aggregate"])
 def test_a_killed_worker_gives_the_query_back(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, stage: Any, text: str
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, stage: Any, text: str
 ) -> None:
     expected = native(tables, text)
     monkeypatch.setattr(running, "RunStage", stage)
@@ -96,7 +89,7 @@ def test_a_killed_worker_gives_the_query_back(
 
 
 def test_every_repeatable_action_is_given_back(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(running, "RunStage", KilledStage)
     frame = tables.sql(SQL)
@@ -106,11 +99,11 @@ def test_every_repeatable_action_is_given_back(
     assert len(frame.tail(20)) == 11
     frame.show(3)
     assert "only showing top 3 rows" in capsys.readouterr().out
-    assert [one.changed for one in watched] == [True] * 5
+    assert [one.changed for one in watched] == [True] * 4
 
 
 def test_a_killed_worker_of_an_exchange_gives_the_query_back(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in EXCHANGED.items():
         tables.conf.set(key, value)
@@ -122,7 +115,7 @@ def test_a_killed_worker_of_an_exchange_gives_the_query_back(
 
 
 def test_a_killed_worker_is_an_error_where_fallback_raises(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.conf.set("spark.gpujoin.fallback", "raise")
     monkeypatch.setattr(running, "RunStage", KilledStage)
@@ -132,7 +125,7 @@ def test_a_killed_worker_is_an_error_where_fallback_raises(
 
 
 def test_errors_of_the_users_own_functions_are_raised_once(
-    tables: SparkSession, watched: list[Accelerated], tmp_path: Path
+    tables: SparkSession, watched: list[PlannedQuery], tmp_path: Path
 ) -> None:
     calls = str(tmp_path / "calls")
 
@@ -148,7 +141,7 @@ def test_errors_of_the_users_own_functions_are_raised_once(
 
 
 def test_workers_that_lack_a_library_are_remembered(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As on a cluster, whose machines the driver does not see: there a query has to fail before it is known."""
     expected = native(tables, SQL)
@@ -166,7 +159,7 @@ def test_workers_that_lack_a_library_are_remembered(
 
 
 def test_islands_are_refused_where_workers_lack_libraries(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bare = bare_python(tmp_path)
     monkeypatch.setattr(tables.sparkContext, "pythonExec", bare)
@@ -192,7 +185,7 @@ def _of_a_cluster(refusal: Callable[..., Any], context: Any, conf: Any) -> Any:
 
 
 def test_planning_survives_a_panic(
-    tables: SparkSession, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def panic(*given: Any, **named: Any) -> None:
         raise pl.exceptions.PanicException("index out of bounds")
@@ -266,7 +259,7 @@ class Cancelled:
 
 
 @pytest.fixture
-def cancelled(tables: SparkSession, watched: list[Accelerated], tmp_path: Path) -> Iterator[Cancelled]:
+def cancelled(tables: SparkSession, watched: list[PlannedQuery], tmp_path: Path) -> Iterator[Cancelled]:
     """Cancels queries of an enabled session, which works as ever afterwards."""
     context = tables.sparkContext
     native(tables, SQL)
@@ -275,11 +268,11 @@ def cancelled(tables: SparkSession, watched: list[Accelerated], tmp_path: Path) 
     for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
         context.setLocalProperty(name, None)  # type: ignore[arg-type]
     tables.catalog.dropTempView("slow_items")
-    assert not getattr(hooks._inside, "busy", False)
+    assert not rule.is_inside()
 
 
 @pytest.fixture
-def works_after(tables: SparkSession, watched: list[Accelerated]) -> Iterator[None]:
+def works_after(tables: SparkSession, watched: list[PlannedQuery]) -> Iterator[None]:
     yield
     watched.clear()
     assert len(tables.sql(SQL).collect()) == 11
@@ -377,7 +370,7 @@ def test_every_way_of_cancelling(cancelled: Cancelled, hangs: DataFrame, way: st
 
 @pytest.mark.usefixtures("works_after")
 def test_cancelled_after_it_was_given_back(
-    cancelled: Cancelled, watched: list[Accelerated], monkeypatch: pytest.MonkeyPatch
+    cancelled: Cancelled, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job fails here; of those that Spark then runs, none follows the one that is cancelled."""
     cancelled.session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
@@ -392,7 +385,7 @@ def test_cancelled_after_it_was_given_back(
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_while_planning_ends_the_program(
     tables: SparkSession,
-    watched: list[Accelerated],
+    watched: list[PlannedQuery],
     monkeypatch: pytest.MonkeyPatch,
     problem: type[BaseException],
 ) -> None:

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, enable
-from gpujoin.spark.query import hooks
-from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from gpujoin.spark.query.accelerate import PlannedQuery, rewrite
 from gpujoin.testing import Zeros, assert_same_rows
 from tests.spark.query.generated import NASTY_TABLES, NastyGenerator, write_nasty_tables
 
@@ -52,19 +51,6 @@ def sessions(
     disable(here)
 
 
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Accelerated]:
-    """What became of each query met by an action."""
-    seen: list[Accelerated] = []
-
-    def watched(frame: Any, **named: Any) -> Accelerated:
-        seen.append(rewrite(frame, **named))
-        return seen[-1]
-
-    monkeypatch.setattr(hooks, "rewrite", watched)
-    return seen
-
-
 def numbers() -> list[Any]:
     return [*range(QUICK), *(pytest.param(n, marks=pytest.mark.slow) for n in range(QUICK, QUERIES))]
 
@@ -72,7 +58,7 @@ def numbers() -> list[Any]:
 @pytest.mark.parametrize("number", numbers())
 def test_generated_queries_of_nasty_tables(
     sessions: tuple[SparkSession, SparkSession],
-    plans: list[Accelerated],
+    planned: list[PlannedQuery],
     seed: int,
     number: int,
     record_property: Any,
@@ -104,9 +90,9 @@ def test_generated_queries_of_nasty_tables(
         raise AssertionError(f"{context}: only here: {type(problem).__name__}: {problem}") from problem
     # The sign of a zero that is a least or greatest value depends on the order of rows, in Spark too.
     zeros = Zeros.SAME if "min(" in text or "max(" in text else Zeros.DISTINCT
-    context += "".join(f"\n{plan.explanation}" for plan in plans)
+    context += "".join(f"\n{plan.explanation}" for plan in planned)
     assert_same_rows(actual, expected, allow_empty=True, check_nullability=True, zeros=zeros, context=context)
-    record_property("outcome", "accelerated" if any(plan.changed for plan in plans) else "left to Spark")
+    record_property("outcome", "accelerated" if any(plan.changed for plan in planned) else "left to Spark")
 
 
 def test_most_queries_are_accelerated(sessions: tuple[SparkSession, SparkSession], seed: int) -> None:

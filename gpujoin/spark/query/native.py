@@ -1,0 +1,79 @@
+"""Queries as Spark runs them by itself, in sessions whose optimizer has gpujoin's rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.spark.gateway import (
+    analyzed_plan,
+    class_of,
+    clone_session,
+    dataframe_in,
+    gateway_of,
+    optimized_plan,
+)
+from gpujoin.spark.query.plans import items
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RULE = "gpujoin.PythonRule"
+
+
+def rule_of(spark: SparkSession) -> Any:
+    """Give the optimizer rule that a classic session was given, or cloned with; ``None`` if there is none."""
+    names = gateway_of(spark)
+    rules = items(spark._jsparkSession.experimental().extraOptimizations())  # noqa: SLF001
+    return next((rule for rule in rules if class_of(rule, names) == _RULE), None)
+
+
+def native_plan(frame: DataFrame) -> Any:
+    """Give the optimized plan of a classic DataFrame as it is without the rule."""
+    rule = rule_of(frame.sparkSession)
+    if rule is None:
+        return optimized_plan(frame)
+    return rule.optimized(frame.sparkSession._jsparkSession, analyzed_plan(frame))  # noqa: SLF001
+
+
+def native_frame(frame: DataFrame, rule: Any) -> DataFrame:
+    """Give a query as Spark runs it by itself, and have Spark cache by itself what it reads from the cache.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A query of a session that has the rule.
+    rule : py4j object
+        The optimizer rule.
+    """
+    session = clone_session(frame.sparkSession, rule)
+    plan = analyzed_plan(frame)
+    _cache_natively(plan, session, rule)
+    return dataframe_in(session, plan, frame.sparkSession)
+
+
+def _cache_natively(plan: Any, session: Any, rule: Any) -> None:
+    """Let Spark compute the rows of cached queries that the rule has planned, when they are next asked for.
+
+    Parameters
+    ----------
+    plan : py4j object
+        An analyzed plan.
+    session : py4j object
+        A session without the rule.
+    rule : py4j object
+        The optimizer rule.
+    """
+    manager = session.sharedState().cacheManager()
+    cached = manager.lookupCachedData(session, plan)
+    if cached.isDefined():
+        relation = cached.get().cachedRepresentation()
+        if not rule.holdsPlanned(relation):
+            return
+        for child in items(plan.children()):
+            _cache_natively(child, session, rule)
+        builder = relation.cacheBuilder()
+        manager.uncacheQuery(session, plan, False)
+        manager.cacheQuery(session, plan, builder.tableName(), builder.storageLevel())
+        return
+    for inner in (*items(plan.children()), *items(plan.subqueries())):
+        _cache_natively(inner, session, rule)

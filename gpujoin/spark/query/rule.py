@@ -1,0 +1,214 @@
+"""The optimizer rule of enabled sessions: Spark asks here for the plan of each query that has a join or aggregation.
+
+`PythonRule.java` stands among the rules of a session's optimizer, and calls :class:`OptimizerRule` over py4j. What happens
+to ``insert into t select … from a join b``, for example::
+
+    optimizer    InsertInto t (Project (Join a b))           PythonRule: a write, with a join: asks
+    here         Project (Join a b)                          planned; its rows are computed: "staging"
+    optimizer    InsertInto t (InMemoryRelation)             PythonRule: planned already
+
+An exception never leaves Python by way of py4j, which would log it, and could not tell Spark what it is. It is kept,
+and a Java exception with its number ends the query; where that reaches Python again, PySpark raises the one kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
+
+from gpujoin.spark.gateway import (
+    class_of,
+    gateway_of,
+    jvm_thread,
+    keeps_to_threads,
+    names_of,
+    session_id,
+    session_of,
+)
+from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.outcomes import log
+from gpujoin.spark.query.accelerate import plan_query
+from gpujoin.spark.query.staging import stage_write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WRITE = "write"
+_SLOW_SECONDS = 1.0
+_MOST_SESSIONS = 16
+_MOST_PROBLEMS = 100
+_MOST_LINES = 8
+_STOP = "gpujoin.PythonRule$Stop"
+_LONGEST_CHAIN = 20
+"""Causes that are looked at; a longer chain is a circle."""
+
+
+class OptimizerRule:
+    """The rule in one session, and in those cloned from it.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._clones: OrderedDict[str, SparkSession] = OrderedDict()
+        self._id = session_id(spark)
+        start: Any = ensure_callback_server_started
+        start(spark.sparkContext._gateway)  # noqa: SLF001
+        self.jvm = new_instance(gateway_of(spark), "PythonRule", _Callback(self), keeps_to_threads(spark))
+        """The rule itself."""
+        self.jvm.addTo(spark._jsparkSession)  # noqa: SLF001
+
+    def remove(self) -> None:
+        """Take the rule out of the session; in those cloned from it, it does nothing from now on."""
+        self.jvm.disable()
+        self.jvm.removeFrom(self._spark._jsparkSession)  # noqa: SLF001
+
+    def session(self, name: str) -> SparkSession:
+        """Give a session by its id: the one that was enabled, or one that was cloned from it."""
+        if name == self._id:
+            return self._spark
+        known = self._clones.get(name)
+        if known is None:
+            known = self._clones[name] = session_of(self._spark, self.jvm.session(name))
+            while len(self._clones) > _MOST_SESSIONS:
+                self._clones.popitem(last=False)
+        return known
+
+
+class _Callback:
+    """What the rule calls."""
+
+    def __init__(self, rule: OptimizerRule) -> None:
+        self._rule = rule
+
+    def apply(self, plan: Any, request: str) -> Any:
+        """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw."""
+        kind, name, thread = request.split()
+        begun = time.monotonic()
+        try:
+            with inside():
+                replacement = _replacement(self._rule, self._rule.session(name), plan, kind, int(thread))
+        except BaseException as problem:  # noqa: BLE001 - py4j would log it, and end its thread
+            return _keep(self._rule, problem)
+        took = time.monotonic() - begun
+        if took > _SLOW_SECONDS:
+            log.info("planning a query took %.1f seconds", took)
+        return replacement
+
+    class Java:
+        """For py4j."""
+
+        implements = ("java.util.function.BiFunction",)
+
+
+def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str, thread: int) -> Any:
+    planned = plan_query(spark, plan, rule.jvm)
+    if not planned.changed:
+        return None
+    replacement = stage_write(spark, planned.plan, plan, rule.jvm) if kind == _WRITE else planned.plan
+    if replacement is not None and thread in _noted:
+        _noted[thread].append(planned.name)
+    return replacement
+
+
+# -- what happens within an action ---------------------------------------------------------------------------------
+
+
+class _Thread(threading.local):
+    depth = 0
+
+
+_thread = _Thread()
+_noted: dict[int, list[str]] = {}
+
+
+def is_inside() -> bool:
+    """Tell whether this thread is within an action, or planning: what it then runs is of no concern to anybody else."""
+    return _thread.depth > 0
+
+
+@contextmanager
+def inside() -> Iterator[None]:
+    """Mark that this thread is within an action, or planning."""
+    _thread.depth += 1
+    try:
+        yield
+    finally:
+        _thread.depth -= 1
+
+
+@contextmanager
+def noted(spark: SparkSession) -> Iterator[list[str]]:
+    """Give the names under which the explanations are kept of what is planned for this thread meanwhile.
+
+    Planning itself takes place in another thread: py4j has one for each of the JVM's that calls Python.
+    """
+    names: list[str] = []
+    thread = jvm_thread(spark)
+    if thread is None:
+        yield names
+        return
+    _noted[thread] = names
+    try:
+        yield names
+    finally:
+        _noted.pop(thread, None)
+
+
+# -- exceptions on their way through the JVM -----------------------------------------------------------------------
+
+_lock = threading.Lock()
+_problems: OrderedDict[int, BaseException] = OrderedDict()
+_numbers = itertools.count(1)
+
+
+def _keep(rule: OptimizerRule, problem: BaseException) -> Any:
+    """Keep an exception, and make the Java exception that stands for it."""
+    with _lock:
+        number = next(_numbers)
+        _problems[number] = problem
+        while len(_problems) > _MOST_PROBLEMS:
+            _problems.popitem(last=False)
+    cause = (
+        problem.java_exception if isinstance(problem, Py4JJavaError) else getattr(problem, "_origin", None)
+    )
+    # Spark's check whether a stream was stopped reads texts of errors by a regular expression that overflows the stack
+    # where they are long; that of a Py4JJavaError holds its stack.
+    message = "\n".join(str(problem).splitlines()[:_MOST_LINES])
+    return rule.jvm.stop(number, f"{type(problem).__name__}: {message}", cause)
+
+
+def _kept(java: Any) -> BaseException | None:
+    """Give the exception that a Java exception stands for, or one of its causes."""
+    names = names_of(java)
+    for _ in range(_LONGEST_CHAIN):
+        if java is None:
+            return None
+        if class_of(java, names) == _STOP:
+            return _problems.get(java.number())
+        java = java.getCause()
+    return None
+
+
+def raising(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap PySpark's conversion of Java's exceptions: gives those that are kept, as they were raised."""
+
+    @functools.wraps(original)
+    def convert_exception(java: Any) -> Any:
+        problem = _kept(java) if _problems else None
+        return original(java) if problem is None else problem
+
+    return convert_exception
