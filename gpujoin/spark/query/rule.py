@@ -1,7 +1,7 @@
 """The optimizer rule of enabled sessions: Spark asks here for the plan of each query that has a join or aggregation.
 
-`PythonRule.java` stands among the rules of a session's optimizer, and calls :class:`OptimizerRule` over py4j. What happens
-to ``insert into t select … from a join b``, for example::
+`PythonRule.java` stands among the rules of a session's optimizer, and calls what is here over py4j. What happens to
+``insert into t select … from a join b``, for example::
 
     optimizer    InsertInto t (Project (Join a b))           PythonRule: a write, with a join: asks
     here         Project (Join a b)                          planned; its rows are computed: "staging"
