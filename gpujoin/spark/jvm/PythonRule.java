@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
+import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -83,7 +84,7 @@ public final class PythonRule extends Rule {
         if (query == null || !mayBeReplaced(query)) {
             return plan;
         }
-        String kind = kindOf(given, query);
+        String kind = kindOf(given);
         Option active = SparkSession.getActiveSession();
         if (kind == null || active.isEmpty()) {
             return plan;
@@ -203,11 +204,15 @@ public final class PythonRule extends Rule {
 
     /** What of a plan is a query whose rows are asked for; null if nothing is, or is another's to optimize. */
     private static LogicalPlan queryOf(LogicalPlan plan) {
-        if (isWrite(plan)) {
-            LogicalPlan child = (LogicalPlan) plan.children().head();
-            return child instanceof WriteFiles ? (LogicalPlan) child.children().head() : child;
+        if (isAbove(plan)) {
+            return queryOf((LogicalPlan) plan.children().head());
         }
         return plan instanceof Subquery || plan instanceof Command || plan instanceof CommandResult ? null : plan;
+    }
+
+    /** Whether a node only takes the rows of a query: those that it gives, if any, are of no type that can be kept. */
+    private static boolean isAbove(LogicalPlan plan) {
+        return isWrite(plan) || plan instanceof WriteFiles || plan instanceof DeserializeToObject;
     }
 
     private static boolean isWrite(LogicalPlan plan) {
@@ -216,14 +221,11 @@ public final class PythonRule extends Rule {
     }
 
     private static LogicalPlan withQuery(LogicalPlan plan, LogicalPlan query) {
-        if (!isWrite(plan)) {
+        if (!isAbove(plan)) {
             return query;
         }
-        LogicalPlan child = (LogicalPlan) plan.children().head();
-        if (child instanceof WriteFiles) {
-            query = (LogicalPlan) child.withNewChildren(sequence(query));
-        }
-        return (LogicalPlan) plan.withNewChildren(sequence(query));
+        LogicalPlan child = withQuery((LogicalPlan) plan.children().head(), query);
+        return (LogicalPlan) plan.withNewChildren(sequence(child));
     }
 
     private static boolean mayBeReplaced(LogicalPlan query) {
@@ -231,8 +233,8 @@ public final class PythonRule extends Rule {
     }
 
     /** What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write. */
-    private static String kindOf(LogicalPlan plan, LogicalPlan query) {
-        boolean writes = plan != query;
+    private static String kindOf(LogicalPlan plan) {
+        boolean writes = isWrite(plan);
         boolean commanded = false;
         StackTraceElement[] frames = new Throwable().getStackTrace();
         for (int i = 0; i < frames.length; i++) {

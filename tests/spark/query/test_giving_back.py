@@ -99,6 +99,7 @@ def test_every_repeatable_action_is_given_back(
     assert len(frame.tail(20)) == 11
     frame.show(3)
     assert "only showing top 3 rows" in capsys.readouterr().out
+    assert frame.approxQuantile("id", [0.5], 0.0)
     assert [one.changed for one in watched] == [True] * 4
 
 
