@@ -43,8 +43,8 @@ import scala.collection.immutable.Seq;
  * suspended while Python plans.
  *
  * <p>The callback is a function of the query and of a text, "KIND SESSION THREAD": what the query is optimized for, one
- * of the constants below, the id of the session, and that of the thread. It gives the plan that takes the query's place, null to keep the
- * query, or an exception to throw.
+ * of the constants below, the id of the session, and that of the thread. It gives the plan that takes the query's
+ * place, null to keep the query, or an exception to throw.
  */
 public final class PythonRule extends Rule {
     private static final String QUERY = "query";
