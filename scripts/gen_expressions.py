@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/expressions.md from the function tables and what the CPU backend says it evaluates, or check that it is up to date.
+"""Write docs/expressions.md from the function tables and what the CPU backend evaluates, or check that it is up to date.
 
 Usage: ``python scripts/gen_expressions.py`` writes; with ``--check`` the exit status is 1 when the file would change.
 """
@@ -130,17 +130,20 @@ def rows() -> str:
     for spec in _specs():
         lacks = [spec.lacks.get(e) for e in Evaluator]
         marks = [YES if why is None else f"no ({notes.setdefault(why, len(notes) + 1)})" for why in lacks]
-        names = ", ".join(f"`{name}`" for name in spec.classes)
-        lines.append(_row([f"`{spec.function.value}`", names, spec.raises.value, *marks]))
+        lines.append(_row([f"`{spec.function.value}`", _names(spec.classes), spec.raises.value, *marks]))
     return "".join(lines) + "\n" + "".join(f"{number}. {why}\n" for why, number in notes.items())
 
 
 def spark_only() -> str:
     """The table of functions that are left to Spark, whatever their operands."""
-    lines = [_row(["Spark's class", "raises", "why"]), "|---" * 3 + "|\n"]
-    for entry in SPARK_ONLY:
-        lines.append(_row([", ".join(f"`{name}`" for name in entry.classes), entry.raises.value, entry.why]))
-    return "".join(lines)
+    head = _row(["Spark's class", "raises", "why"]) + "|---" * 3 + "|\n"
+    return head + "".join(
+        _row([_names(entry.classes), entry.raises.value, entry.why]) for entry in SPARK_ONLY
+    )
+
+
+def _names(classes: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in classes)
 
 
 def _specs() -> list[FunctionSpec]:

@@ -16,7 +16,7 @@ from gpujoin.functions import arithmetic, comparison, dates, logic, structs, tex
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.signatures import MANY, types_of
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
-from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function
+from gpujoin.model.expressions import Call, Cast, EvalMode, Expression
 
 FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Logic": logic.TABLE,
@@ -28,29 +28,10 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
 }
 SPARK_ONLY: tuple[SparkOnly, ...] = (*arithmetic.SPARK_ONLY, *dates.SPARK_ONLY)
 
-_SPECS = {spec.function: spec for family in FAMILIES.values() for spec in family}
-_BY_CLASS = {name: spec for spec in _SPECS.values() for name in spec.classes}
-_SPARK_ONLY_BY_CLASS = {name: row for row in SPARK_ONLY for name in row.classes}
-
-
-def spec_of(function: Function) -> FunctionSpec:
-    """Give a function's row."""
-    return _SPECS[function]
-
-
-def read_from(expression_class: str) -> FunctionSpec | None:
-    """Find the function that one of Spark's expression classes is read as."""
-    return _BY_CLASS.get(expression_class)
-
-
-def known_class(expression_class: str) -> FunctionSpec | SparkOnly | None:
-    """Find the row of one of Spark's expression classes, those that are left to Spark included."""
-    return _BY_CLASS.get(expression_class) or _SPARK_ONLY_BY_CLASS.get(expression_class)
-
-
-def classes() -> tuple[str, ...]:
-    """Name Spark's expression classes that are read as functions."""
-    return tuple(_BY_CLASS)
+SPECS = {spec.function: spec for family in FAMILIES.values() for spec in family}
+BY_CLASS = {name: spec for spec in SPECS.values() for name in spec.classes}
+"""Functions by the classes of Spark's expressions that they are read from."""
+SPARK_ONLY_BY_CLASS = {name: row for row in SPARK_ONLY for name in row.classes}
 
 
 def coerce(node: Call) -> Expression:
@@ -61,7 +42,7 @@ def coerce(node: Call) -> Expression:
     ConditionError
         If the function cannot take arguments of these types, or of this number.
     """
-    signature, name = spec_of(node.function).signature, node.function.value
+    signature, name = SPECS[node.function].signature, node.function.value
     low, high = signature.arity
     if not low <= len(node.arguments) <= high:
         wanted = str(low) if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
@@ -86,6 +67,6 @@ def _may_raise(node: Expression) -> bool:
         return node.mode is EvalMode.ANSI and source is not None and not is_lossless(source, node.to)
     if not isinstance(node, Call):
         return False
-    spec = spec_of(node.function)
+    spec = SPECS[node.function]
     operand = types_of(node)[0] if node.arguments else None
     return spec.raises.may(node.mode, operand) and not (spec.safe is not None and spec.safe(node))

@@ -13,15 +13,18 @@ from gpujoin.functions.signatures import (
     DOUBLE,
     FLOAT,
     NUMBER,
+    TO_DOUBLE,
     Parameter,
-    Rule,
+    Signature,
     Types,
     cast_to,
     first,
+    kept,
     over,
     takes,
     type_of,
     typed,
+    types_of,
 )
 from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls, Order, Raises, SparkOnly
 from gpujoin.functions.widening import LEAST_SCALE, adjusted_decimal, bounded_decimal, decimal_for, tightest
@@ -97,18 +100,14 @@ def _decimal_result(function: Function, left: pa.DataType, right: pa.DataType) -
     return adjusted_decimal(min(p1 - s1, p2 - s2) + scale, scale)
 
 
-def _alike_numbers(_node: Call, types: Types) -> bool:
-    if not all(is_numeric(t) and not pat.is_decimal256(t) for t in types):
-        return False
-    return all(pat.is_decimal(t) for t in types) or all(t == types[0] for t in types)
+def _alike_numbers(node: Call) -> bool:
+    types = types_of(node)
+    same = all(map(pat.is_decimal, types)) or all(t == types[0] for t in types)
+    return same and all(map(NUMBER.accepts, types))
 
 
-def _to_integral(source: pa.DataType, _mode: EvalMode) -> pa.DataType | None:
-    if pat.is_decimal(source):
-        return source
-    if is_whole(source):
-        return pa.int64()
-    return pa.float64() if is_float(source) or is_text(source) or pat.is_null(source) else None
+def _to_integral(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
+    return pa.int64() if is_whole(source) else TO_DOUBLE(source, mode)
 
 
 def _integral(types: Types) -> pa.DataType:
@@ -120,15 +119,15 @@ def _is_long_decimal(dtype: pa.DataType) -> bool:
     return pat.is_decimal(dtype) and dtype.precision <= LONG_DIGITS
 
 
-_PAIR = Rule(_arithmetic, _alike_numbers)
+_PAIR = Signature(_arithmetic, _alike_numbers)
 _SIGN = takes(NUMBER, gives=first)
 _INTEGRAL = takes(
-    Parameter(lambda t: pat.is_decimal128(t) or is_whole(t) or pat.is_float64(t), _to_integral),
+    Parameter(
+        lambda t: pat.is_decimal128(t) or is_whole(t) or pat.is_float64(t), kept(pat.is_decimal, _to_integral)
+    ),
     gives=_integral,
 )
-_LONG_DECIMAL = Parameter(
-    _is_long_decimal, lambda source, _mode: source if _is_long_decimal(source) else None
-)
+_LONG_DECIMAL = Parameter(_is_long_decimal, kept(_is_long_decimal, lambda _source, _mode: None))
 _F = Function
 
 TABLE = (

@@ -12,7 +12,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.signatures import MANY, Rule, Types, cast_to, over, type_of, typed
+from gpujoin.functions.signatures import MANY, Signature, Types, cast_to, over, type_of, typed, types_of
 from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls
 from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
@@ -131,12 +131,13 @@ def _alike(one: pa.DataType, two: pa.DataType) -> bool:
     return one == two
 
 
-def _fits(_node: Call, types: Types) -> bool:
+def _fits(node: Call) -> bool:
+    types = types_of(node)
     return alike(types) and comparable(types[0])
 
 
-_PAIR = Rule(_comparison, _fits)
-_EXTREME = Rule(_extreme, _fits, (2, MANY))
+_PAIR = Signature(_comparison, _fits)
+_EXTREME = Signature(_extreme, _fits, (2, MANY))
 _F = Function
 
 TABLE = (
@@ -147,7 +148,7 @@ TABLE = (
     FunctionSpec(_F.GT, ("GreaterThan",), _PAIR, selectivity=0.5),
     FunctionSpec(_F.GE, ("GreaterThanOrEqual",), _PAIR, selectivity=0.5),
     FunctionSpec(_F.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR, nulls=Nulls.READ, selectivity=0.1),
-    FunctionSpec(_F.IN, ("In", "InSet"), Rule(_in, _fits, (1, MANY)), nulls=Nulls.READ, selectivity=0.2),
+    FunctionSpec(_F.IN, ("In", "InSet"), Signature(_in, _fits, (1, MANY)), nulls=Nulls.READ, selectivity=0.2),
     FunctionSpec(_F.GREATEST, ("Greatest",), _EXTREME, nulls=Nulls.READ, lacks=NOT_FUSED | NOT_ON_GPU),
     FunctionSpec(_F.LEAST, ("Least",), _EXTREME, nulls=Nulls.READ, lacks=NOT_FUSED | NOT_ON_GPU),
 )

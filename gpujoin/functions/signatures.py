@@ -2,7 +2,7 @@
 
 Most are lists of parameters. ``date_add`` is ``takes(DATE, INT, gives=pa.date32())``: a timestamp given as its first
 operand is cast to a date, as Spark does, and a boolean as its second is refused. Operators whose operands meet in a
-common type have a rule of their own (:class:`Rule`).
+common type have a rule of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from itertools import chain, repeat
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -25,6 +26,7 @@ MANY = 1 << 20
 Types: TypeAlias = Sequence[pa.DataType]
 Result: TypeAlias = pa.DataType | Callable[[Types], pa.DataType]
 """The result type, or how it follows from the types of the cast operands."""
+Convert: TypeAlias = Callable[[pa.DataType, EvalMode], pa.DataType | None]
 
 
 def type_of(node: Expression) -> pa.DataType:
@@ -60,58 +62,6 @@ def over(node: Call, common: pa.DataType | None, result: pa.DataType | None = No
     return typed(node, result if result is not None else common, *arguments)
 
 
-class Signature(Protocol):
-    """What a function may be called with."""
-
-    @property
-    def arity(self) -> tuple[int, int]:
-        """Least and greatest number of operands."""
-        ...
-
-    @property
-    def examples(self) -> tuple[object, ...]:
-        """Operands of a call that stands for the function in the documentation; ``None``: a column."""
-        ...
-
-    def resolve(self, node: Call) -> Expression | None:
-        """Put implicit casts into a call and fill its type; ``None`` where the operands' types do not fit."""
-        ...
-
-    def accepts(self, node: Call) -> bool:
-        """Tell whether the operands of a typed call are of the types that :meth:`resolve` casts to."""
-        ...
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A signature that is a function.
-
-    Attributes
-    ----------
-    apply : callable
-        See :meth:`Signature.resolve`.
-    fits : callable
-        See :meth:`Signature.accepts`; gets the call and the logical types of its operands.
-    arity : (int, int)
-        Least and greatest number of operands.
-    examples : tuple
-        See :attr:`Signature.examples`.
-    """
-
-    apply: Callable[[Call], Expression | None]
-    fits: Callable[[Call, Types], bool]
-    arity: tuple[int, int] = (2, 2)
-    examples: tuple[object, ...] = (None, None)
-
-    def resolve(self, node: Call) -> Expression | None:
-        """Apply the rule."""
-        return self.apply(node)
-
-    def accepts(self, node: Call) -> bool:
-        """Ask the rule."""
-        return self.fits(node, types_of(node))
-
-
 @dataclass(frozen=True)
 class Parameter:
     """An operand of a function.
@@ -128,60 +78,36 @@ class Parameter:
     """
 
     accepts: Callable[[pa.DataType], bool]
-    convert: Callable[[pa.DataType, EvalMode], pa.DataType | None]
+    convert: Convert
     example: object = None
-
-    def cast(self, node: Expression, mode: EvalMode) -> Expression | None:
-        """Cast an operand."""
-        target = self.convert(type_of(node), mode)
-        return None if target is None else cast_to(node, target, mode)
 
 
 @dataclass(frozen=True)
-class Takes:
-    """A list of parameters; see :func:`takes`."""
+class Signature:
+    """What a function may be called with.
 
-    parameters: tuple[Parameter, ...]
-    gives: Result
-    least: int
-    most: int
+    Attributes
+    ----------
+    resolve : callable
+        Puts implicit casts into a call and fills its type; ``None`` where the operands' types do not fit.
+    accepts : callable
+        Whether the operands of a typed call are of the types that ``resolve`` casts to.
+    arity : (int, int)
+        Least and greatest number of operands.
+    examples : tuple
+        Operands of a call that stands for the function in the documentation; ``None``: a column.
+    parameters : tuple of Parameter
+        What the operands are, unless they meet in a common type.
+    """
 
-    @property
-    def arity(self) -> tuple[int, int]:
-        """Least and greatest number of operands."""
-        return self.least, self.most
-
-    @property
-    def examples(self) -> tuple[object, ...]:
-        """One a parameter."""
-        return tuple(parameter.example for parameter in self.parameters)
-
-    def resolve(self, node: Call) -> Expression | None:
-        """Cast each operand to its parameter's type."""
-        pairs = zip(self._parameters(node), node.arguments, strict=True)
-        cast = [parameter.cast(argument, node.mode) for parameter, argument in pairs]
-        arguments = [argument for argument in cast if argument is not None]
-        if len(arguments) < len(cast):
-            return None
-        gives = self.gives([type_of(a) for a in arguments]) if callable(self.gives) else self.gives
-        return typed(node, gives, *arguments)
-
-    def accepts(self, node: Call) -> bool:
-        """Ask each parameter."""
-        low, high = self.arity
-        pairs = zip(self._parameters(node), types_of(node), strict=False)
-        return low <= len(node.arguments) <= high and all(parameter.accepts(t) for parameter, t in pairs)
-
-    def _parameters(self, node: Call) -> list[Parameter]:
-        """The parameter of each operand; text or bytes throughout for those that may be either."""
-        last = self.parameters[-1:] * max(0, len(node.arguments) - len(self.parameters))
-        parameters = [*self.parameters, *last][: len(node.arguments)]
-        either = [type_of(a) for p, a in zip(parameters, node.arguments, strict=False) if p is TEXT_OR_BYTES]
-        chosen = BYTES if either and all(map(is_bytes, either)) else TEXT
-        return [chosen if p is TEXT_OR_BYTES else p for p in parameters]
+    resolve: Callable[[Call], Expression | None]
+    accepts: Callable[[Call], bool]
+    arity: tuple[int, int] = (2, 2)
+    examples: tuple[object, ...] = (None, None)
+    parameters: tuple[Parameter, ...] = ()
 
 
-def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bool = False) -> Takes:
+def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bool = False) -> Signature:
     """Make the signature of a function with parameters.
 
     Parameters
@@ -193,9 +119,32 @@ def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bo
     optional : int
         How many of the last parameters may be left out.
     repeated : bool
-        Whether the last parameter stands for any number of operands, at least as many as are listed less the optional.
+        Whether the last parameter stands for any number of operands.
     """
-    return Takes(parameters, gives, len(parameters) - optional, MANY if repeated else len(parameters))
+    low, high = len(parameters) - optional, MANY if repeated else len(parameters)
+
+    def resolve(node: Call) -> Expression | None:
+        targets = [p.convert(type_of(a), node.mode) for p, a in _paired(parameters, node)]
+        pairs = zip(node.arguments, targets, strict=True)
+        arguments = [cast_to(a, target, node.mode) for a, target in pairs if target is not None]
+        if len(arguments) < len(targets):
+            return None
+        result = gives([type_of(a) for a in arguments]) if callable(gives) else gives
+        return typed(node, result, *arguments)
+
+    def accepts(node: Call) -> bool:
+        fitting = all(p.accepts(logical(type_of(a))) for p, a in _paired(parameters, node))
+        return fitting and low <= len(node.arguments) <= high
+
+    return Signature(resolve, accepts, (low, high), tuple(p.example for p in parameters), parameters)
+
+
+def _paired(parameters: Sequence[Parameter], node: Call) -> list[tuple[Parameter, Expression]]:
+    """The parameter of each operand; text or bytes throughout for those that may be either."""
+    pairs = list(zip(chain(parameters, repeat(parameters[-1])), node.arguments, strict=False))
+    either = [type_of(a) for p, a in pairs if p is TEXT_OR_BYTES]
+    chosen = BYTES if either and all(map(is_bytes, either)) else TEXT
+    return [(chosen if p is TEXT_OR_BYTES else p, a) for p, a in pairs]
 
 
 def first(types: Types) -> pa.DataType:
@@ -203,19 +152,14 @@ def first(types: Types) -> pa.DataType:
     return types[0]
 
 
-def _atomic_to(dtype: pa.DataType) -> Callable[[pa.DataType, EvalMode], pa.DataType | None]:
-    return lambda source, _mode: dtype if is_atomic(source) or pat.is_null(source) else None
+def to(target: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> Convert:
+    """Make the implicit cast of some kinds of types, and of nulls, to one type."""
+    return lambda source, _mode: target if pat.is_null(source) or any(k(source) for k in kinds) else None
 
 
-def _to_date(source: pa.DataType, _mode: EvalMode) -> pa.DataType | None:
-    known = pat.is_date(source) or pat.is_timestamp(source) or is_text(source) or pat.is_null(source)
-    return pa.date32() if known else None
-
-
-def _to_timestamp(source: pa.DataType, _mode: EvalMode) -> pa.DataType | None:
-    if pat.is_timestamp(source):
-        return source
-    return pa.timestamp("us") if pat.is_date(source) or pat.is_null(source) else None
+def kept(kind: Callable[[pa.DataType], bool], others: Convert) -> Convert:
+    """Make the implicit cast that leaves types of one kind as they are."""
+    return lambda source, mode: source if kind(source) else others(source, mode)
 
 
 def _to_int(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
@@ -224,41 +168,20 @@ def _to_int(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
     return pa.int32() if known or (fractional and mode is not EvalMode.ANSI) else None
 
 
-def _to_double(source: pa.DataType, _mode: EvalMode) -> pa.DataType | None:
-    return pa.float64() if is_numeric(source) or is_text(source) or pat.is_null(source) else None
+TO_DOUBLE = to(pa.float64(), is_numeric, is_text)
+_TO_TEXT = to(pa.string(), is_atomic)
 
-
-def _to_float(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
-    return source if is_float(source) else _to_double(source, mode)
-
-
-def _to_number(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
-    return source if is_numeric(source) else _to_double(source, mode)
-
-
-def _to_boolean(source: pa.DataType, _mode: EvalMode) -> pa.DataType | None:
-    return pa.bool_() if pat.is_boolean(source) or pat.is_null(source) else None
-
-
-def _is_number(dtype: pa.DataType) -> bool:
-    return is_numeric(dtype) and not pat.is_decimal256(dtype)
-
-
-def _is_int(dtype: pa.DataType) -> bool:
-    return is_whole(dtype) and dtype.bit_width <= 32
-
-
-BOOLEAN = Parameter(pat.is_boolean, _to_boolean)
-NUMBER = Parameter(_is_number, _to_number)
-FLOAT = Parameter(is_float, _to_float)
-DOUBLE = Parameter(pat.is_float64, _to_double)
-INT = Parameter(_is_int, _to_int, example=1)
-TEXT = Parameter(is_text, _atomic_to(pa.string()))
-PATTERN = Parameter(is_text, _atomic_to(pa.string()), example="a")
-ESCAPE = Parameter(is_text, _atomic_to(pa.string()), example="!")
-BYTES = Parameter(is_bytes, lambda source, _mode: source)
-TEXT_OR_BYTES = Parameter(lambda t: is_text(t) or is_bytes(t), _atomic_to(pa.string()))
-"""Text, or bytes if all operands of this kind are bytes."""
-DATE = Parameter(pat.is_date, _to_date)
-TIMESTAMP = Parameter(pat.is_timestamp, _to_timestamp)
 ANY = Parameter(lambda _: True, lambda source, _mode: source)
+BOOLEAN = Parameter(pat.is_boolean, to(pa.bool_(), pat.is_boolean))
+NUMBER = Parameter(lambda t: is_numeric(t) and not pat.is_decimal256(t), kept(is_numeric, TO_DOUBLE))
+FLOAT = Parameter(is_float, kept(is_float, TO_DOUBLE))
+DOUBLE = Parameter(pat.is_float64, TO_DOUBLE)
+INT = Parameter(lambda t: is_whole(t) and t.bit_width <= 32, _to_int, example=1)
+TEXT = Parameter(is_text, _TO_TEXT)
+PATTERN = Parameter(is_text, _TO_TEXT, example="a")
+ESCAPE = Parameter(is_text, _TO_TEXT, example="!")
+BYTES = Parameter(is_bytes, lambda source, _mode: source)
+TEXT_OR_BYTES = Parameter(lambda t: is_text(t) or is_bytes(t), _TO_TEXT)
+"""Text, or bytes if all operands of this kind are bytes."""
+DATE = Parameter(pat.is_date, to(pa.date32(), pat.is_date, pat.is_timestamp, is_text))
+TIMESTAMP = Parameter(pat.is_timestamp, kept(pat.is_timestamp, to(pa.timestamp("us"), pat.is_date)))

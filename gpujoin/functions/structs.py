@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError, did_you_mean
-from gpujoin.functions.signatures import Rule, type_of, typed
+from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec
 from gpujoin.model.expressions import Call, Function, Literal
 
@@ -32,7 +32,7 @@ TABLE = (
     FunctionSpec(
         Function.GET_FIELD,
         ("GetStructField",),
-        Rule(_get_field, lambda _node, types: pat.is_struct(types[0]), examples=(None, "a")),
+        Signature(_get_field, lambda node: pat.is_struct(types_of(node)[0]), examples=(None, "a")),
         lacks=NOT_FUSED | NOT_ON_GPU,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpujoin.functions import spec_of
+from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Expand, Filter, Join, PartialAggregate, Project, Relation, Scan, Union
@@ -108,5 +108,5 @@ def selectivity(condition: Expression) -> float:
         return shares[0] * shares[1]
     if condition.function is Function.OR:
         return min(1.0, shares[0] + shares[1])
-    share = spec_of(condition.function).selectivity
+    share = SPECS[condition.function].selectivity
     return 0.5 if share is None else share

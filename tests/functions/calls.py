@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from gpujoin.functions.signatures import Parameter, Takes
+from gpujoin.functions.signatures import Parameter
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.model.expressions import Expression, call
 
@@ -17,12 +17,9 @@ _SAMPLE = "a"
 
 def calls(spec: FunctionSpec, kinds: dict[str, pa.DataType], column: Column) -> Iterator[Expression]:
     """Calls over columns alone, and over the first with constants after it."""
-    signature = spec.signature
-    if not isinstance(signature, Takes):
-        return
-    parameters = signature.parameters
+    parameters = spec.signature.parameters
     for kind, dtype in kinds.items():
-        if not parameters[0].accepts(dtype):
+        if not parameters or not parameters[0].accepts(dtype):
             continue
         rest = parameters[1:]
         yield call(spec.function, column(kind, 0), *_columns(rest, kind, kinds, column))

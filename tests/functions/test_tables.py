@@ -12,7 +12,7 @@ from gpujoin.backends.cpu.expressions.evaluate import FUNCTIONS as NUMPY
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline.lowering import FUNCTIONS as POLARS
 from gpujoin.backends.cudf.expressions.evaluator import FUNCTIONS as CUDF
-from gpujoin.functions import FAMILIES, SPARK_ONLY, spec_of
+from gpujoin.functions import FAMILIES, SPARK_ONLY, SPECS
 from gpujoin.functions.spec import Evaluator, FunctionSpec, Nulls
 from gpujoin.model.expressions import Function, left, right
 from gpujoin.model.jointype import Side
@@ -43,7 +43,7 @@ def test_every_function_has_one_row() -> None:
 @pytest.mark.parametrize("evaluator", Evaluator, ids=lambda e: e.name)
 @pytest.mark.parametrize("function", Function, ids=lambda f: f.name)
 def test_an_evaluator_has_a_function_or_a_reason_not_to(function: Function, evaluator: Evaluator) -> None:
-    why = spec_of(function).lacks.get(evaluator)
+    why = SPECS[function].lacks.get(evaluator)
     assert (function in IMPLEMENTED[evaluator]) == (why is None), why
     assert why is None or why.strip()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
-from gpujoin.functions import known_class
+from gpujoin.functions import BY_CLASS, SPARK_ONLY_BY_CLASS
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.spec import Raises
 from gpujoin.model.expressions import EvalMode
@@ -87,7 +87,7 @@ def _safe_itself(node: Expanded) -> bool:
         return eval_mode(node) is not EvalMode.ANSI or _lossless(node.children[0].data_type, node.data_type)
     if node.name in ("UnixTimestamp", "ToUnixTimestamp"):
         return isinstance(node.children[0].data_type, _MOMENTS)
-    row = known_class(node.name)
+    row = BY_CLASS.get(node.name) or SPARK_ONLY_BY_CLASS.get(node.name)
     if row is None:
         return False
     match row.raises:

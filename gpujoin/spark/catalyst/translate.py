@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
-from gpujoin.functions import classes, read_from
+from gpujoin.functions import BY_CLASS
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.jointype import Side
@@ -74,7 +74,7 @@ class ExpressionReader:
     def _operation(self, node: Node) -> Expression:
         if node.name in _TRANSPARENT:
             return self(node.children[0])
-        spec = read_from(node.name)
+        spec = BY_CLASS.get(node.name)
         if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
             raise NotTranslatableError(f"{node}: {node.name} is not covered")
         operands = [self(child) for child in node.children]
@@ -136,7 +136,7 @@ class Translator(ExpressionReader):
         raise NotTranslatableError(f"{node} is a column of neither side")
 
     def _operation(self, node: Node) -> Expression:
-        spec = read_from(node.name)
+        spec = BY_CLASS.get(node.name)
         compares = spec is not None and spec.function in OPERATORS
         if spec is not None and compares and any(moments.is_distance(child) for child in node.children):
             operands = tuple(self._microseconds(child) for child in node.children)
@@ -346,7 +346,7 @@ _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
 def covered_expressions() -> tuple[str, ...]:
     """Name the classes of expressions that are covered."""
     return (
-        *classes(),
+        *BY_CLASS,
         *_CONDITIONALS,
         *_TRANSPARENT,
         "Cast",

@@ -16,7 +16,7 @@ from gpujoin.backends.cpu.expressions.casts import can_cast, cast
 from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, both, from_arrow, to_arrow
-from gpujoin.functions import can_raise, spec_of
+from gpujoin.functions import SPECS, can_raise
 from gpujoin.functions.comparison import comparable
 from gpujoin.functions.spec import Nulls, Order
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
@@ -99,7 +99,7 @@ def _relabelled(vector: Vector, node: Expression) -> Vector:
 
 def _operands(node: Call, rows: Rows) -> list[Vector]:
     """Evaluate operands; one that might raise only where those before it are not null."""
-    spec = spec_of(node.function)
+    spec = SPECS[node.function]
     all_rows = spec.nulls is Nulls.READ or spec.order is Order.ALL
     if all_rows or not any(can_raise(a) for a in node.arguments[:2]):
         return [_evaluate(a, rows) for a in node.arguments]
@@ -164,7 +164,7 @@ def _supported(node: Expression) -> bool:
             return _is_value(node.type)
         case Call():
             exact = _EXACT_FOR.get(node.function)
-            accepted = node.function in FUNCTIONS and spec_of(node.function).signature.accepts(node)
+            accepted = node.function in FUNCTIONS and SPECS[node.function].signature.accepts(node)
             return accepted and (exact is None or exact(node))
     return False
 
