@@ -151,7 +151,7 @@ TABLE = (
     FunctionSpec(_F.ABS, ("Abs",), _SIGN, raises=Raises.ANSI_OR_DECIMAL),
     FunctionSpec(_F.FLOOR, ("Floor",), _INTEGRAL, raises=Raises.ANSI, lacks=NOT_FUSED | NOT_ON_GPU),
     FunctionSpec(_F.CEIL, ("Ceil",), _INTEGRAL, raises=Raises.ANSI, lacks=NOT_FUSED | NOT_ON_GPU),
-    FunctionSpec(_F.SQRT, ("Sqrt",), takes(DOUBLE, gives=pa.float64()), lacks=NOT_ON_GPU),
+    FunctionSpec(_F.SQRT, ("Sqrt",), takes(DOUBLE, gives=pa.float64())),
     FunctionSpec(_F.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()), nulls=Nulls.READ),
     FunctionSpec(_F.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64())),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import DATE, INT, TIMESTAMP, takes, type_of
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, SparkOnly
+from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, SparkOnly
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.types import is_whole
 
@@ -25,7 +25,7 @@ TABLE = (
     FunctionSpec(_F.DAY_OF_WEEK, ("DayOfWeek",), _PART),
     FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),
     FunctionSpec(_F.DAY_OF_YEAR, ("DayOfYear",), _PART),
-    FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32()), lacks=NOT_ON_GPU),
+    FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32())),
     FunctionSpec(_F.HOUR, ("Hour",), _TIME, zoned=True, lacks=NOT_FUSED),
     FunctionSpec(_F.MINUTE, ("Minute",), _TIME, zoned=True, lacks=NOT_FUSED),
     FunctionSpec(_F.SECOND, ("Second",), _TIME, zoned=True, lacks=NOT_FUSED),

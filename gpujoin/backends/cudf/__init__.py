@@ -44,7 +44,7 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
 
 def compiles(condition: Expression) -> bool:
     """Whether a resolved condition is one that is compiled into kernels. Needs no GPU."""
-    from gpujoin.backends.cudf.expressions.offers import can_evaluate
+    from gpujoin.backends.cudf.expressions.evaluator import can_evaluate
     from gpujoin.backends.cudf.residual import write
 
     return can_evaluate(condition) and write(condition) is not None

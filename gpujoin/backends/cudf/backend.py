@@ -16,7 +16,7 @@ from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
-from gpujoin.backends.cudf.expressions.offers import can_evaluate
+from gpujoin.backends.cudf.expressions.evaluator import can_evaluate
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
 from gpujoin.backends.cudf.index import Index, IndexProbe
@@ -138,7 +138,7 @@ class CudfBackend:
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        """See :func:`gpujoin.backends.cudf.expressions.offers.can_evaluate`."""
+        """See :func:`gpujoin.backends.cudf.expressions.evaluator.can_evaluate`."""
         return can_evaluate(condition)
 
     @_on_device

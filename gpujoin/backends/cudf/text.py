@@ -39,7 +39,7 @@ _SEARCHES = {
 
 
 def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
-    """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`.expressions.offers`.
+    """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`.expressions.evaluator`.
 
     Raises
     ------

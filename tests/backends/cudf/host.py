@@ -18,8 +18,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.emission import EmittedSide, emitted
-from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
-from gpujoin.backends.cudf.expressions.offers import can_evaluate
+from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text, can_evaluate
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows

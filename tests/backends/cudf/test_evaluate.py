@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cudf.expressions import offers
+from gpujoin.backends.cudf.expressions import evaluator as offers
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 from gpujoin.errors import ExpressionEvaluationError
@@ -29,7 +29,7 @@ from gpujoin.model.expressions import (
     when,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.plan.resolve import resolve
+from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.cells import cells
 from gpujoin.testing.generate import Generator, Mix
 from tests.backends.cudf.host import HostSource
@@ -255,8 +255,10 @@ def test_float32_is_widened_bit_by_bit() -> None:
 
 def test_dates_of_four_thousand_years() -> None:
     days = np.arange(-719_162, 800_000, 17, dtype=np.int32)
+    table = pa.table({"day": pa.array(days).cast(pa.date32())})
+    run = Evaluator(np, HostSource({Side.LEFT: table}))
     found = [
-        v.date_part(np, part, days).tolist()
+        run.fixed(resolve_value(call(part, left("day")), table.schema, table.schema), None).data.tolist()
         for part in (F.YEAR, F.MONTH, F.DAY, F.DAY_OF_WEEK, F.DAY_OF_YEAR)
     ]
     epoch = dt.date(1970, 1, 1)

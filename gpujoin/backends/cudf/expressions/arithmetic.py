@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, types
+from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, strict, types
 from gpujoin.backends.cudf.expressions.values import Value, both, without
 from gpujoin.model.expressions import Call, EvalMode, Function
 
@@ -22,23 +24,26 @@ def _is_nan(run: Evaluator, node: Call, active: Active) -> Value:
     return Value(pa.bool_(), nan if value.valid is None else nan & value.valid)
 
 
-_PAIRWISE = {Function.ADD: v.add, Function.SUBTRACT: v.subtract}
-_SINGLE = {Function.NEGATE: v.negate, Function.ABS: v.absolute}
+def _checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer:
+    """Offer a function of numbers of one type whose result may overflow it.
 
+    Parameters
+    ----------
+    compute : callable
+        From the array module and the operands' arrays to the result and the rows that overflow.
+    """
 
-def _binary(run: Evaluator, node: Call, active: Active) -> Value:
-    left, right, valid = run.pair(node, active)
-    if node.function is Function.MULTIPLY:
-        result, failed = v.multiply(run.xp, left.data, right.data)
-    else:
-        result, failed = _PAIRWISE[node.function](left.data, right.data)
-    return run.checked(node, result, valid, failed, active)
+    def run(run: Evaluator, node: Call, active: Active) -> Value:
+        arrays: list[Array] = []
+        valid: Array | None = None
+        for argument in node.arguments:
+            value = run.fixed(argument, both(active, valid))
+            arrays.append(value.data)
+            valid = both(valid, value.valid)
+        result, failed = compute(run.xp, *arrays)
+        return run.checked(node, result, valid, failed, active)
 
-
-def _unary(run: Evaluator, node: Call, active: Active) -> Value:
-    value = run.fixed(node.arguments[0], active)
-    result, failed = _SINGLE[node.function](run.xp, value.data)
-    return run.checked(node, result, value.valid, failed, active)
+    return Offer(_of_one_type, run)
 
 
 def _division(run: Evaluator, node: Call, active: Active) -> Value:
@@ -60,31 +65,27 @@ def _division(run: Evaluator, node: Call, active: Active) -> Value:
     return run.checked(node, result, valid, failed, active)
 
 
-def _arithmetic(node: Call) -> bool:
-    kinds = types(node)
-    return all(t == node.type for t in kinds) and (
-        pat.is_signed_integer(node.type) or pat.is_float64(node.type)
-    )
+def _whole(node: Call) -> bool:
+    return pat.is_signed_integer(node.type) and all(t == node.type for t in types(node))
 
 
 def _double(node: Call) -> bool:
     return all(map(pat.is_float64, [*types(node), node.type]))
 
 
-def _whole(node: Call) -> bool:
-    return pat.is_signed_integer(node.type) and all(t == node.type for t in types(node))
+def _of_one_type(node: Call) -> bool:
+    return _whole(node) or _double(node)
 
 
-_SIMPLE = Offer(_arithmetic, _binary)
-_SIGN = Offer(_arithmetic, _unary)
 FUNCTIONS: dict[Function, Offer] = {
-    Function.ADD: _SIMPLE,
-    Function.SUBTRACT: _SIMPLE,
-    Function.MULTIPLY: _SIMPLE,
-    Function.NEGATE: _SIGN,
-    Function.ABS: _SIGN,
+    Function.ADD: _checked(lambda _, left, right: v.add(left, right)),
+    Function.SUBTRACT: _checked(lambda _, left, right: v.subtract(left, right)),
+    Function.MULTIPLY: _checked(v.multiply),
+    Function.NEGATE: _checked(v.negate),
+    Function.ABS: _checked(v.absolute),
     Function.DIVIDE: Offer(_double, _division),
     Function.INTEGRAL_DIVIDE: Offer(_whole, _division),
     Function.REMAINDER: Offer(_whole, _division),
-    Function.IS_NAN: Offer(lambda node: pat.is_floating(types(node)[0]), _is_nan),
+    Function.SQRT: strict(lambda xp, value: xp.sqrt(value.data)),
+    Function.IS_NAN: Offer(accepted, _is_nan),
 }

@@ -2,78 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, types
+from gpujoin.backends.cudf.expressions.offer import Offer, strict, types
 from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.model.expressions import Call, Function
-
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
-
 
 _UTC = (None, "UTC", "Etc/UTC", "Z", "+00:00")
 
 
-def _date_part(run: Evaluator, node: Call, active: Active) -> Value:
-    value = run.fixed(node.arguments[0], active)
-    return Value(pa.int32(), v.date_part(run.xp, node.function, value.data).astype("int32"), value.valid)
+def _days(date: Value) -> Array:
+    return date.data.astype("int64")
 
 
-def _time_part(run: Evaluator, node: Call, active: Active) -> Value:
-    value = run.fixed(node.arguments[0], active)
-    seconds = v.second_of_day(value)
-    divisor, modulus = {Function.HOUR: (3600, 24), Function.MINUTE: (60, 60), Function.SECOND: (1, 60)}[
-        node.function
-    ]
-    return Value(pa.int32(), (seconds // divisor % modulus).astype("int32"), value.valid)
+def _last_day(xp: Any, date: Value) -> Array:
+    year, month, day = v.civil(xp, date.data)
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    return _days(date) - day + xp.where(month == 2, 28 + leap, 30 + (month + month // 8) % 2)
 
 
-def _date_shift(run: Evaluator, node: Call, active: Active) -> Value:
-    """Dates wrap around, as Spark's 32-bit days do, in every mode."""
-    assert node.type is not None
-    left, right, valid = run.pair(node, active)
-    shift = v.add if node.function is Function.DATE_ADD else v.subtract
-    return Value(node.type, shift(left.data, right.data)[0], valid)
-
-
-def _date_diff(run: Evaluator, node: Call, active: Active) -> Value:
-    left, right, valid = run.pair(node, active)
-    return Value(pa.int32(), left.data - right.data, valid)
-
-
-def _date_parts(node: Call) -> bool:
-    return all(map(pat.is_date32, types(node)))
-
-
-def _shift_fits(node: Call) -> bool:
-    date, days = types(node)
-    return pat.is_date32(date) and pat.is_int32(days)
+def _time_part(divisor: int, modulus: int) -> Offer:
+    return strict(lambda _, time: v.second_of_day(time) // divisor % modulus, _zone_free)
 
 
 def _zone_free(node: Call) -> bool:
     return all(pat.is_timestamp(t) and t.tz in _UTC for t in types(node))
 
 
-_PART = Offer(_date_parts, _date_part)
-_TIME = Offer(_zone_free, _time_part)
-_SHIFT = Offer(_shift_fits, _date_shift)
+# Day numbers wrap at 32 bits, as in Java.
 FUNCTIONS: dict[Function, Offer] = {
-    Function.YEAR: _PART,
-    Function.QUARTER: _PART,
-    Function.MONTH: _PART,
-    Function.DAY: _PART,
-    Function.DAY_OF_WEEK: _PART,
-    Function.WEEKDAY: _PART,
-    Function.DAY_OF_YEAR: _PART,
-    Function.HOUR: _TIME,
-    Function.MINUTE: _TIME,
-    Function.SECOND: _TIME,
-    Function.DATE_ADD: _SHIFT,
-    Function.DATE_SUB: _SHIFT,
-    Function.DATE_DIFF: Offer(_date_parts, _date_diff),
+    Function.YEAR: strict(lambda xp, date: v.civil(xp, date.data)[0]),
+    Function.QUARTER: strict(lambda xp, date: (v.civil(xp, date.data)[1] - 1) // 3 + 1),
+    Function.MONTH: strict(lambda xp, date: v.civil(xp, date.data)[1]),
+    Function.DAY: strict(lambda xp, date: v.civil(xp, date.data)[2]),
+    Function.DAY_OF_WEEK: strict(lambda _, date: (_days(date) + 4) % 7 + 1),
+    Function.WEEKDAY: strict(lambda _, date: (_days(date) + 3) % 7),
+    Function.DAY_OF_YEAR: strict(
+        lambda xp, date: _days(date) - v.days_before_year(v.civil(xp, date.data)[0]) + 1
+    ),
+    Function.LAST_DAY: strict(_last_day),
+    Function.HOUR: _time_part(3600, 24),
+    Function.MINUTE: _time_part(60, 60),
+    Function.SECOND: _time_part(1, 60),
+    Function.DATE_ADD: strict(lambda _, date, days: date.data + days.data.astype("int32")),
+    Function.DATE_SUB: strict(lambda _, date, days: date.data - days.data.astype("int32")),
+    Function.DATE_DIFF: strict(lambda _, end, start: end.data - start.data),
 }

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, alike, alike_fixed, types
+from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, alike, alike_fixed, strict
 from gpujoin.backends.cudf.expressions.values import Value, both, without
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Function
@@ -47,11 +46,6 @@ def _junction(run: Evaluator, node: Call, active: Active, *, absorbing: bool) ->
 def _is(value: Value, wanted: bool) -> Array:
     hit = value.data if wanted else ~value.data
     return hit if value.valid is None else hit & value.valid
-
-
-def _not(run: Evaluator, node: Call, active: Active) -> Value:
-    value = run.fixed(node.arguments[0], active)
-    return Value(value.dtype, ~value.data, value.valid)
 
 
 def _compared(run: Evaluator, function: Function, left: Value | Text, right: Value | Text) -> Array:
@@ -135,14 +129,10 @@ def _coalesce(run: Evaluator, node: Call, active: Active) -> Value:
     return result
 
 
-def _all_boolean(node: Call) -> bool:
-    return all(map(pat.is_boolean, types(node)))
-
-
 FUNCTIONS: dict[Function, Offer] = {
-    Function.AND: Offer(_all_boolean, _and),
-    Function.OR: Offer(_all_boolean, _or),
-    Function.NOT: Offer(_all_boolean, _not),
+    Function.AND: Offer(accepted, _and),
+    Function.OR: Offer(accepted, _or),
+    Function.NOT: strict(lambda _, value: ~value.data),
     **dict.fromkeys(OPERATORS, Offer(alike, _comparison)),
     Function.EQ_NULL_SAFE: Offer(alike, _null_safe),
     Function.IN: Offer(alike, _in),

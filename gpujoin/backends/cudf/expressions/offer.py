@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, is_wide
+from gpujoin.backends.cudf.expressions.values import Value, both, is_wide, numpy_name
+from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression
 
 if TYPE_CHECKING:
@@ -34,6 +35,34 @@ class Offer:
 
     fits: Callable[[Call], bool]
     run: Callable[[Evaluator, Call, Active], Value]
+
+
+def accepted(node: Call) -> bool:
+    """Tell whether the operands are of the types that the function's signature says."""
+    return SPECS[node.function].signature.accepts(node)
+
+
+def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] = accepted) -> Offer:
+    """Offer a function of fixed-width values: null where an operand is, operands evaluated where those before are not.
+
+    Parameters
+    ----------
+    compute : callable
+        From the array module and the operands' values to the data of the result.
+    fits : callable
+        See :class:`Offer`.
+    """
+
+    def run(run: Evaluator, node: Call, active: Active) -> Value:
+        assert node.type is not None
+        values: list[Value] = []
+        valid: Array | None = None
+        for argument in node.arguments:
+            values.append(run.fixed(argument, both(active, valid)))
+            valid = both(valid, values[-1].valid)
+        return Value(node.type, compute(run.xp, *values).astype(numpy_name(node.type)), valid)
+
+    return Offer(fits, run)
 
 
 def is_fixed(dtype: pa.DataType | None) -> bool:

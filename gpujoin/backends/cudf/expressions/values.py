@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.model.expressions import Function
 
 NARROW_DIGITS = 18
 """Decimals of up to this precision are one int64."""
@@ -230,21 +229,6 @@ def days_before_year(year: Array) -> Array:
     """Days from 1970-01-01 to the first of January of a year."""
     before = year - 1
     return 365 * before + before // 4 - before // 100 + before // 400 - 719_162
-
-
-def date_part(xp: Any, part: Function, days: Array) -> Array:
-    """A part of a date given as days since 1970-01-01; weeks begin on Sunday, day one, or on Monday, day zero."""
-    days = days.astype("int64")
-    if part is Function.DAY_OF_WEEK:
-        return (days + 4) % 7 + 1
-    if part is Function.WEEKDAY:
-        return (days + 3) % 7
-    year, month, day = civil(xp, days)
-    if part is Function.QUARTER:
-        return (month - 1) // 3 + 1
-    if part is Function.DAY_OF_YEAR:
-        return days - days_before_year(year) + 1
-    return {Function.YEAR: year, Function.MONTH: month, Function.DAY: day}[part]
 
 
 def units_per_second(dtype: pa.DataType) -> int:

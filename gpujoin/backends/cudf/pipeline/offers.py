@@ -1,6 +1,6 @@
 """Which expressions a pipeline computes on the device exactly as Spark does.
 
-Beside what conditions of joins may hold (:mod:`gpujoin.backends.cudf.expressions.offers`): sums, differences and
+Beside what conditions of joins may hold (:mod:`gpujoin.backends.cudf.expressions.evaluator`): sums, differences and
 products of decimals whose scale Spark does not reduce, and casts of integers and decimals to wider decimals.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf.expressions.offers import can_evaluate, cast_fits, fits_function
+from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits, fits_function
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
