@@ -157,6 +157,7 @@ class _Compiler:
 
 
 _Handler = Callable[[Call, list[Compiled]], Compiled]
+_INT = pa.int32()
 
 
 def _unified(
@@ -282,16 +283,21 @@ def _of_operands(function: Callable[[Cell], Cell], dtype: pa.DataType) -> _Handl
     return lambda _node, operands: Compiled(dtype, lambda rows: function(operands[0].run(rows)))
 
 
-def _date_part(part: Callable[[int, int, int], int]) -> _Handler:
-    """From year, month and day."""
+def _of_day(compute: Callable[[int], int], dtype: pa.DataType = _INT) -> _Handler:
+    """From the number of the day, of which 0 is Thursday, 1970-01-01."""
 
     def handler(node: Call, operands: list[Compiled]) -> Compiled:
-        dtype = operands[0].type
-        return _strict(pa.int32(), lambda value: part(*civil(local_micros(value, dtype) // MICROS_PER_DAY)))(
+        source = operands[0].type
+        return _strict(dtype, lambda value: compute(local_micros(value, source) // MICROS_PER_DAY))(
             node, operands
         )
 
     return handler
+
+
+def _date_part(part: Callable[[int, int, int], int]) -> _Handler:
+    """From year, month and day."""
+    return _of_day(lambda day: part(*civil(day)))
 
 
 def _time_part(unit: int, modulus: int) -> _Handler:
@@ -302,37 +308,15 @@ def _time_part(unit: int, modulus: int) -> _Handler:
     return handler
 
 
-def _day_of_week(node: Call, operands: list[Compiled]) -> Compiled:
-    dtype = operands[
-        0
-    ].type  # 1970-01-01 was a Thursday, which is day 5 of weeks that begin on Sunday as day 1
-    return _strict(pa.int32(), lambda value: (local_micros(value, dtype) // MICROS_PER_DAY + 4) % 7 + 1)(
-        node, operands
-    )
+def _last_day(day: int) -> int:
+    year, month, _ = civil(day)
+    return _number(year + month // 12, month % 12 + 1, 1) - 1
 
 
-def _weekday(node: Call, operands: list[Compiled]) -> Compiled:
-    dtype = operands[0].type
-    return _strict(pa.int32(), lambda value: (local_micros(value, dtype) // MICROS_PER_DAY + 3) % 7)(
-        node, operands
-    )
-
-
-def _last_day(node: Call, operands: list[Compiled]) -> Compiled:
-    def last(value: Cell) -> Cell:
-        year, month, _ = civil(value)
-        following = day_number(year + month // 12, month % 12 + 1, 1)
-        assert following is not None
-        return following - 1
-
-    return _strict(pa.date32(), last)(node, operands)
-
-
-def _day_of_year(year: int, month: int, day: int) -> int:
-    here, first = day_number(year, month, day), day_number(year, 1, 1)
-    assert here is not None
-    assert first is not None
-    return here - first + 1
+def _number(year: int, month: int, day: int) -> int:
+    number = day_number(year, month, day)
+    assert number is not None
+    return number
 
 
 def _date_shift(sign: int) -> _Handler:
@@ -428,10 +412,10 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.QUARTER: _date_part(lambda _year, month, _day: (month - 1) // 3 + 1),
     Function.MONTH: _date_part(lambda _year, month, _day: month),
     Function.DAY: _date_part(lambda _year, _month, day: day),
-    Function.DAY_OF_WEEK: _day_of_week,
-    Function.WEEKDAY: _weekday,
-    Function.LAST_DAY: _last_day,
-    Function.DAY_OF_YEAR: _date_part(_day_of_year),
+    Function.DAY_OF_WEEK: _of_day(lambda day: (day + 4) % 7 + 1),
+    Function.WEEKDAY: _of_day(lambda day: (day + 3) % 7),
+    Function.LAST_DAY: _of_day(_last_day, pa.date32()),
+    Function.DAY_OF_YEAR: _date_part(lambda y, m, d: _number(y, m, d) - _number(y, 1, 1) + 1),
     Function.HOUR: _time_part(3_600_000_000, 24),
     Function.MINUTE: _time_part(60_000_000, 60),
     Function.SECOND: _time_part(1_000_000, 60),

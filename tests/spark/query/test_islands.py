@@ -74,6 +74,10 @@ WHOLE = {
     "in set": "select id, item from sales join items using (k) where item in (10,20,30,40,50,60,70,80,90,100,110,120)",
     "dates": """select count(*) from sales where day between date'2024-01-01' and date'2024-03-01'
         and month(day) < 3 and day + 1 > date'2024-01-02'""",
+    "functions of dates": """select last_day(day), weekday(day), dayofweek(day), count(*) from sales
+        group by last_day(day), weekday(day), dayofweek(day)""",
+    "functions of text": """select s, sum(instr(s, 'z')), sum(octet_length(s)), max(reverse(s)), min(ltrim(rtrim(s)))
+        from sales group by s""",
     "order and limit": """select a.id, sum(b.cost) c from sales a join items b using (k) group by a.id
         order by c desc, a.id limit 3""",
     "window above": """select id, rank() over (partition by k order by c, id) from
