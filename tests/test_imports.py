@@ -29,7 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY, "cryptography"},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
-    "gpujoin.backends.parquet": {PARQUET, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.parquet": {PARQUET, FUNCTIONS, MODEL, ERRORS, ARROW},
     "gpujoin.backends.cpu": {
         "gpujoin.backends.cpu", ORDERED, PARQUET, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,
     },

@@ -5,8 +5,15 @@ which operands it takes and what type it gives, when it may raise, what it makes
 and why. The evaluators are the backends' own; each keeps a table from function to implementation. A test holds the
 tables together: every function is either implemented by an evaluator or declared as lacking, with a reason.
 
-To add a function: a member of :class:`~gpujoin.model.expressions.Function`, a row in its family's table, an
-implementation for each evaluator that is to have it, and one in the row-loop oracle. ``last_day`` is such an example.
+A function is a member of :class:`~gpujoin.model.expressions.Function`, a row in its family's table, an implementation
+for each evaluator that is to have it, and one in the row-loop oracle of the tests. All of ``weekday``::
+
+    WEEKDAY = "weekday"                                                         # model/expressions.py
+    FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),                              # functions/dates.py
+    Function.WEEKDAY: of_arrays(lambda days: (days.astype(np.int64) + 3) % 7),  # backends/cpu/expressions
+    Function.WEEKDAY: _part(lambda date: date.dt.weekday() - 1, 0, 6),          # backends/cpu/pipeline/lowering
+    Function.WEEKDAY: strict(lambda _, date: (_days(date) + 3) % 7),            # backends/cudf/expressions
+    Function.WEEKDAY: _of_day(lambda day: (day + 3) % 7),                       # tests/oracle/interpreter.py
 """
 
 from __future__ import annotations

@@ -21,12 +21,13 @@ from gpujoin.model.types import is_bytes, is_numeric, is_text, is_whole
 OPERATORS = frozenset({Function.EQ, Function.NE, Function.LT, Function.LE, Function.GT, Function.GE})
 """Comparisons of two operands that are null where one of them is."""
 _INT64 = (-(1 << 63), (1 << 63) - 1)
-_FLIPPED = {
+MIRRORED = {
     Function.LT: Function.GT,
     Function.LE: Function.GE,
     Function.GT: Function.LT,
     Function.GE: Function.LE,
 }
+"""Comparisons by order, and what they are with their operands exchanged."""
 
 
 def _comparison(node: Call) -> Expression | None:
@@ -38,8 +39,8 @@ def _comparison(node: Call) -> Expression | None:
         reduced = _whole_against_decimal(node, one, two)
         if reduced is not None:
             return reduced
-    if isinstance(one, Literal) and is_whole(right) and pat.is_decimal(left) and node.function in _FLIPPED:
-        return _comparison(typed(dataclasses.replace(node, function=_FLIPPED[node.function]), left, two, one))
+    if isinstance(one, Literal) and is_whole(right) and pat.is_decimal(left) and node.function in MIRRORED:
+        return _comparison(typed(dataclasses.replace(node, function=MIRRORED[node.function]), left, two, one))
     equality = node.function in (Function.EQ, Function.NE, Function.EQ_NULL_SAFE)
     if equality and node.mode is not EvalMode.ANSI and pat.is_boolean(left) != pat.is_boolean(right):
         number = right if pat.is_boolean(left) else left
@@ -64,7 +65,7 @@ def _orders(dtype: pa.DataType) -> bool:
 
 def _whole_against_decimal(node: Call, whole: Expression, literal: Literal) -> Expression | None:
     """Compare an integer with a decimal literal as integers, the literal rounded up or down as the operator asks."""
-    if node.function not in _FLIPPED or literal.value is None:
+    if node.function not in MIRRORED or literal.value is None:
         return None
     value = Decimal(literal.value)
     if value < _INT64[0] or value > _INT64[1]:

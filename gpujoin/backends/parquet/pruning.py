@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gpujoin.functions.comparison import MIRRORED
 from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Function, Literal
 from gpujoin.model.types import is_float, is_whole, logical
 
@@ -29,14 +30,6 @@ class Statistics:
     nulls: int | None
     rows: int
 
-
-_MIRRORED = {
-    Function.EQ: Function.EQ,
-    Function.LT: Function.GT,
-    Function.LE: Function.GE,
-    Function.GT: Function.LT,
-    Function.GE: Function.LE,
-}
 
 Lookup = Callable[[int], Statistics | None]
 
@@ -69,10 +62,10 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
             return found is None or found.nulls != 0
         case Function.IN if isinstance(arguments[0], ColumnRef):
             return any(_compared(Function.EQ, arguments[0], a, statistics) for a in arguments[1:])
-        case function if function in _MIRRORED:
+        case function if function is Function.EQ or function in MIRRORED:
             one, two = arguments
             if _constant(one) is not _UNKNOWN:
-                return _compared(_MIRRORED[function], two, one, statistics)
+                return _compared(MIRRORED.get(function, function), two, one, statistics)
             return _compared(function, one, two, statistics)
     return True
 

@@ -98,20 +98,15 @@ def _remainder(one: Array, two: Array) -> Array:
     return np.asarray(np.fmod(one, two))
 
 
-def _negate(node: Call, operands: list[Vector], _length: int) -> Vector:
-    (vector,) = operands
-    assert node.type is not None
-    if pat.is_decimal(vector.dtype):
-        return Vector(node.type, decimals.negate(node, vector), vector.valid)
-    return Vector(node.type, np.negative(vector.values), _without_least(node, vector))
+def _signed(compute: Callable[[Array], Array], of_decimals: Callable[[Call, Vector], Array]) -> Run:
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        (vector,) = operands
+        assert node.type is not None
+        if pat.is_decimal(vector.dtype):
+            return Vector(node.type, of_decimals(node, vector), vector.valid)
+        return Vector(node.type, compute(vector.values), _without_least(node, vector))
 
-
-def _absolute(node: Call, operands: list[Vector], _length: int) -> Vector:
-    (vector,) = operands
-    assert node.type is not None
-    if pat.is_decimal(vector.dtype):
-        return Vector(node.type, decimals.absolute(node, vector), vector.valid)
-    return Vector(node.type, np.abs(vector.values), _without_least(node, vector))
+    return run
 
 
 def _without_least(node: Call, vector: Vector) -> Mask | None:
@@ -161,8 +156,8 @@ FUNCTIONS: dict[Function, Run] = {
     Function.INTEGRAL_DIVIDE: _binary,
     Function.REMAINDER: _binary,
     Function.PMOD: _binary,
-    Function.NEGATE: _negate,
-    Function.ABS: _absolute,
+    Function.NEGATE: _signed(np.negative, decimals.negate),
+    Function.ABS: _signed(np.abs, decimals.absolute),
     Function.FLOOR: _floor_or_ceil,
     Function.CEIL: _floor_or_ceil,
     Function.SQRT: of_arrays(np.sqrt),

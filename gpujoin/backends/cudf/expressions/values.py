@@ -20,7 +20,6 @@ NARROW_DIGITS = 18
 """Decimals of up to this precision are one int64."""
 
 _MASK64 = (1 << 64) - 1
-_SIGN64 = 1 << 63
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_SECONDS = 86_400
 _EXACT = Context(prec=80)
