@@ -1,4 +1,4 @@
-"""The Python that workers on this machine run, and whether it can join.
+"""The Python of the driver, and that of workers on this machine: whether they have what joins need.
 
 PySpark does not start workers with the driver's interpreter: unless ``PYSPARK_PYTHON`` is set, it takes the first
 ``python3`` on ``PATH``, which is another one wherever a virtual environment is used without being activated.
@@ -7,6 +7,7 @@ PySpark does not start workers with the driver's interpreter: unless ``PYSPARK_P
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ DEFAULT_COMMAND = "python3"
 
 NEEDED = ("numpy", "polars", "pyarrow")
 """Libraries that a worker imports besides gpujoin; being compiled, they cannot be shipped in a zip."""
+
+DRIVER_ADVICE = 'pip install "gpujoin[spark]" in the environment of the driver'
 
 _TIMEOUT = 30.0
 _PROBE = """
@@ -94,11 +97,9 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
     conf : mapping
         The session's configuration.
     """
-    missing = _driver_obstacle()
-    if missing:
-        return Reason(
-            ReasonKind.UNAVAILABLE, "driver", f"PySpark's mapInArrow needs another library: {missing}"
-        )
+    obstacle = driver_obstacle()
+    if obstacle:
+        return Reason(ReasonKind.UNAVAILABLE, "driver", obstacle, DRIVER_ADVICE)
     noted = _noted.get(_workers_of(context))
     if noted is not None:
         why = f"one that Spark started with {context.pythonExec} has failed: {noted}"
@@ -162,8 +163,17 @@ def _workers_of(context: SparkContext) -> tuple[str, str, int]:
 
 
 @functools.lru_cache(maxsize=1)
-def _driver_obstacle() -> str:
-    """Why PySpark refuses to make a function for ``mapInArrow`` in this process; empty if it does not."""
+def driver_obstacle() -> str:
+    """Tell why this process cannot plan joins: a library of gpujoin's, or one that PySpark's ``mapInArrow`` asks for.
+
+    Returns
+    -------
+    str
+        A sentence; empty if nothing is missing.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"the driver's Python lacks {', '.join(missing)}"
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     try:
@@ -172,7 +182,7 @@ def _driver_obstacle() -> str:
             require_minimum_pandas_version()
             require_minimum_pyarrow_version()
     except ImportError as problem:
-        return str(problem)
+        return f"PySpark's mapInArrow needs another library: {problem}"
     return ""
 
 

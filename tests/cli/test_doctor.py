@@ -19,6 +19,7 @@ from gpujoin.cli.checks import Check, Status, gpu, host, software
 from gpujoin.cli.doctor import Report
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.spark.discovery import Gpu
+from tests.environments import environment_without
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Gpu("0", "NVIDIA H200", "GPU-1", 141 << 30, 0, "580.65.06", "9.0", exclusive=False)
@@ -355,3 +356,23 @@ def test_doctor_needs_no_gpujoin_dependency_to_report(tmp_path: Path) -> None:
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert re.search("not installed", found["polars"]["found"])
     assert found["polars"]["advice"] == 'pip install --force-reinstall "polars>=2.0,<3"'
+
+
+def test_a_driver_without_pandas_cannot_use_spark(tmp_path: Path) -> None:
+    """PySpark imports without pandas; its ``mapInArrow`` does not work."""
+    python = environment_without(tmp_path / "environment", "pandas")
+    done = subprocess.run(
+        [python, "-m", "gpujoin", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    report = json.loads(done.stdout)
+    assert (report["usable"]["engine"], report["usable"]["spark"]) == (True, False)
+    (missing,) = (
+        check for check in report["checks"] if check["group"] == "spark" and check["status"] == "missing"
+    )
+    assert missing["name"] == "driver's libraries"
+    assert "Pandas" in missing["found"]
+    assert 'pip install "gpujoin[spark]"' in missing["advice"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.test_cluster import ROOT, Cluster
+from tests.environments import environment_without
+from tests.spark.test_cluster import Cluster
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +48,6 @@ for _ in range(int(os.environ.get("TIMES", "2"))):
 session.stop()
 """
 ROWS = [[0, 1683], [1, 1617], [2, 1650]]
-PACKAGES = ("numpy", "pandas", "polars", "py4j", "pyarrow", "pyspark")
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,8 @@ class Environment:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     base = tmp_path_factory.mktemp("environments")
-    for name in ("full", "bare"):
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(base / name)], check=True)
-    (site,) = (base / "full" / "lib").glob("python*/site-packages")
-    specs = map(importlib.util.find_spec, PACKAGES)
-    folders = {str(Path(str(spec.origin)).parents[1]) for spec in specs if spec is not None}
-    (site / "gpujoin.pth").write_text("\n".join([str(ROOT), *sorted(folders)]))
-    return Environment(base / "full" / "bin" / "python", base / "bare" / "bin" / "python3")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(base / "bare")], check=True)
+    return Environment(environment_without(base / "full"), base / "bare" / "bin" / "python3")
 
 
 def run_app(environment: Environment, folder: Path, master: str, **variables: str) -> list[dict[str, Any]]:
@@ -92,6 +86,7 @@ def run_app(environment: Environment, folder: Path, master: str, **variables: st
     return lines
 
 
+@pytest.mark.slow
 def test_workers_run_the_environment_of_the_program(environment: Environment, tmp_path: Path) -> None:
     lines = run_app(environment, tmp_path, "local[2]")
     assert [line["ran"] for line in lines] == [1, 1], lines
@@ -106,6 +101,21 @@ def test_islands_are_refused_where_a_bare_python_was_chosen(environment: Environ
             f"Spark starts them with python3 ({environment.bare}), which lacks gpujoin" in line["explained"]
         )
         assert f"PYSPARK_PYTHON={environment.python}" in line["explained"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("library", "why"), [("pandas", "Pandas >= "), ("polars", "lacks polars")])
+def test_a_driver_that_lacks_a_library_leaves_all_to_spark(
+    environment: Environment, tmp_path: Path, library: str, why: str
+) -> None:
+    lacking = Environment(
+        environment_without(tmp_path / "environment", library, f"_{library}"), environment.bare
+    )
+    for line in run_app(lacking, tmp_path, "local[2]"):
+        assert line["ran"] == 0
+        assert "left to spark: driver: " in line["explained"]
+        assert why in line["explained"]
+        assert 'pip install "gpujoin[spark]"' in line["explained"]
 
 
 @pytest.fixture

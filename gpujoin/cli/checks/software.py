@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.spark.resources import starved
-from gpujoin.spark.workerpython import DEFAULT_COMMAND, NEEDED, advice, worker_python
+from gpujoin.spark.workerpython import DEFAULT_COMMAND, DRIVER_ADVICE, NEEDED, advice, worker_python
 
 JAVA_MINIMUM = 17
 _SPARK_EXTRA = 'pip install "gpujoin[spark]", or run this with the PySpark of your cluster on PYTHONPATH'
@@ -38,6 +38,9 @@ rows = gpujoin.join_tables(left, right, on="k", how="left", backend="cpu").num_r
 assert rows == 4, f"a join of 3 x 3 rows gave {rows} rows instead of 4"
 print("a join of 3 x 3 rows is right")
 """
+
+
+_DRIVER = "from gpujoin.spark.workerpython import driver_obstacle; print(driver_obstacle())"
 
 
 def engine() -> Iterator[Check]:
@@ -72,17 +75,35 @@ def spark() -> Iterator[Check]:
     Yields
     ------
     Check
-        PySpark, ``SPARK_HOME`` where it is set, the Python of workers on this machine, Java, and
-        ``spark-defaults.conf`` where there is one.
+        PySpark, ``SPARK_HOME`` where it is set, the libraries that a driver with this Python has, the Python of
+        workers on this machine, Java, and ``spark-defaults.conf`` where there is one.
     """
     pyspark = import_check("pyspark", minimum="4.0", below="5", advice=_SPARK_EXTRA)
     yield pyspark
     home = os.environ.get("SPARK_HOME")
     if home:
         yield _spark_home(Path(home), pyspark)
+    if pyspark.status is Status.OK:
+        yield driver()
     yield workers()
     yield java()
     yield from defaults()
+
+
+def driver() -> Check:
+    """Whether a driver with this Python has what PySpark's ``mapInArrow`` and gpujoin import.
+
+    Returns
+    -------
+    Check
+        Named ``driver's libraries``.
+    """
+    works, said = run_python(_DRIVER)
+    if works and not said:
+        return Check(
+            "driver's libraries", Status.OK, "numpy, pandas, polars and pyarrow, as PySpark asks for them"
+        )
+    return Check("driver's libraries", Status.MISSING, said, DRIVER_ADVICE)
 
 
 def defaults() -> Iterator[Check]:
