@@ -140,7 +140,7 @@ def queries(limit: float, out: Path) -> Phase:
     if limit < _LEAST_SECONDS:
         return Phase("TPC-H", "skipped", 0.0, "the other parts took all the time")
     command = [
-        sys.executable, "-m", "gpujoin", "bench", "tpch", "--sf", "1", "--repeats", "0", "--out", str(out), "--name",
+        sys.executable, "-m", "benchmarks.tpch", "--sf", "1", "--repeats", "0", "--out", str(out), "--name",
         "tpch-gpu", "--conf", "spark.gpujoin.backend=gpu", "--conf", "spark.gpujoin.gpu.concurrentTasks=1",
     ]  # fmt: skip
     status, lines = run(command, limit)
