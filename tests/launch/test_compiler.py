@@ -21,6 +21,7 @@ from gpujoin.launch.compiler import (
     usable_directory,
 )
 from gpujoin.launch.device import ModuleSpec, blocks_for, dimensions
+from tests.planted import UNSAFE, plant
 
 SPEC = ModuleSpec("case.cu", (("FACTOR", 3), ("NAME", "scaled")))
 TEXT = """
@@ -185,23 +186,12 @@ def test_dimensions_are_filled_up() -> None:
             dimensions(bad)
 
 
-@pytest.mark.parametrize("how", ["writable for others", "of another user", "a link"])
+@pytest.mark.parametrize("how", UNSAFE)
 def test_a_cache_that_others_could_change_is_not_used(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     planted = tmp_path / "kernels"
-    match how:
-        case "writable for others":
-            planted.mkdir()
-            planted.chmod(0o770)
-        case "of another user":
-            planted.mkdir()
-            if os.getuid():
-                pytest.skip("giving a directory away takes root")
-            os.chown(planted, 12345, -1)
-        case "a link":
-            (tmp_path / "elsewhere").mkdir()
-            planted.symlink_to(tmp_path / "elsewhere")
+    plant(planted, how)
     with caplog.at_level("WARNING", "gpujoin"):
         directory = usable_directory(lambda: planted)
     assert directory != planted

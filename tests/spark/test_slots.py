@@ -28,6 +28,7 @@ from gpujoin.spark.devices import Device
 from gpujoin.spark.metrics import TaskRecord
 from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots, Slot, slot_directory
 from gpujoin.spark.worker import JoinBroadcast, JoinTerms, Pack, Task
+from tests.planted import UNSAFE, plant
 
 _HOLD = """
 import sys, time
@@ -242,7 +243,7 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(
     assert GpuSlots(1).held("0") == 0
 
 
-@pytest.mark.parametrize("how", ["writable for others", "of another user", "a link", "a file"])
+@pytest.mark.parametrize("how", UNSAFE)
 def test_an_unsafe_default_directory_is_passed_over(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,20 +254,7 @@ def test_an_unsafe_default_directory_is_passed_over(
         parent.mkdir()
     monkeypatch.setattr(slots, "_PARENTS", tuple(map(str, parents)))
     planted = parents[0] / f"gpujoin-slots-{os.getuid()}"
-    match how:
-        case "writable for others":
-            planted.mkdir()
-            planted.chmod(0o777)
-        case "of another user":
-            planted.mkdir()
-            if os.getuid():
-                pytest.skip("giving a directory away takes root")
-            os.chown(planted, 12345, -1)
-        case "a link":
-            (tmp_path / "elsewhere").mkdir()
-            planted.symlink_to(tmp_path / "elsewhere")
-        case "a file":
-            planted.write_text("")
+    plant(planted, how)
     with caplog.at_level("WARNING", "gpujoin"):
         held = GpuSlots(1).acquire(["0"], 0)
     assert held is not None

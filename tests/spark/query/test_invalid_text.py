@@ -13,14 +13,8 @@ from gpujoin import gpu_join
 from gpujoin.model.pipeline import Rung
 from gpujoin.spark.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query.queries import EXCHANGED, FORCED, views
 
-FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
-EXCHANGED = FORCED | {
-    "spark.gpujoin.scan.oneTaskBytes": "1",
-    "spark.gpujoin.scan.taskBytes": "1",
-    "spark.gpujoin.scan.repeatedBytes": "1",
-    "spark.gpujoin.exchange.partitions": "3",
-}
 pytestmark = pytest.mark.spark
 islands = pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one stage", "exchanged"])
 rows_in = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
@@ -50,10 +44,8 @@ def texts(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory)
         frame = spark_session.createDataFrame(rows, "id long, a string, b string")
         frame = frame.selectExpr("id", "cast(unhex(a) as string) s", "cast(unhex(b) as string) t")
         frame.repartition(2, "id").write.parquet(str(folder / name))
-        spark_session.read.parquet(str(folder / name)).createOrReplaceTempView(name)
-    yield
-    for name in ("notes", "tags"):
-        spark_session.catalog.dropTempView(name)
+    with views(spark_session, folder, {"notes": None, "tags": None}):
+        yield
 
 
 QUERIES = {

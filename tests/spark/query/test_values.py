@@ -14,9 +14,8 @@ from pyspark.sql import functions as sf
 
 from gpujoin import FallbackError, gpu_join
 from gpujoin.spark.query.accelerate import rewrite
-from tests.spark.query.queries import check
+from tests.spark.query.queries import FORCED, check, views
 
-FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
 
 ROWS = 3_000
@@ -45,17 +44,14 @@ def odd_tables(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFac
         "y": pa.array([FLOATS[i // 10 % 10] for i in range(ROWS)], pa.float64(), from_pandas=False),
         "s": pa.array([WORDS[i * 3 % 10] for i in range(ROWS)], pa.string()),
     })  # fmt: skip
-    pq.write_table(table, folder / "odd.parquet", row_group_size=700)
-    spark_session.read.parquet(str(folder / "odd.parquet")).createOrReplaceTempView("odd")
+    pq.write_table(table, folder / "odd", row_group_size=700)
     for value in ("0.0", "-0.0", "3.0"):
         part = folder / "parts" / f"p={value}"
         part.mkdir(parents=True)
         pq.write_table(table.slice(0, 100), part / "part.parquet")
     schema = "id int, x double, f float, y double, s string, p double"
-    spark_session.read.schema(schema).parquet(str(folder / "parts")).createOrReplaceTempView("parts")
-    yield
-    for name in ("odd", "parts"):
-        spark_session.catalog.dropTempView(name)
+    with views(spark_session, folder, {"odd": None, "parts": schema}):
+        yield
 
 
 ZEROS = {
@@ -160,7 +156,6 @@ def test_statistics_that_lie(spark: SparkSession, tmp_path: Path) -> None:
     """The sums are those of the data; what statistics say of it is false."""
     from tests.engine.pipeline.test_values import lying_file
 
-    lying_file(tmp_path / "t.parquet", pa.decimal128(18, 2))
-    spark.read.parquet(str(tmp_path / "t.parquet")).createOrReplaceTempView("lies")
-    assert check(spark.sql("select g, sum(a), sum(a * 3), avg(a), max(a) from lies group by g")).islands
-    spark.catalog.dropTempView("lies")
+    lying_file(tmp_path / "lies", pa.decimal128(18, 2))
+    with views(spark, tmp_path, {"lies": None}):
+        assert check(spark.sql("select g, sum(a), sum(a * 3), avg(a), max(a) from lies group by g")).islands

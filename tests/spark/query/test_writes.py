@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 import gpujoin
 from gpujoin.spark.query import running
-from tests.spark.query.failing_stages import StageHangingAtItsStart, StageKilledAtItsEnd
+from tests.spark.query.faults import HangingStage, KilledStage
 
 CPU = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "warn"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [CPU], indirect=True, ids=["cpu"])]
@@ -56,7 +56,7 @@ def session(spark: SparkSession, numbers: str) -> Iterator[SparkSession]:
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every worker of an island is killed after it has given out its rows."""
-    monkeypatch.setattr(running, "RunStage", StageKilledAtItsEnd)
+    monkeypatch.setattr(running, "RunStage", KilledStage)
 
 
 def query(session: SparkSession) -> DataFrame:
@@ -306,8 +306,8 @@ def test_a_cancelled_write_touches_nothing(
     old_rows(session).write.parquet(path)
     before = {file.name for file in Path(path).iterdir()}
 
-    def hanging(*arguments: Any) -> StageHangingAtItsStart:
-        return StageHangingAtItsStart(*arguments, str(flag))  # type: ignore[call-arg]  # of a tuple of any length
+    def hanging(*arguments: Any) -> HangingStage:
+        return HangingStage(*arguments, str(flag))  # type: ignore[call-arg]  # of a tuple of any length
 
     def cancel() -> None:
         while not flag.exists():
