@@ -1,4 +1,4 @@
-"""What every test shares: the printed seed, and the reason why GPU tests skip."""
+"""What every test shares: the printed seed, and the reason why GPU tests are left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import hypothesis
@@ -62,8 +62,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = chosen
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that need Spark first: they are the slow ones, and a long one at the end leaves workers idle."""
+_LEFT_OUT = pytest.StashKey[int]()
+"""How many tests that need a GPU were collected and left out."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a GPU where there is none, and put the files that need Spark first.
+
+    Those are the slow ones, and a long one at the end leaves workers idle.
+    """
+    if why_no_gpu() is not None:
+        left_out = [item for item in items if item.get_closest_marker("gpu") is not None]
+        config.stash[_LEFT_OUT] = len(left_out)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
     slow = {item.path for item in items if item.get_closest_marker("spark") is not None}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -115,11 +127,21 @@ def why_no_gpu() -> str | None:
     return None if count else "no CUDA device"
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") is not None:
-        reason = why_no_gpu()
-        if reason is not None:
-            pytest.skip(reason)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the first process, which does not collect where pytest-xdist has workers."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(f"{left_out} tests need a GPU and were left out: {why_no_gpu()}")
 
 
 @pytest.fixture(
@@ -183,18 +205,24 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     A parameter, given indirectly, is a dict of settings for the test, such as
     ``{"spark.sql.adaptive.enabled": "false", "spark.sql.ansi.enabled": "true"}``.
     """
-    before = _sql_conf(spark_session)
+    conf = spark_session._jsparkSession.sessionState().conf()
+    before = conf.getAllConfs()
     for key, value in (getattr(request, "param", None) or {}).items():
         spark_session.conf.set(key, value)
     yield spark_session
-    after = _sql_conf(spark_session)
-    for key in after.keys() - before.keys():
-        spark_session.conf.unset(key)
-    for key, value in before.items():
-        if after.get(key) != value:
-            spark_session.conf.set(key, value)
+    after = conf.getAllConfs()
+    # Reading the settings takes hundreds of calls to the JVM, comparing them there one.
+    if not after.equals(before):
+        there, wanted = _in_python(after), _in_python(before)
+        for key in there.keys() - wanted.keys():
+            spark_session.conf.unset(key)
+        for key, value in wanted.items():
+            if there.get(key) != value:
+                spark_session.conf.set(key, value)
     spark_session.catalog.clearCache()
 
 
-def _sql_conf(session: SparkSession) -> dict[str, str]:
-    return {key: str(value) for key, value in session.conf.getAll.items()}
+def _in_python(settings: Any) -> dict[str, str]:
+    """A Scala map of texts."""
+    entries = settings.mkString("\x00")
+    return dict(entry.split(" -> ", 1) for entry in entries.split("\x00") if entry)

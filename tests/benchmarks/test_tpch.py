@@ -58,6 +58,7 @@ def test_tables_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_run_checks_times_and_writes(tmp_path: Path) -> None:
     """Query 12 has a join; query 6 has none. In a process of its own, since it stops its Spark."""
     out = tmp_path / "results"

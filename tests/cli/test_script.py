@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
-
 PROGRAM = """
-import sys, __main__
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     .config("spark.gpujoin.strategy", "broadcast").config("spark.log.level", "ERROR")
@@ -21,11 +18,24 @@ spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "fal
 spark.range(6).createOrReplaceTempView("a")
 frame = spark.sql("select a.id, count(*) n from a join range(2, 9) b on a.id = b.id group by a.id order by a.id")
 frame.show()
-print(sys.argv, __name__, __main__.__file__ == __file__, sys.path[0])
-if "--explain" in sys.argv:
-    import gpujoin
-    print(gpujoin.explain(frame))
+import gpujoin
+print(gpujoin.explain(frame))
 spark.stop()
+"""
+SHOWN = """\
++---+---+
+| id|  n|
++---+---+
+|  2|  1|
+|  3|  1|
+|  4|  1|
+|  5|  1|
++---+---+
+
+* inner join: broadcast on cpu"""
+LOOKING = """
+import sys, __main__
+print(sys.argv, __name__, __main__.__file__ == __file__, sys.path[0])
 sys.exit(3)
 """
 FAILING = """
@@ -63,13 +73,20 @@ def unchosen(folder: Path) -> dict[str, str]:
     return {**kept, "PATH": f"{folder}{os.pathsep}{kept['PATH']}"}
 
 
-def test_an_unchanged_program(tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_an_unchanged_program_is_accelerated(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
+    here = run("-m", "gpujoin", "app.py", cwd=tmp_path, environment=unchosen(tmp_path))
+    assert here.returncode == 0, here.stderr
+    assert here.stdout.startswith(SHOWN), here.stdout
+
+
+def test_a_program_sees_what_it_would_see_without(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(LOOKING)
     plain = run("app.py", "x", cwd=tmp_path)
-    here = run("-m", "gpujoin", "app.py", "x", "--explain", cwd=tmp_path, environment=unchosen(tmp_path))
-    output, _, explained = here.stdout.partition("* inner join: broadcast on cpu")
-    assert explained
-    assert output == plain.stdout.replace("'x']", "'x', '--explain']")
+    here = run("-m", "gpujoin", "app.py", "x", cwd=tmp_path)
+    assert "['app.py', 'x'] __main__ True" in plain.stdout
+    assert here.stdout == plain.stdout
     assert plain.returncode == here.returncode == 3
 
 
