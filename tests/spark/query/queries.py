@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,6 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
+
+FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
+"""Everything that can be run here is, and an error where it is not."""
+EXCHANGED = FORCED | {
+    "spark.gpujoin.scan.oneTaskBytes": "1",
+    "spark.gpujoin.scan.taskBytes": "1",
+    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.exchange.partitions": "3",
+}
+"""Several tasks, and exchanges between all stages."""
 
 SALES = """
 select * from values
@@ -34,6 +46,19 @@ def write_tables(spark: SparkSession, folder: Path) -> None:
         spark.read.parquet(path).createOrReplaceTempView(name)
     spark.read.parquet(str(folder / "sales")).limit(0).write.mode("overwrite").parquet(str(folder / "none"))
     spark.read.parquet(str(folder / "none")).createOrReplaceTempView("none")
+
+
+@contextmanager
+def views(spark: SparkSession, folder: Path, names: Mapping[str, str | None]) -> Iterator[None]:
+    """Views of the Parquet files in a folder, by name, each with its schema where one is given."""
+    for name, schema in names.items():
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        reader.parquet(str(folder / name)).createOrReplaceTempView(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            spark.catalog.dropTempView(name)
 
 
 def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
