@@ -30,7 +30,8 @@ stays with Spark, and `gpujoin.explain` names it. What is listed is translated w
 mode (ANSI, legacy or `try_`), and only where the engine computes it [exactly](expressions.md); strings with a
 collation, and conversions that depend on the session's time zone, are not.
 
-An aggregation right at the top of an island is computed in part by the workers and finished by Spark's own functions.
+An aggregation right at the top of an island is computed in part by the workers and finished by Spark's own functions;
+where one task has all rows, it finishes the aggregation itself.
 `DISTINCT`, `FILTER` and grouping sets are covered. `bool_and`, `every`, `bool_or`, `any` and `some` are `Min` and
 `Max`, `any_value` is `First`. Which row `First` and `Last` take is as little said here as in Spark; several of them in
 one group take the same one.

@@ -14,38 +14,19 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from py4j import clientserver
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
 from benchmarks.machine import describe
 from gpujoin.spark.gateway import optimized_plan
+from tests.spark.calls import count_jvm_calls
 
 JOINS = (0, 1, 5, 10)
 GOAL = 0.150
-
-
-@contextmanager
-def gateway_calls() -> Iterator[list[str]]:
-    """Note the commands that go to the JVM meanwhile, releases of objects aside."""
-    seen: list[str] = []
-    original = clientserver.JavaClient.send_command
-
-    def counting(self: Any, command: str, *arguments: Any, **named: Any) -> Any:
-        if not command.startswith("m\n"):
-            seen.append(command)
-        return original(self, command, *arguments, **named)
-
-    clientserver.JavaClient.send_command = counting
-    try:
-        yield seen
-    finally:
-        clientserver.JavaClient.send_command = original
 
 
 def text(joins: int) -> str:
@@ -105,7 +86,7 @@ def measure(session: SparkSession, joins: int, repeats: int) -> dict[str, Any]:
     if sorted(map(tuple, native.collect())) != sorted(map(tuple, here.collect())):
         raise SystemExit(f"{joins} joins: the answers differ")
     frame = planned(session, joins)
-    with gateway_calls() as calls:
+    with count_jvm_calls() as calls:
         gpujoin.accelerate(frame)
     return {
         "joins": joins,

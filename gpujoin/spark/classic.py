@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,8 @@ class JoinPlan:
     ----------
     spark : SparkSession
         A classic session.
-    join : py4j object
-        The Join.
+    fetch : callable
+        Gives the Join, a py4j object.
     conf : mapping
         The session's configuration.
     options : Options
@@ -88,10 +88,15 @@ class JoinPlan:
     """
 
     def __init__(
-        self, spark: SparkSession, join: Any, conf: Mapping[str, str], options: Options, join_id: str
+        self,
+        spark: SparkSession,
+        fetch: Callable[[], Any],
+        conf: Mapping[str, str],
+        options: Options,
+        join_id: str,
     ) -> None:
         self._spark = spark
-        self._join = join
+        self._fetch = fetch
         self._conf = conf
         self._options = options
         self._join_id = join_id
@@ -99,6 +104,10 @@ class JoinPlan:
         self._outlook = gpu_outlook(conf)
         self.execution: Execution | None = None
         self.explanation = self._explain_spark(())
+
+    @cached_property
+    def _join(self) -> Any:
+        return self._fetch()
 
     def decide(self) -> None:
         """Plan the join; fills :attr:`explanation` and :attr:`execution`. Nothing runs."""
@@ -254,19 +263,24 @@ class JoinPlan:
     def _explain_spark(
         self, reasons: tuple[Reason, ...], split: SplitCondition | None = None
     ) -> JoinExplanation:
-        join = self._join
+        join_type, left_bytes, right_bytes = self._shown
         return JoinExplanation(
-            join_type=join_type_name(join),
+            join_type=join_type,
             strategy=Strategy.SPARK,
             backend="spark",
             keys=tuple(split.shown_keys) if split else (),
             condition=" AND ".join(split.shown_residual) or None if split else None,
-            left_bytes=size_of(join.left()),
-            right_bytes=size_of(join.right()),
+            left_bytes=left_bytes,
+            right_bytes=right_bytes,
             reasons=reasons,
             join_id=self._join_id,
             inputs=self.joins_below(),
         )
+
+    @cached_property
+    def _shown(self) -> tuple[str, int | None, int | None]:
+        """The join's type, and Spark's estimates of its sides' sizes."""
+        return join_type_name(self._join), size_of(self._join.left()), size_of(self._join.right())
 
     def joins_below(self) -> tuple[JoinExplanation, ...]:
         """Give the topmost joins among the inputs of this one."""
@@ -317,7 +331,7 @@ class ClassicPlan(JoinPlan):
         self.native = native
         self._right = right
         join, self._above = found
-        super().__init__(native.sparkSession, join, conf, options, join_id)
+        super().__init__(native.sparkSession, lambda: join, conf, options, join_id)
 
     def finish(self, result: DataFrame) -> DataFrame:
         """Put the runtime's result into the place of Spark's join.

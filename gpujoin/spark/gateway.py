@@ -10,10 +10,13 @@ from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
 from py4j.java_gateway import JavaClass, JavaMember
-from py4j.protocol import Py4JError
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
+from gpujoin.spark.jvm.compiled import new_instance
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -55,6 +58,7 @@ class _Class(JavaClass):  # type: ignore[misc]  # py4j has no types
 
 
 _names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
+_readers: WeakKeyDictionary[JvmNames, Any] = WeakKeyDictionary()
 
 
 def gateway_of(spark: SparkSession) -> JvmNames:
@@ -71,9 +75,27 @@ def names_of(java_object: Any) -> JvmNames:
     return found
 
 
-def settings_text(spark: SparkSession, separator: str) -> str:
-    """Give all settings of a classic session as ``key -> value`` texts, in one gateway call."""
-    return str(spark._jsparkSession.conf().getAll().mkString(separator))
+def reader_of(gateway: JvmNames) -> Any:
+    """Give the JVM's ``PlanReader``."""
+    reader = _readers.get(gateway)
+    if reader is None:
+        reader = _readers[gateway] = new_instance(gateway, "PlanReader")
+    return reader
+
+
+def unpacked(data: bytes) -> Any:
+    """Read deflated JSON."""
+    return json.loads(zlib.decompress(data))
+
+
+def settings_of(spark: SparkSession, defaults: Sequence[str]) -> dict[str, str]:
+    """Give all settings of a classic session, and some with their defaults if they are not set, in one gateway call.
+
+    ``spark.default.parallelism`` is always there: how many tasks run at once.
+    """
+    data = reader_of(gateway_of(spark)).settings(spark._jsparkSession, ",".join(defaults))
+    settings: dict[str, str] = unpacked(data)
+    return settings
 
 
 def analyzed_plan(frame: DataFrame) -> Any:
@@ -95,28 +117,9 @@ def latest_plan(frame: DataFrame) -> Any:
     return dataframe_of(frame.sparkSession, execution.analyzed())._jdf.queryExecution().withCachedData()
 
 
-def plan_rows(plan: Any, names: JvmNames) -> list[dict[str, Any]]:
-    """Give the JSON form of a logical plan: a row for each node, parents first.
-
-    It is fetched deflated, to a thirtieth or less: a reply of more than 8 KiB waits some 40 ms for an acknowledgement.
-
-    Parameters
-    ----------
-    plan : py4j object
-        The topmost node.
-    names : JvmNames
-        Of the session.
-    """
-    rows: list[dict[str, Any]]
-    try:
-        jackson = getattr(getattr(names.org.json4s.jackson, "JsonMethods$"), "MODULE$")
-        sink = names.java.io.ByteArrayOutputStream()
-        deflating = names.java.util.zip.DeflaterOutputStream(sink)
-        jackson.mapper().writeValue(deflating, jackson.asJsonNode(plan.jsonValue()))
-        rows = json.loads(zlib.decompress(sink.toByteArray()))
-    except Py4JError:  # this release of Spark makes JSON in another way
-        rows = json.loads(plan.toJSON())
-    return rows
+def items(sequence: Any) -> list[Any]:
+    """Give the elements of a Scala sequence."""
+    return [sequence.apply(i) for i in range(sequence.size())]
 
 
 def class_of(thing: Any, names: JvmNames) -> str:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _MURMUR_SEED = np.uint32(42)
 
 
-def has_direct_partition_ids(frame: DataFrame) -> bool:
+def has_direct_partition_ids() -> bool:
     """Whether Spark takes partition numbers as they are (``repartitionById``, PySpark 4.1 and later)."""
-    return hasattr(type(frame), "repartitionById")
+    return hasattr(DataFrame, "repartitionById")
 
 
-def partition_labels(frame: DataFrame, partitions: int) -> npt.NDArray[np.int32]:
+def partition_labels(partitions: int) -> npt.NDArray[np.int32]:
     """For each partition the label that sends a row to it through :func:`repartition_by_label`.
 
     Parameters
     ----------
-    frame : DataFrame
-        Any frame of the session.
     partitions : int
         How many partitions there will be.
 
@@ -34,7 +28,7 @@ def partition_labels(frame: DataFrame, partitions: int) -> npt.NDArray[np.int32]
     ndarray of int32, shape (partitions,)
         Distinct labels.
     """
-    if has_direct_partition_ids(frame):
+    if has_direct_partition_ids():
         return np.arange(partitions, dtype=np.int32)
     return hashed_labels(partitions)
 
@@ -66,7 +60,7 @@ def repartition_by_label(frame: DataFrame, partitions: int, column: str) -> Data
     column : str
         Name of the label column.
     """
-    if has_direct_partition_ids(frame):
+    if has_direct_partition_ids():
         return frame.repartitionById(partitions, sf.col(column))
     return frame.repartition(partitions, sf.col(column))
 

@@ -3,21 +3,84 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from gpujoin.spark.catalyst.nodes import Node, read_attributes
-from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, schema_of
+from gpujoin.spark.catalyst.nodes import Node, read_expression, read_expressions
+from gpujoin.spark.gateway import JvmNames, analyzed_plan, dataframe_of, gateway_of, items, schema_of
+from gpujoin.spark.jvm.compiled import new_instance
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
+
+    from gpujoin.spark.catalyst.nodes import Reading
+    from gpujoin.spark.query.plans import PlanNode
 
 MARK = "gpujoin_"
 """What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
 
 _TAG = "gpujoin.join"
 _QUERY_TAG = "gpujoin.query"
+
+
+_rewriters: WeakKeyDictionary[JvmNames, Any] = WeakKeyDictionary()
+
+
+class Rewriting:
+    """A plan that was read, in which some plans are replaced; the JVM holds the plans.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    reading : Reading
+        Of the plan.
+    """
+
+    def __init__(self, spark: SparkSession, reading: Reading) -> None:
+        self._spark = spark
+        self._reading = reading
+
+    @cached_property
+    def _handle(self) -> Any:
+        gateway = self._reading.gateway
+        rewriter = _rewriters.get(gateway)
+        if rewriter is None:
+            rewriter = _rewriters[gateway] = new_instance(gateway, "PlanRewriter")
+        return rewriter.rewriting(self._reading.handle, self._spark._jsparkSession)  # noqa: SLF001
+
+    def place(
+        self, node: PlanNode, described: Mapping[str, Any], commands: bytes, accumulator: Any, broadcasts: Any
+    ) -> None:
+        """Put stages of Python tasks in the place of a plan, described as ``PlanRewriter.java`` reads it."""
+        self._handle.place(node.number, json.dumps(described), commands, accumulator, broadcasts)
+
+    def replace(self, node: PlanNode, plan: Any) -> None:
+        """Put a plan with the same columns in the place of another."""
+        self._handle.replace(node.number, plan)
+
+    def leave_out(self, node: PlanNode) -> None:
+        """Put a plan's only input in its place."""
+        self.replace(node, self.current(node.children[0]))
+
+    def current(self, node: PlanNode) -> Any:
+        """Give a plan as it is by now."""
+        return self._handle.current(node.number)
+
+    def result(self, root: PlanNode, large: Mapping[int, Sequence[bool]]) -> Any:
+        """Give the whole plan.
+
+        Parameters
+        ----------
+        root : PlanNode
+            Its topmost node.
+        large : mapping of int to sequence of bool
+            Whether the left and the right side of a join must not be broadcast, by its number.
+        """
+        return self._handle.result(root.number, json.dumps(large))
 
 
 class PlanBuilder:
@@ -34,7 +97,10 @@ class PlanBuilder:
         self.gateway = gateway_of(spark)
         self._expressions = self.gateway.org.apache.spark.sql.catalyst.expressions
         self._logical = self.gateway.org.apache.spark.sql.catalyst.plans.logical
-        self._nothing = self.gateway.scala.Option.empty()
+
+    @cached_property
+    def _nothing(self) -> Any:
+        return self.gateway.scala.Option.empty()
 
     def dataframe(self, plan: Any) -> DataFrame:
         """Make a DataFrame of a logical plan, which Spark analyzes."""
@@ -66,7 +132,7 @@ class PlanBuilder:
 
     def _begins_with(self, output: Any, columns: Sequence[Node]) -> bool:
         """Whether the first columns are just those of a plan; then they need not be passed one by one."""
-        known = [node.expr_id for node in read_attributes(self.gateway, output)]
+        known = [node.expr_id for node in read_expressions(self.gateway, output)]
         return known == [node.expr_id for node in columns[: len(known)] if node.name == "AttributeReference"]
 
     def _named(self, node: Node) -> Any:
@@ -76,8 +142,7 @@ class PlanBuilder:
 
     def constant(self) -> Node:
         """Make the literal ``true``, for a side of which no column is needed: rows without columns have no number."""
-        literal = self._expressions.Literal.TrueLiteral()
-        return Node(literal.getClass().getName(), {}, root=literal)
+        return read_expression(self.gateway, self._expressions.Literal.TrueLiteral())
 
     def in_place_of(
         self, join: Any, result: DataFrame, sources: Sequence[int], join_id: str, renewed: Sequence[Any] = ()
@@ -123,7 +188,7 @@ class PlanBuilder:
 
     def declared(self, plan: Any, given: StructType, wanted: StructType) -> Any:
         """Let columns be nullable, and have metadata, as they were declared: Spark's optimizer may know better."""
-        columns = _items(plan.output())
+        columns = items(plan.output())
         for i, (has, needs) in enumerate(zip(given, wanted, strict=True)):
             if has.nullable == needs.nullable and has.metadata == needs.metadata:
                 continue
@@ -153,7 +218,7 @@ class PlanBuilder:
         }
         if not loose:
             return plan
-        columns = _items(plan.output())
+        columns = items(plan.output())
         for i in loose:
             value = self._expressions.KnownNotNull(columns[i])
             columns[i] = self._alias(value, f"c{i}", self._new_id(), self._no_names(), self._nothing)
@@ -167,8 +232,8 @@ class PlanBuilder:
         """
         if not renewed:
             return self._empty(join.output())
-        tag, columns = dataset_tag(self.gateway), _items(join.output())
-        outputs = [_items(plan.output()) for plan in renewed]
+        tag, columns = dataset_tag(self.gateway), items(join.output())
+        outputs = [items(plan.output()) for plan in renewed]
         every = {_id_of(column): column for output in (columns, *outputs) for column in output}
         plan = self._empty(self._seq(list(every.values())))
         for of, output in zip(renewed, outputs, strict=True):
@@ -196,7 +261,7 @@ class PlanBuilder:
             plan = todo.pop()
             if plan.getTagValue(tag).isDefined() and not plan.outputSet().intersect(reach).isEmpty():
                 found.append(plan)
-            todo += _items(plan.children())
+            todo += items(plan.children())
         return found
 
     def under(self, above: Sequence[Any], plan: Any) -> Any:
@@ -218,8 +283,8 @@ class PlanBuilder:
     def _no_names(self) -> Any:
         return self._seq([])
 
-    def _seq(self, items: Sequence[Any]) -> Any:
-        return self.gateway.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+    def _seq(self, values: Sequence[Any]) -> Any:
+        return self.gateway.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
 
 
 def tag_of(gateway: Any) -> Any:
@@ -235,10 +300,6 @@ def query_tag(gateway: Any) -> Any:
 def dataset_tag(gateway: Any) -> Any:
     """Give the key under which Spark notes on a plan which DataFrames it belongs to."""
     return gateway.org.apache.spark.sql.classic.Dataset.DATASET_ID_TAG()
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]
 
 
 def _id_of(attribute: Any) -> int:

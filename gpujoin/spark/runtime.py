@@ -34,6 +34,8 @@ from gpujoin.spark.worker import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITION_BYTES = 64 << 20
@@ -84,7 +86,7 @@ def execute(request: JoinRequest, left: DataFrame, right: DataFrame) -> DataFram
         store_of(context).register(description)
     terms = JoinTerms(
         request.join_id, request.spec, request.left.arrow, request.right.arrow, request.build_side,
-        request.options, blob_bytes(session, request.options.exchange_blob_bytes),
+        request.options, blob_bytes(session.conf.get, request.options.exchange_blob_bytes),
         reruns={side: request.side(side).rerun for side in Side},
     )  # fmt: skip
     schema = result if result.fields else StructType([StructField(ROWS_COLUMN, BooleanType())])
@@ -139,7 +141,7 @@ def _shuffled(
     accumulator = None if context is None else accumulator_of(context)
     partitions = exchange_partitions(request, session)
     apart = _nulls_apart(request, partitions)
-    *labels, last = partition_labels(frames[Side.LEFT], partitions + apart).tolist()
+    *labels, last = partition_labels(partitions + apart).tolist()
     if not apart:
         labels.append(last)
     heavy = find_heavy(request, terms, frames, partitions)
@@ -263,14 +265,21 @@ def _cores(session: SparkSession) -> int:
     return max(1, int(session.conf.get("spark.default.parallelism", None) or _CORES))
 
 
-def blob_bytes(session: SparkSession, wanted: int) -> int:
+def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
     """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
 
     Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has lifted
     the limit of bytes must blobs be small enough for the limit of rows.
+
+    Parameters
+    ----------
+    setting : callable
+        Gives one of the session's settings.
+    wanted : int
+        Bytes, if the settings allow so many.
     """
-    limit = parse_bytes(session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
+    limit = parse_bytes(setting("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
     if 0 < limit <= _MAX_BATCH_BYTES:
         return wanted
-    rows = int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+    rows = int(setting("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
     return max(1 << 10, min(wanted, (1 << 30) // rows if rows > 0 else 1 << 16))

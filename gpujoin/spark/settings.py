@@ -10,7 +10,7 @@ from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
 from gpujoin.plan.strategy import SPARK_BROADCAST_THRESHOLD, GpuOutlook
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.gateway import settings_text
+from gpujoin.spark.gateway import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,11 @@ _GPU_AMOUNTS = (
     "spark.task.resource.gpu.amount",
     "spark.worker.resource.gpu.amount",
 )
-_SEPARATOR = "\x1e"
+_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+_DEFAULTS = (
+    _BROADCAST, "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch",
+)  # fmt: skip
+"""Settings of Spark's that planning depends on also where they are not set."""
 _ENCRYPTED = "spark.io.encryption.enabled"
 """Spark's promise that what it keeps in local directories is encrypted: it holds for what is spilled here too."""
 
@@ -31,8 +35,7 @@ def session_conf(spark: Any) -> Mapping[str, str]:
     """Give the session's configuration: what ``--conf`` gave, with what ``spark.conf.set`` changed."""
     if is_connect(spark):
         return dict(spark.conf.getAll)
-    entries = (entry.partition(" -> ") for entry in settings_text(spark, _SEPARATOR).split(_SEPARATOR))
-    return {key: value for key, _, value in entries}
+    return settings_of(spark, _DEFAULTS)
 
 
 def join_options(
@@ -54,8 +57,7 @@ def join_options(
 
 def broadcast_threshold(conf: Mapping[str, str], spark: Any) -> int:
     """Give Spark's own broadcast threshold, in bytes; negative: never."""
-    key = "spark.sql.autoBroadcastJoinThreshold"
-    text = conf[key] if key in conf else spark.conf.get(key, None)
+    text = conf[_BROADCAST] if _BROADCAST in conf else spark.conf.get(_BROADCAST, None)
     if text is None:
         return SPARK_BROADCAST_THRESHOLD
     return _spark_bytes(text)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from gpujoin.model.reasons import Reason, ReasonKind
 
@@ -154,12 +155,15 @@ def use_this_python(context: SparkContext) -> None:
 
 _CHOOSE = "a PYSPARK_PYTHON that has gpujoin and its dependencies on every host, or spark.archives"
 _noted: dict[tuple[str, str, int], str] = {}
+_applications: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 
 def _workers_of(context: SparkContext) -> tuple[str, str, int]:
     """What the workers of a context are alike in; files that are shipped later make other ones of them."""
     shipped = len(context._python_includes or ())  # noqa: SLF001
-    return str(context.applicationId), str(context.pythonExec), shipped
+    if context not in _applications:
+        _applications[context] = str(context.applicationId)
+    return _applications[context], str(context.pythonExec), shipped
 
 
 @functools.lru_cache(maxsize=1)

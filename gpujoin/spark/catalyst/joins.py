@@ -9,7 +9,7 @@ from typing import Any
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.strategy import Hint
-from gpujoin.spark.catalyst.nodes import CATALYST, Node, read_attributes, read_expression
+from gpujoin.spark.catalyst.nodes import CATALYST, Node, read_expression, read_expressions
 
 _LOGICAL = CATALYST + "plans.logical."
 JOIN = _LOGICAL + "Join"
@@ -94,12 +94,12 @@ def read_join(gateway: Any, join: Any) -> JoinNode | Reason:
     condition = join.condition()
     return JoinNode(
         join_type=kind,
-        condition=read_expression(condition.get()) if condition.isDefined() else None,
+        condition=read_expression(gateway, condition.get()) if condition.isDefined() else None,
         left=bare.left(),
         right=bare.right(),
-        left_columns=read_attributes(gateway, bare.left().output()),
-        right_columns=read_attributes(gateway, bare.right().output()),
-        output=read_attributes(gateway, join.output()),
+        left_columns=read_expressions(gateway, bare.left().output()),
+        right_columns=read_expressions(gateway, bare.right().output()),
+        output=read_expressions(gateway, join.output()),
         left_hint=_hint(bare.hint().leftHint()),
         right_hint=_hint(bare.hint().rightHint()),
     )
@@ -116,9 +116,19 @@ def join_type_of(join: Any) -> tuple[JoinType | None, int | None]:
 
 def join_type_in(kind: Mapping[str, Any]) -> tuple[JoinType | None, int | None]:
     """The same of the JSON form of a Join's type."""
-    if kind.get("product-class", "").endswith(".ExistenceJoin"):
-        return JoinType.EXISTENCE, int(kind["exists"][0]["exprId"]["id"])
-    return _TYPES.get(str(kind.get("object", "")).rpartition(".")[2].rstrip("$")), None
+    if "exists" in kind:
+        return JoinType.EXISTENCE, int(kind["exists"])
+    return _TYPES.get(spark_type_name(kind)), None
+
+
+def join_type_shown(kind: Mapping[str, Any]) -> str:
+    """Name a join type, given in its JSON form, as :func:`join_type_name` does."""
+    return join_type_called(spark_type_name(kind))
+
+
+def spark_type_name(kind: Mapping[str, Any]) -> str:
+    """Name a join type, given in its JSON form, as Spark's plans write it."""
+    return str(kind["object"]).rpartition(".")[2].rstrip("$") if "object" in kind else "ExistenceJoin"
 
 
 def join_type_name(join: Any) -> str:

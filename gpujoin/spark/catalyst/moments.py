@@ -39,7 +39,7 @@ def constant(node: Node) -> Literal | None:
     """Give a constant interval in microseconds; ``None`` if it is none."""
     if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
         return None
-    value = node.jvm.value()
+    value = node.fields["@value"]
     return Literal(value=None if value is None else int(value), type=MICROSECONDS)
 
 
@@ -64,7 +64,7 @@ def clock(operand: Node, difference: Node, gateway: Any) -> Node:
     if not isinstance(operand.data_type, t.TimestampNTZType):
         value = expressions.Cast(value, types.TimestampNTZType, zone, legacy)
     value = expressions.Cast(value, types.TimestampType, utc, legacy)
-    return read_expression(expressions.UnixMicros(value))
+    return read_expression(gateway, expressions.UnixMicros(value))
 
 
 EXACT = EvalMode.ANSI

@@ -1,75 +1,105 @@
-"""Catalyst expressions as Python trees, read from their JSON form in one gateway call."""
+"""Catalyst expressions as Python trees, of which everything is read in one gateway call."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from pyspark.sql.types import BooleanType, DataType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, _parse_datatype_json_string
+
+from gpujoin.spark.gateway import JvmNames, reader_of, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
 
-_BUNDLED = 20
-"""Attributes read in one call. A reply of more than 8 KiB waits some 40 ms for an acknowledgement."""
+Rows = Sequence["dict[str, Any] | int"] | int
+"""An expression as ``PlanReader.java`` writes it: a row for each node, parents first; an attribute is its number."""
 
 
-_TRUTHS = frozenset({
-    "And", "Contains", "EndsWith", "EqualNullSafe", "EqualTo", "GreaterThan", "GreaterThanOrEqual", "In", "InSet",
-    "IsNaN", "IsNotNull", "IsNull", "LessThan", "LessThanOrEqual", "Like", "Not", "Or", "RLike", "StartsWith",
-})  # fmt: skip
-"""Classes whose values are booleans whatever their operands: the JVM need not be asked for their type."""
-_DECLARED = frozenset({"AttributeReference", "Literal", "Cast"})
-"""Classes whose JSON form says their type."""
+class Reading:
+    """What was read of a plan or of expressions, and the JVM's objects by their numbers.
 
-
-@dataclass(frozen=True)
-class Later:
-    """A JVM object that is fetched when it is first needed.
+    Parameters
+    ----------
+    gateway : JvmNames
+        Of the session.
+    handle : py4j object
+        ``PlanReader.Reading``.
 
     Attributes
     ----------
-    fetch : callable
-        Gives it.
+    rows : list
+        What was read.
     """
 
-    fetch: Callable[[], Any]
+    def __init__(self, gateway: JvmNames, handle: Any) -> None:
+        self.gateway = gateway
+        self.handle = handle
+        content = unpacked(handle.data())
+        self.rows = content["rows"]
+        self._attributes = content["attributes"]
+        self._types = content["types"]
+        self._known: dict[int, Node] = {}
+
+    def tree(self, rows: Rows) -> Node:
+        """Make the tree of an expression."""
+        return self.attribute(rows) if isinstance(rows, int) else self._take(iter(rows))
+
+    def trees(self, value: Any) -> Iterator[Node]:
+        """Make the trees of all expressions in a field of a row."""
+        if not isinstance(value, list):
+            return
+        if any(isinstance(row, dict) and "@number" in row for row in value):
+            yield self.tree(value)
+        else:
+            for part in value:
+                yield from self.trees(part)
+
+    def attribute(self, number: int) -> Node:
+        """Give an attribute of the table."""
+        node = self._known.get(number)
+        if node is None:
+            row = self._attributes[number]
+            node = self._known[number] = Node(row["class"], row, reading=self)
+        return node
+
+    def type_of(self, number: int) -> tuple[str, str]:
+        """Give a type's JSON form, and its name with its collation."""
+        text, name = self._types[number]
+        return text, name
+
+    def _take(self, rows: Iterator[dict[str, Any] | int]) -> Node:
+        row = next(rows)
+        if isinstance(row, int):
+            return self.attribute(row)
+        children = tuple(self._take(rows) for _ in range(row["num-children"]))
+        return Node(row["class"], row, children, reading=self)
 
 
 @dataclass(eq=False)
 class Node:
     """One Catalyst expression.
 
-    The JSON form leaves out what has no JSON encoding (evaluation modes, escape characters, collations), so each node
-    also knows its JVM object, which is fetched when first asked for.
-
     Attributes
     ----------
     class_name : str
         Full Java class name.
     fields : dict
-        Constructor arguments, as in the JSON.
+        Constructor arguments, and what the node says of itself.
     children : tuple of Node
         Operands, in order.
-    parent : Node or None
-        The node whose JVM object has this one's as a child.
-    position : int
-        Which child of it.
-    root : py4j object or Later
-        The JVM object of the topmost node.
+    reading : Reading
+        Which the node is of.
     """
 
     class_name: str
     fields: dict[str, Any]
     children: tuple[Node, ...] = ()
-    parent: Node | None = field(default=None, repr=False)
-    position: int = 0
-    root: Any = field(default=None, repr=False)
+    reading: Reading = field(repr=False, kw_only=True)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Class name without the package."""
         return self.class_name.rpartition(".")[2]
@@ -77,28 +107,32 @@ class Node:
     @cached_property
     def jvm(self) -> Any:
         """The JVM object."""
-        if self.parent is None:
-            return self.root.fetch() if isinstance(self.root, Later) else self.root
-        return self.parent.jvm.children().apply(self.position)
+        return self.reading.handle.expression(self.number)
 
-    @cached_property
+    @property
+    def number(self) -> int:
+        """Number of the JVM object."""
+        return int(self.fields["@number"])
+
+    @property
     def type_name(self) -> str:
         """The type as Spark writes it, with its collation."""
-        if self.name in _TRUTHS:
-            return "boolean"
-        declared = self.fields.get("dataType")
-        if isinstance(declared, str) and self.name in _DECLARED:
-            return declared
-        return str(self.jvm.dataType().catalogString())
+        return self.reading.type_of(self.fields["@type"])[1]
 
-    @cached_property
+    @property
     def data_type(self) -> DataType:
         """The result type; collations are lost (see :attr:`type_name`)."""
-        if self.name in _TRUTHS:
-            return BooleanType()
-        if self.name in _DECLARED:
-            return declared_type(self)
-        return _parse_datatype_json_string(self.jvm.dataType().json())
+        return _data_type(self.reading.type_of(self.fields["@type"])[0])
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether it has one value for equal inputs."""
+        return bool(self.fields.get("@deterministic", True))
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be null."""
+        return bool(self.fields["@nullable"])
 
     @cached_property
     def expr_id(self) -> int:
@@ -108,7 +142,9 @@ class Node:
     @cached_property
     def attribute_ids(self) -> frozenset[int]:
         """Ids of the attributes that the tree reads."""
-        return frozenset(n.expr_id for n in self.walk() if n.name == "AttributeReference")
+        if self.name == "AttributeReference":
+            return frozenset((self.expr_id,))
+        return frozenset().union(*(child.attribute_ids for child in self.children))
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it, parents first."""
@@ -120,63 +156,37 @@ class Node:
         return str(self.jvm.sql())
 
 
-def read_expression(expression: Any) -> Node:
+@lru_cache(maxsize=1024)
+def _data_type(text: str) -> DataType:
+    return _parse_datatype_json_string(text)
+
+
+def read_expression(gateway: JvmNames, expression: Any) -> Node:
     """Read a Catalyst expression.
 
     Parameters
     ----------
+    gateway : JvmNames
+        Of the session.
     expression : py4j object
         ``org.apache.spark.sql.catalyst.expressions.Expression``.
     """
-    return tree_of(json.loads(expression.toJSON()), expression)
+    reading = Reading(gateway, reader_of(gateway).expression(expression))
+    return reading.tree(reading.rows[0])
 
 
-def read_attributes(gateway: Any, attributes: Any) -> tuple[Node, ...]:
-    """Read a sequence of attributes in few calls.
-
-    Parameters
-    ----------
-    gateway : py4j JVM view
-        ``spark._jvm``.
-    attributes : py4j object
-        ``Seq[Attribute]``.
-    """
-    found: list[Node] = []
-    for start in range(0, int(attributes.size()), _BUNDLED):
-        some = attributes.slice(start, start + _BUNDLED)
-        bundle = gateway.org.apache.spark.sql.catalyst.expressions.Coalesce(some)
-        found += tree_of(json.loads(bundle.toJSON()), bundle).children
-    return tuple(found)
-
-
-def tree_of(rows: Sequence[dict[str, Any]], root: Any) -> Node:
-    """Make the tree of an expression's JSON form.
+def read_expressions(gateway: JvmNames, expressions: Any) -> tuple[Node, ...]:
+    """Read each expression of a Scala sequence, such as a plan's attributes.
 
     Parameters
     ----------
-    rows : sequence of dict
-        A row for each node, parents first.
-    root : py4j object or Later
-        The expression itself.
+    gateway : JvmNames
+        Of the session.
+    expressions : py4j object
+        ``Seq[Expression]``.
     """
-    position = 0
-
-    def take(parent: Node | None, index: int) -> Node:
-        nonlocal position
-        row = dict(rows[position])
-        position += 1
-        count = row.pop("num-children")
-        node = Node(row.pop("class"), row, parent=parent, position=index, root=root)
-        node.children = tuple(take(node, i) for i in range(count))
-        return node
-
-    return take(None, 0)
-
-
-def declared_type(node: Node) -> DataType:
-    """Give the type that the JSON form of an attribute or literal declares, without a call; collations are lost."""
-    declared = node.fields["dataType"]
-    return _parse_datatype_json_string(json.dumps(declared))
+    reading = Reading(gateway, reader_of(gateway).expressions(expressions))
+    return tuple(map(reading.tree, reading.rows))
 
 
 @dataclass(eq=False)
@@ -196,7 +206,7 @@ class Expanded(Node):
         return str(self.source)
 
 
-def expand(node: Node, gateway: Any) -> Expanded:
+def expand(node: Node, gateway: JvmNames) -> Expanded:
     """Replace what Spark's optimizer would replace anyway, so that fewer kinds of node need to be known.
 
     Shorthands (``between``, ``nvl``, ``nullif``, ``try_add``, …) become what they stand for, and common expressions
@@ -206,16 +216,15 @@ def expand(node: Node, gateway: Any) -> Expanded:
     ----------
     node : Node
         A deterministic expression.
-    gateway : py4j JVM view
-        ``spark._jvm``.
+    gateway : JvmNames
+        Of the session.
     """
     return _Expansion(gateway).run(node, {})[0]
 
 
 class _Expansion:
-    def __init__(self, gateway: Any) -> None:
-        self._to_seq = gateway.org.apache.spark.api.python.PythonUtils.toSeq
-        self._replaceable = gateway.java.lang.Class.forName(CATALYST + "expressions.RuntimeReplaceable")
+    def __init__(self, gateway: JvmNames) -> None:
+        self._gateway = gateway
 
     def run(self, node: Node, known: dict[int, Expanded]) -> tuple[Expanded, bool]:
         """Expand a node; also tell whether it reads common expressions that are defined outside of it."""
@@ -223,8 +232,8 @@ class _Expansion:
             return known[_common_id(node)], True
         if node.name == "With":
             inner, outward = self._with(node, known)
-        elif node.name not in _PLAIN and self._replaceable.isInstance(node.jvm):
-            inner, outward = self.run(read_expression(node.jvm.replacement()), known)
+        elif node.fields.get("@replacement") is not None:
+            inner, outward = self.run(node.reading.tree(node.fields["@replacement"]), known)
         else:
             return self._operation(node, known)
         return inner if outward else dataclasses.replace(inner, source=node), outward
@@ -235,15 +244,10 @@ class _Expansion:
         outward = any(outward for _, outward in parts)
         source = node
         if outward:
-            closed = node.jvm.withNewChildren(self._to_seq([child.source.jvm for child in children]))
-            source = Node(
-                node.class_name, node.fields, tuple(child.source for child in children), root=closed
-            )
-        expanded = Expanded(
-            node.class_name, node.fields, children, parent=node.parent, position=node.position, root=node.root,
-            source=source,
-        )  # fmt: skip
-        return expanded, outward
+            sources = [child.source.jvm for child in children]
+            operands = self._gateway.org.apache.spark.api.python.PythonUtils.toSeq(sources)
+            source = read_expression(self._gateway, node.jvm.withNewChildren(operands))
+        return Expanded(node.class_name, node.fields, children, reading=node.reading, source=source), outward
 
     def _with(self, node: Node, known: dict[int, Expanded]) -> tuple[Expanded, bool]:
         body, *definitions = node.children
@@ -259,12 +263,4 @@ class _Expansion:
 
 
 def _common_id(node: Node) -> int:
-    return int(node.jvm.id().id())
-
-
-_PLAIN = frozenset({
-    "Add", "Alias", "And", "AttributeReference", "CaseWhen", "Cast", "Coalesce", "Contains", "Divide", "EndsWith",
-    "EqualNullSafe", "EqualTo", "GreaterThan", "GreaterThanOrEqual", "If", "In", "IsNotNull", "IsNull", "LessThan",
-    "LessThanOrEqual", "Like", "Literal", "Multiply", "Not", "Or", "StartsWith", "Subtract",
-})  # fmt: skip
-"""Common classes that are known not to be shorthands, to save asking the JVM."""
+    return int(node.fields["id"]["id"])

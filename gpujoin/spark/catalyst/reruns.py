@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql import types as t
 
 from gpujoin.model.stages import Rerun
-from gpujoin.spark.catalyst.nodes import Node, read_expression
+from gpujoin.spark.catalyst.nodes import Node, read_expressions
+from gpujoin.spark.gateway import names_of
 
 _IN_ORDER = frozenset({
     "Expand", "Filter", "Generate", "LocalRelation", "OneRowRelation", "Project", "Range", "ResolvedHint",
@@ -71,16 +72,12 @@ def _own(node: Any) -> Rerun:
             # What Spark calls unordered may hold a function that cares for the order.
             return Rerun.SAME_ORDER if level == "DETERMINATE" else Rerun.OTHER_ROWS
         case "Aggregate":
-            exact = all(map(_exact, _expressions(node.aggregateExpressions())))
+            exact = all(map(_exact, read_expressions(names_of(node), node.aggregateExpressions())))
             return Rerun.SAME_ROWS if exact else Rerun.OTHER_ROWS
         case name:
             if name in _IN_ORDER:
                 return Rerun.SAME_ORDER
             return Rerun.SAME_ROWS if name in _ROW_BY_ROW else Rerun.OTHER_ROWS
-
-
-def _expressions(sequence: Any) -> list[Node]:
-    return [read_expression(sequence.apply(i)) for i in range(sequence.size())]
 
 
 def _exact(result: Node) -> bool:

@@ -213,7 +213,7 @@ def _null_aware_equality(part: Expanded) -> Expanded | None:
 
 def _certain(part: Expanded) -> bool:
     """Whether an equality is never unknown."""
-    return not part.source.jvm.nullable()
+    return not part.source.nullable
 
 
 def _conjuncts(node: Expanded) -> Iterator[Expanded]:

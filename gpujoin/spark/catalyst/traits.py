@@ -35,9 +35,8 @@ def eval_mode(node: Node) -> EvalMode:
         return EvalMode.ANSI if node.fields["failOnError"] else EvalMode.LEGACY
     if "nullOnOverflow" in node.fields:
         return EvalMode.LEGACY if node.fields["nullOnOverflow"] else EvalMode.ANSI
-    if node.fields.keys() & {"evalMode", "evalContext"}:
-        return EvalMode(str(node.jvm.evalMode().toString()).lower())
-    return EvalMode.LEGACY
+    holder = node.fields.get("evalContext") or node.fields
+    return EvalMode(holder["evalMode"].lower()) if "evalMode" in holder else EvalMode.LEGACY
 
 
 def across(part: Node, ids: Mapping[Side, frozenset[int]], names: Container[str] = EQUALITIES) -> bool:
@@ -61,7 +60,7 @@ def across(part: Node, ids: Mapping[Side, frozenset[int]], names: Container[str]
 def obstacles(node: Node) -> tuple[Reason, ...]:
     """Find what keeps a condition from being taken apart at all: subqueries, outer references, non-determinism."""
     found = []
-    if not node.jvm.deterministic():
+    if not node.deterministic:
         found.append(_unsupported(f"{node} is not deterministic"))
     for part in node.walk():
         if part.name in _SUBQUERIES or "plan" in part.fields:

@@ -5,6 +5,7 @@ A tree is translated only where every node is understood exactly, its types and 
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 from collections.abc import Callable, Mapping
@@ -195,48 +196,26 @@ def _field_name(node: Node) -> list[Literal]:
 def _members(node: Node) -> list[Literal]:
     """The values of an ``InSet``, which are no operands of it."""
     dtype = node.children[0].data_type
-    values = node.jvm.hset().toSeq()
     arrow = arrow_of(dtype)
-    found = [values.apply(i) for i in range(values.size())]
     try:
-        return [
-            Literal(value=None if value is None else python_value(dtype, value), type=arrow)
-            for value in found
-        ]
+        return [Literal(value=python_value(dtype, value), type=arrow) for value in node.fields["@values"]]
     except OverflowError:
         raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
 
 
 def _literal(node: Node) -> Literal:
     dtype = node.data_type
-    plain = _PLAIN.get(type(dtype))
-    text = node.fields["value"]
-    # JSON has U+FFFD where a string is not valid UTF-8: the JVM knows which it was.
-    if plain is not None and isinstance(text, str) and _REPLACEMENT not in text:
-        return Literal(value=plain(text), type=arrow_of(dtype))
-    value = node.jvm.value()
     try:
-        return Literal(value=None if value is None else python_value(dtype, value), type=arrow_of(dtype))
+        return Literal(value=python_value(dtype, node.fields["@value"]), type=arrow_of(dtype))
     except OverflowError:
         raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
 
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-_PLAIN: dict[type, Callable[[str], Any]] = {
-    t.BooleanType: lambda text: text == "true",
-    t.ByteType: int,
-    t.ShortType: int,
-    t.IntegerType: int,
-    t.LongType: int,
-    t.DecimalType: decimal.Decimal,
-    t.StringType: str,
-}
-"""Constants whose JSON form says their value exactly, strings if they are valid UTF-8."""
-
 
 def python_value(dtype: t.DataType, value: Any) -> Any:
-    """Give the Python value of a constant, from Catalyst's internal one.
+    """Give the Python value of a constant, from Catalyst's internal one as ``PlanReader.java`` writes it.
 
     Raises
     ------
@@ -245,20 +224,23 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
     OverflowError
         If Python has no such date.
     """
+    if value is None:
+        return None
     match dtype:
-        case t.BooleanType() | t.BinaryType():
-            return bytes(value) if isinstance(dtype, t.BinaryType) else bool(value)
+        case t.BooleanType():
+            return bool(value)
+        case t.BinaryType():
+            return base64.b64decode(value["bytes"])
         case t.IntegralType():
             return int(value)
         case t.FloatType() | t.DoubleType():
             return float(value)
         case t.DecimalType():
-            return decimal.Decimal(str(value.toString()))
+            return decimal.Decimal(value)
         case t.StringType():
-            try:
-                return bytes(value.getBytes()).decode()
-            except UnicodeDecodeError as problem:
-                raise NotTranslatableError(f"a string constant is not valid UTF-8: {problem}") from None
+            if not isinstance(value, str):
+                raise NotTranslatableError("a string constant is not valid UTF-8")
+            return value
         case t.DateType():
             return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
         case t.TimestampType():
@@ -338,7 +320,7 @@ _CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
 _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "InSet": _members,
     "GetStructField": _field_name,
-    "Like": lambda node: [Literal(value=str(node.jvm.escapeChar()), type=pa.string())],
+    "Like": lambda node: [Literal(value=node.fields["escapeChar"], type=pa.string())],
 }
 """Operands that are no children of a node, by its class."""
 

@@ -20,11 +20,15 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from gpujoin.errors import GpuJoinError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpujoin.spark.gateway import JvmNames
 
 _lock = threading.Lock()
 _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, what this process has compiled there."""
+_USES = {"PlanRewriter": ("PlanReader",)}
+"""The class that a class names, of those compiled here."""
 
 
 def compiled_class(names: JvmNames, name: str) -> Any:
@@ -51,8 +55,9 @@ def compiled_class(names: JvmNames, name: str) -> Any:
     """
     with _lock:
         classes = _classes.setdefault(names, {})
-        if name not in classes:
-            classes[name] = _compile(names, name)
+        for each in (*_USES.get(name, ()), name):
+            if each not in classes:
+                classes[each] = _compile(names, each, [classes[used] for used in _USES.get(each, ())])
         return classes[name]
 
 
@@ -80,7 +85,7 @@ def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
     return constructor.newInstance(values.toArray())
 
 
-def _compile(names: JvmNames, name: str) -> Any:
+def _compile(names: JvmNames, name: str, uses: Sequence[Any]) -> Any:
     source = resources.files(__package__).joinpath(f"{name}.java").read_text(encoding="utf-8")
     try:
         compiler = names.org.codehaus.janino.SimpleCompiler()
@@ -91,7 +96,8 @@ def _compile(names: JvmNames, name: str) -> Any:
             "Spark's driver cannot compile gpujoin's Java: it has no org.codehaus.janino.SimpleCompiler, which comes "
             f"with Spark (jars/janino-*.jar): {problem}"
         ) from problem
-    compiler.setParentClassLoader(names.java.lang.Thread.currentThread().getContextClassLoader())
+    thread = names.java.lang.Thread.currentThread()
+    compiler.setParentClassLoader(uses[0].getClassLoader() if uses else thread.getContextClassLoader())
     try:
         compiler.cook(f"{name}.java", source)
     except Py4JJavaError as problem:

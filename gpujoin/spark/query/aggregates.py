@@ -15,6 +15,7 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFu
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import PartialAggregate, column
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of
 from gpujoin.spark.query.plans import PlanNode
 
@@ -154,8 +155,7 @@ def sums_unscaled(node: Node) -> bool:
 
 
 def _mode(function: Node) -> EvalMode:
-    holder = function.jvm.evalContext() if "evalContext" in function.fields else function.jvm
-    mode = EvalMode(str(holder.evalMode().toString()).lower())
+    mode = eval_mode(function)
     if mode is EvalMode.TRY:
         raise NotTranslatableError(f"{function} has a buffer of its own")
     return mode
@@ -239,6 +239,34 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
 def may_overflow(call: AggregateCall) -> bool:
     """Tell whether ten thousand million rows could fill the digits of a decimal sum."""
     return bool(call.buffer[0].type.precision - call.dtype.precision < _SUM_DIGITS)
+
+
+def merging(node: Node, call: AggregateCall) -> dict[str, Any]:
+    """Describe to ``PlanRewriter.java`` how Spark merges the partial results of an aggregate.
+
+    Parameters
+    ----------
+    node : Node
+        The ``AggregateExpression``.
+    call : AggregateCall
+        What was computed.
+    """
+    if sums_unscaled(node):
+        total = call.buffer[0].type
+        return {"kind": "unscaled", "precision": total.precision, "scale": total.scale}
+    decimals = call.function in (AggregateFunction.SUM, AggregateFunction.AVG) and pat.is_decimal(call.dtype)
+    if decimals:
+        kind = "decimal sum" if call.function is AggregateFunction.SUM else "decimal average"
+        return {"kind": kind, "overflows": may_overflow(call)}
+    if call.function in CENTRAL_MOMENTS:
+        return {"kind": "moments"}
+    return {"kind": _MERGING.get(call.function, "other")}
+
+
+_MERGING = {
+    AggregateFunction.COUNT: "count", AggregateFunction.AVG: "average", AggregateFunction.FIRST: "edge",
+    AggregateFunction.LAST: "edge",
+}  # fmt: skip
 
 
 def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:

@@ -74,6 +74,11 @@ class IslandRun:
     notes: tuple[str, ...]
     heavy: Mapping[int, HeavyRows] = field(default_factory=dict)
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks of the last stage there are."""
+        return self.last.tasks
+
     def with_heavy(self, heavy: Mapping[int, HeavyRows]) -> IslandRun:
         """Give the same run, in which some keys are split."""
         if not heavy:

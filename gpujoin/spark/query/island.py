@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpujoin.config import Options
@@ -22,6 +23,7 @@ from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
 from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, TreeBuilder
 from gpujoin.spark.query.trees.covered import BUILDERS
+from gpujoin.spark.query.trees.nodes import aggregated
 
 if TYPE_CHECKING:
     from gpujoin.model.expressions import Literal
@@ -69,6 +71,8 @@ class Island:
         Partial results, by position among the aggregates.
     distinct : tuple of Node
         What the distinct aggregates read, beside the keys.
+    whole : callable
+        Gives the same island with its aggregation finished, for one task; ``None`` if Spark has to finish it.
     """
 
     node: PlanNode
@@ -80,6 +84,7 @@ class Island:
     read: ReadAggregate | None
     calls: Mapping[int, AggregateCall]
     distinct: tuple[Node, ...] = ()
+    whole: Callable[[], Island | None] = field(default=lambda: None, repr=False)
 
     @property
     def scanned(self) -> dict[int, float]:
@@ -182,9 +187,15 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
     below = builder.build(node, frozenset(ids))
     if top is not None:
         below = top.of(below, builder)
-        obstacles = builder.obstacles(below.relation)
-        if obstacles:
-            raise BrokenError(node, "; ".join(map(str, obstacles)))
+    return _columns(node, below, builder)
+
+
+def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
+    """The island that gives a node's columns."""
+    obstacles = builder.obstacles(below.relation)
+    if obstacles:
+        raise BrokenError(node, "; ".join(map(str, obstacles)))
+    ids = [column.expr_id for column in node.output]
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     plain = Project(below.relation, outputs)
     relation = filtered_early(plain, builder.scanned)
@@ -208,7 +219,18 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
-    return Island(node, relation, plain, tuple(columns), builder.sources, finish, read, calls, distinct)
+    whole = partial(_whole, node, read, below, builder)
+    return Island(
+        node, relation, plain, tuple(columns), builder.sources, finish, read, calls, distinct, whole
+    )
+
+
+def _whole(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island | None:
+    try:
+        ids = frozenset(column.expr_id for column in node.output)
+        return _columns(node, aggregated(builder, read, below, ids), builder)
+    except (BrokenError, NotTranslatableError, RelationError):
+        return None
 
 
 def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:

@@ -10,9 +10,9 @@ from gpujoin.spark.gateway import (
     clone_session,
     dataframe_in,
     gateway_of,
+    items,
     optimized_plan,
 )
-from gpujoin.spark.query.plans import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

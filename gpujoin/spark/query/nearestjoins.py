@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpujoin.spark.catalyst.joins import JoinNode
     from gpujoin.spark.catalyst.split import SplitCondition
     from gpujoin.spark.query.nearest.terms import Domain, Nearest
+    from gpujoin.spark.query.plans import PlanNode
 
 _FIRST = "gpujoin_first"
 
@@ -42,12 +43,15 @@ class NearestJoinPlan(RowJoinPlan):
     def __init__(
         self,
         spark: SparkSession,
-        join: Any,
+        node: PlanNode,
+        fetch: Callable[[], Any],
         conf: Mapping[str, str],
         options: Options,
         join_id: str,
         inputs: tuple[JoinExplanation, ...],
         nearest: Nearest,
+        *,
+        changed: bool,
     ) -> None:
         self._nearest = nearest
         self._columns: dict[Side, SideColumns] = {}
@@ -55,7 +59,7 @@ class NearestJoinPlan(RowJoinPlan):
         self._limits: tuple[int, ...] = ()
         self._conditions: tuple[int, ...] = ()
         self._outer = False
-        super().__init__(spark, join, conf, options, join_id, inputs)
+        super().__init__(spark, node, fetch, conf, options, join_id, inputs, changed=changed)
 
     def decide(self) -> None:
         """Plan the join; see :meth:`JoinPlan.decide`."""

@@ -24,13 +24,13 @@ from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.nearestjoins import NearestJoinPlan
-from gpujoin.spark.query.plans import PlanNode, read_plan, to_map, to_seq, with_an_order, without_broadcast
+from gpujoin.spark.query.plans import PlanNode, read_plan, subquery_plan
 from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
-from gpujoin.spark.rewrite import MARK, tag_of
+from gpujoin.spark.rewrite import MARK, Rewriting, tag_of
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
 from gpujoin.spark.workerpython import note_failure, refusal
 
@@ -46,8 +46,6 @@ class Rewritten:
 
     Attributes
     ----------
-    plan : py4j object
-        The logical plan.
     parts : tuple of JoinExplanation or IslandExplanation
         Its topmost joins and islands.
     changed : bool
@@ -56,7 +54,6 @@ class Rewritten:
         About how many bytes come out of its largest island, which to Spark are next to none.
     """
 
-    plan: Any
     parts: tuple[Part, ...]
     changed: bool
     nbytes: float = 0.0
@@ -95,11 +92,11 @@ class QueryPlanner:
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
         self._finder = IslandFinder(options, self._values.placeholder)
-        self._placer = IslandPlacer(spark)
+        self._large: dict[int, tuple[bool, ...]] = {}
+        """Sides of joins that Spark must not broadcast, though it takes them to be small, by the number of the join."""
         self._unreadable = reading_obstacle(conf)
         self._searched: set[int] = set()
         """Joins that are run as as-of joins, by ``id()``."""
-        self._deterministic = True
         self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
         self.changed = False
@@ -118,23 +115,23 @@ class QueryPlanner:
         py4j object
             A plan with the same columns; the given one where nothing was replaced.
         """
-        self._deterministic = bool(plan.deterministic())
-        found = self._visit(self._read(plan))
+        root = self._marked(read_plan(plan, self._gateway))
+        self._rewriting = Rewriting(self._spark, root.reading)
+        found = self._visit(root)
         self.explanation = Explanation(found.parts, tuple(dict.fromkeys(self._reasons)))
         self.changed = found.changed
-        return found.plan
+        return self._rewriting.result(root, self._large) if found.changed and self._runs else plan
 
-    def _read(self, plan: Any) -> PlanNode:
-        found = read_plan(plan, self._gateway)
+    def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:
-            mark_nearest(found)
-        return found
+            mark_nearest(plan)
+        return plan
 
     def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
         if self._depends_on_layout(node):
             why = "what it computes depends on which rows share a partition, and on their order"
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, node.name.lower(), why))
-            return Rewritten(node.jvm, (), changed=False)
+            return Rewritten((), changed=False)
         if islands:
             placed = self._island(node, top)
             if isinstance(placed, Rewritten):
@@ -143,36 +140,33 @@ class QueryPlanner:
         asked = asked_below(node, top)
         below = [self._visit(child, islands=islands, top=asked) for child in node.children]
         if node.for_nearest is not None and id(node.for_nearest) in self._searched:
+            if self._runs:
+                self._rewriting.leave_out(node)
             return below[0]
         parts = tuple(part for one in below for part in one.parts)
         changed = any(one.changed for one in below)
-        plan = node.jvm
-        if changed:
-            plan = with_an_order(
-                node, plan.withNewChildren(to_seq(self._gateway, [one.plan for one in below]))
-            )
-        plan, inner, replaced = self._with_subqueries(node, plan)
+        inner = [self._visit(self._marked(subquery_plan(one))) for one in node.subqueries]
+        replaced = any(one.changed for one in inner)
         if islands and node.class_name in (JOIN, AGGREGATE):
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
-            joined = self._join(node, plan, parts)
-            large = [one.nbytes > self._broadcast_threshold for one in below]
+            joined = self._join(node, parts, changed=changed or replaced)
+            large = tuple(one.nbytes > self._broadcast_threshold for one in below)
             if any(large) and not joined.changed:
-                joined = dataclasses.replace(joined, plan=without_broadcast(self._gateway, plan, large))
-            parts, plan, replaced = joined.parts, joined.plan, replaced or joined.changed
+                self._large[node.number] = large
+            parts, replaced = joined.parts, replaced or joined.changed
         join_id = _made_by(node)
         if join_id is not None:
             parts = _above(join_id, parts)
         nbytes = max((one.nbytes for one in below), default=0.0)
-        return Rewritten(plan, (*parts, *inner), changed or replaced, nbytes)
+        shown = (*parts, *(part for one in inner for part in one.parts))
+        return Rewritten(shown, changed or replaced, nbytes)
 
     def _depends_on_layout(self, node: PlanNode) -> bool:
         """Whether a node samples its rows, or computes such as ``rand(7)``, ``uuid()`` or ``input_file_name()``."""
         if node.name == "Sample":
             return True
-        if self._deterministic or node.jvm.deterministic():
-            return False
-        return all(child.jvm.deterministic() for child in node.children)
+        return not node.deterministic and all(child.deterministic for child in node.children)
 
     def _obstacles(self, node: PlanNode) -> list[Reason]:
         """What keeps a join or an aggregation out of islands."""
@@ -221,6 +215,8 @@ class QueryPlanner:
             if isinstance(run, Reason):
                 self._reasons.append(run)
                 return None
+        if run.tasks == 1:
+            island, run = self._finished(island, run)
         products = tuple(products_in(island.relation, island.scanned))
         refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
@@ -231,9 +227,17 @@ class QueryPlanner:
         warnings = product_warnings(products, self._options.warn_product_rows)
         explained = explain_island(island, run, island_id, self._backend(), warnings)
         if not self._runs:
-            return Rewritten(node.jvm, (explained,), True)
-        placed = self._placer.place(island, run, options, island_id)
-        return Rewritten(placed, (explained,), True, island.output_bytes)
+            return Rewritten((explained,), True)
+        IslandPlacer(self._spark, self._conf, self._rewriting).place(island, run, options, island_id)
+        return Rewritten((explained,), True, island.output_bytes)
+
+    def _finished(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
+        """Let the only task of an island finish its aggregation, where it can."""
+        whole = island.whole()
+        finished = None if whole is None else self._arranged(whole)
+        if whole is None or not isinstance(finished, IslandRun) or finished.tasks > 1:
+            return island, run
+        return whole, finished
 
     def _backend(self) -> BackendName:
         """Where the tasks of an island are expected to run."""
@@ -246,53 +250,47 @@ class QueryPlanner:
                 return BackendName.CPU
 
     def _arranged(self, island: Island) -> IslandRun | Reason:
-        cores = max(1, self._spark.sparkContext.defaultParallelism)
+        cores = max(1, int(self._conf["spark.default.parallelism"]))
         return arrange(island, self._options, cores, local=is_local(self._conf))
 
-    def _subquery_rows(self, plan: Any) -> list[Any]:
+    def _subquery_rows(self, plan: PlanNode) -> list[Any]:
         """Run a subquery, itself rewritten; two rows are enough to know that there are too many."""
         inner = QueryPlanner(self._spark, self._conf, self._options, runs=True)
-        frame = dataframe_of(self._spark, inner.rewrite(plan))
+        frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
         return list(frame.limit(2).collect())
 
-    def _with_subqueries(self, node: PlanNode, plan: Any) -> tuple[Any, tuple[Part, ...], bool]:
-        """Rewrite the plans inside of a node's expressions."""
-        entries: list[tuple[Any, Any]] = []
-        parts: list[Part] = []
-        for subquery in node.subqueries:
-            found = self._visit(self._read(subquery.jvm.plan()))
-            parts += found.parts
-            if found.changed:
-                entries.append((subquery.jvm, subquery.jvm.withNewPlan(found.plan)))
-        if not entries:
-            return plan, tuple(parts), False
-        return plan.transformExpressions(to_map(self._gateway, entries)), tuple(parts), True
+    def _join(self, node: PlanNode, parts: tuple[Part, ...], *, changed: bool) -> Rewritten:
+        nearest, changed = node.nearest, changed and self._runs
 
-    def _join(self, node: PlanNode, join: Any, parts: tuple[Part, ...]) -> Rewritten:
-        nearest = node.nearest
+        def fetch() -> Any:
+            return self._rewriting.current(node) if changed else node.jvm
+
         join_id = new_join_id()
         inputs = tuple(part for part in parts if isinstance(part, JoinExplanation))
         others = tuple(part for part in parts if isinstance(part, IslandExplanation))
-        decided = RowJoinPlan(self._spark, join, self._conf, self._options, join_id, inputs)
+        given = (self._spark, node, fetch, self._conf, self._options, join_id, inputs)
+        decided = RowJoinPlan(*given, changed=changed)
         plan = None
         if nearest is not None:
-            searched = NearestJoinPlan(self._spark, join, self._conf, self._options, join_id, inputs, nearest)
-            plan = self._decided(searched, join)
+            searched = NearestJoinPlan(*given, nearest, changed=changed)
+            plan = self._decided(searched, node)
             if plan is not None:
                 decided = searched
                 self._searched.add(id(node))
         if plan is None:
-            plan = self._decided(decided, join)
+            plan = self._decided(decided, node)
         if plan is None and not self._runs:
-            decided.explanation = self._with_earlier(join, decided.explanation)
+            decided.explanation = self._with_earlier(node.jvm, decided.explanation)
         keep(join_id, decided.explanation)
         self.joined |= plan is not None
-        return Rewritten(join if plan is None else plan, (decided.explanation, *others), plan is not None)
+        if plan is not None and self._runs:
+            self._rewriting.replace(node, plan)
+        return Rewritten((decided.explanation, *others), plan is not None)
 
-    def _decided(self, decided: RowJoinPlan, join: Any) -> Any:
+    def _decided(self, decided: RowJoinPlan, node: PlanNode) -> Any:
         """Plan a join, and carry it out; nothing where it is left to Spark."""
         try:
-            if self._deterministic or join.deterministic():
+            if node.deterministic:
                 decided.decide()
             else:
                 # Each use of an input that is used twice would be computed by itself, and differently.

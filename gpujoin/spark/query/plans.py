@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.model.jointype import Side
-from gpujoin.spark.catalyst.nodes import Later, Node, read_attributes, read_expression, tree_of
-from gpujoin.spark.gateway import plan_rows
+from gpujoin.spark.catalyst.nodes import Node, Reading
+from gpujoin.spark.gateway import reader_of, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpujoin.spark.gateway import JvmNames
     from gpujoin.spark.query.nearest.terms import Nearest
 
 
@@ -26,11 +27,9 @@ class PlanNode:
     class_name : str
         Its Java class.
     fields : dict
-        Constructor arguments, as in the plan's JSON form.
-    gateway : py4j JVM view
-        ``spark._jvm``.
-    fetch : callable
-        Gives the JVM object.
+        Constructor arguments, and what the node says of itself.
+    reading : Reading
+        Which the node is of.
     children : tuple of PlanNode
         Its inputs.
     nearest : Nearest or None
@@ -41,21 +40,36 @@ class PlanNode:
 
     class_name: str
     fields: Mapping[str, Any] = field(repr=False)
-    gateway: Any = field(repr=False)
-    fetch: Callable[[], Any] = field(repr=False)
+    reading: Reading = field(repr=False)
     children: tuple[PlanNode, ...] = ()
     nearest: Nearest | None = field(default=None, repr=False)
     for_nearest: PlanNode | None = field(default=None, repr=False)
+    _trees: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def gateway(self) -> JvmNames:
+        """Names of the JVM."""
+        return self.reading.gateway
+
+    @property
+    def number(self) -> int:
+        """Number of the JVM object."""
+        return int(self.fields["@number"])
 
     @cached_property
     def jvm(self) -> Any:
         """The JVM object."""
-        return self.fetch()
+        return self.reading.handle.plan(self.number)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Class name without the package."""
         return self.class_name.rpartition(".")[2]
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether it gives the same rows each time, and all that is below too."""
+        return bool(self.fields.get("@deterministic", True))
 
     def walk(self) -> Iterator[PlanNode]:
         """Yield this node and all below it, parents first."""
@@ -70,100 +84,73 @@ class PlanNode:
     @cached_property
     def output(self) -> tuple[Node, ...]:
         """The columns, as attribute references."""
-        if self.fields.get("output"):
-            return self.expressions("output")
-        return read_attributes(self.gateway, self.jvm.output())
+        return self.expressions("@output")
 
     @cached_property
     def condition(self) -> Node | None:
         """The condition of a join."""
-        return self.optional("condition")
+        return None if self.fields["condition"] is None else self.expression("condition")
 
-    def expression(self, accessor: str) -> Node:
-        """Read one expression of the node, such as a filter's ``condition``."""
-        rows = self.fields.get(accessor)
-        if rows is None:
-            return read_expression(self._value(accessor))
-        return tree_of(rows, Later(lambda: self._value(accessor)))
+    def expression(self, name: str) -> Node:
+        """Give one expression of the node, such as a filter's ``condition``."""
+        return self._read(name, self.reading.tree)
 
-    def optional(self, accessor: str) -> Node | None:
-        """Read an expression that the node may lack, such as a join's ``condition``."""
-        rows = self.fields.get(accessor)
-        return None if rows is None else tree_of(rows, Later(lambda: self._value(accessor).get()))
+    def expressions(self, name: str) -> tuple[Node, ...]:
+        """Give a sequence of expressions of the node, such as a projection's ``projectList``."""
+        return self._read(name, lambda every: tuple(map(self.reading.tree, every)))
 
-    def expressions(self, accessor: str) -> tuple[Node, ...]:
-        """Read a sequence of expressions of the node, such as a projection's ``projectList``."""
-        every = self.fields.get(accessor)
-        if every is None:
-            return read_sequence(self._value(accessor))
-        return tuple(
-            tree_of(rows, Later(lambda i=i: self._value(accessor).apply(i)))  # type: ignore[misc]
-            for i, rows in enumerate(every)
-        )
+    def expression_lists(self, name: str) -> tuple[tuple[Node, ...], ...]:
+        """Give a sequence of sequences of expressions of the node, such as the ``projections`` of an ``Expand``."""
+        return self._read(name, lambda every: tuple(tuple(map(self.reading.tree, part)) for part in every))
 
-    def _value(self, accessor: str) -> Any:
-        if accessor not in self._values:
-            self._values[accessor] = getattr(self.jvm, accessor)()
-        return self._values[accessor]
-
-    @cached_property
-    def _values(self) -> dict[str, Any]:
-        return {}
+    def _read(self, name: str, read: Callable[[Any], Any]) -> Any:
+        if name not in self._trees:
+            self._trees[name] = read(self.fields[name])
+        return self._trees[name]
 
     @cached_property
     def subqueries(self) -> tuple[Node, ...]:
         """The expressions of this node, not of those below, that hold a plan."""
-        if self.jvm.subqueries().isEmpty():
+        if "@subqueries" not in self.fields:
             return ()
-        found = []
-        for expression in read_sequence(self.jvm.expressions()):
-            found += [node for node in expression.walk() if "plan" in node.fields]
-        return tuple(found)
+        trees = [tree for value in self.fields.values() for tree in self.reading.trees(value)]
+        return tuple(node for tree in trees for node in tree.walk() if "plan" in node.fields)
+
+    def files(self, conditions: Sequence[Node]) -> Mapping[str, Any]:
+        """Have Spark list a relation's files of the partitions that conditions leave."""
+        numbers = ",".join(str(one.number) for one in conditions)
+        listing: Mapping[str, Any] = unpacked(self.reading.handle.files(self.number, numbers))
+        return listing
 
 
-def read_plan(plan: Any, gateway: Any) -> PlanNode:
-    """Read a logical plan.
+def read_plan(plan: Any, gateway: JvmNames) -> PlanNode:
+    """Read a logical plan, with the plans in its expressions, in two calls.
 
     Parameters
     ----------
     plan : py4j object
         The topmost node.
-    gateway : py4j JVM view
-        ``spark._jvm``.
+    gateway : JvmNames
+        Of the session.
     """
-    rows = iter(plan_rows(plan, gateway))
-    leaves = _Leaves(plan)
-
-    def take(fetch: Callable[[], Any]) -> PlanNode:
-        row = next(rows)
-        count = row.pop("num-children")
-        node = PlanNode(row.pop("class"), row, gateway, fetch if count else leaves.next())
-        node.children = tuple(take(lambda i=i: node.jvm.children().apply(i)) for i in range(count))  # type: ignore[misc]
-        return node
-
-    return take(lambda: plan)
+    reading = Reading(gateway, reader_of(gateway).plan(plan))
+    return _tree(reading, reading.rows)
 
 
-class _Leaves:
-    """The leaves of a plan, which most is asked of, without the way down to each."""
-
-    def __init__(self, plan: Any) -> None:
-        self._plan = plan
-        self._count = 0
-
-    def next(self) -> Callable[[], Any]:
-        number = self._count
-        self._count += 1
-        return lambda: self._all.apply(number)
-
-    @cached_property
-    def _all(self) -> Any:
-        return self._plan.collectLeaves()
+def subquery_plan(expression: Node) -> PlanNode:
+    """Give the plan that an expression holds."""
+    return _tree(expression.reading, expression.fields["plan"])
 
 
-def read_sequence(expressions: Any) -> tuple[Node, ...]:
-    """Read each expression of a Scala sequence."""
-    return tuple(read_expression(expression) for expression in items(expressions))
+def _tree(reading: Reading, rows: Iterable[dict[str, Any]]) -> PlanNode:
+    rest = iter(rows)
+
+    def take() -> PlanNode:
+        row = next(rest)
+        children = tuple(take() for _ in range(row["num-children"]))
+        return PlanNode(row["class"], row, reading, children)
+
+    return take()
 
 
 def conjuncts(node: Node) -> tuple[Node, ...]:
@@ -176,81 +163,3 @@ def conjuncts(node: Node) -> tuple[Node, ...]:
     if node.name == "And":
         return tuple(part for child in node.children for part in conjuncts(child))
     return (node,)
-
-
-def items(sequence: Any) -> list[Any]:
-    """Give the elements of a Scala sequence."""
-    return [sequence.apply(i) for i in range(sequence.size())]
-
-
-def to_seq(gateway: Any, values: Sequence[Any]) -> Any:
-    """Make a Scala sequence."""
-    return gateway.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
-
-
-def to_map(gateway: Any, entries: Mapping[Any, Any] | Sequence[tuple[Any, Any]]) -> Any:
-    """Make a Scala map, which is also a partial function: Catalyst's ``transform`` methods take it as a rule."""
-    table = gateway.java.util.HashMap()
-    for key, value in entries.items() if isinstance(entries, Mapping) else entries:
-        table.put(key, value)
-    return gateway.org.apache.spark.api.python.PythonUtils.toScalaMap(table)
-
-
-def without_broadcast(gateway: Any, join: Any, large: Sequence[bool]) -> Any:
-    """Keep Spark from broadcasting sides of a join whose size it takes to be next to nothing; hints of the user stay.
-
-    Parameters
-    ----------
-    gateway : py4j JVM view
-        ``spark._jvm``.
-    join : py4j object
-        A logical ``Join``.
-    large : sequence of bool
-        Whether the left side is large, and whether the right side is.
-    """
-    hints = [join.hint().leftHint(), join.hint().rightHint()]
-    if not any(one and hint.isEmpty() for one, hint in zip(large, hints, strict=True)):
-        return join
-    logical = gateway.org.apache.spark.sql.catalyst.plans.logical
-    never = _object(logical, "NO_BROADCAST_HASH")
-    info = gateway.scala.Some(logical.HintInfo(gateway.scala.Some(never)))
-    left, right = (info if one and hint.isEmpty() else hint for one, hint in zip(large, hints, strict=True))
-    return join.copy(
-        join.left(), join.right(), join.joinType(), join.condition(), logical.JoinHint(left, right)
-    )
-
-
-def with_an_order(node: PlanNode, plan: Any) -> Any:
-    """Give the row numbers of a window that has no order a constant one, without which Spark does not analyze them.
-
-    Spark itself makes such windows: subqueries with ``LIMIT``, decorrelated.
-
-    Parameters
-    ----------
-    node : PlanNode
-        A node of an optimized plan.
-    plan : py4j object
-        The same with other children.
-    """
-    if node.name != "Window" or node.expressions("orderSpec"):
-        return plan
-    expressions = node.gateway.org.apache.spark.sql.catalyst.expressions
-    entries = []
-    for named in node.expressions("windowExpressions"):
-        for one in named.walk():
-            if one.name == "WindowExpression" and one.children[0].name == "RowNumber":
-                spec = one.children[1].jvm
-                order = expressions.SortOrder(
-                    _object(expressions, "Literal").TrueLiteral(),
-                    _object(expressions, "Ascending"), _object(expressions, "NullsFirst"), to_seq(node.gateway, []),
-                )  # fmt: skip
-                ordered = spec.copy(
-                    spec.partitionSpec(), to_seq(node.gateway, [order]), spec.frameSpecification()
-                )
-                entries.append((spec, ordered))
-    return plan.transformExpressions(to_map(node.gateway, entries)) if entries else plan
-
-
-def _object(package: Any, name: str) -> Any:
-    """A Scala object."""
-    return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.ranges import Shape
-from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
-from gpujoin.spark.catalyst.joins import read_join
+from gpujoin.plan.strategy import UNKNOWN_SIZE, JoinFacts, SideFacts, choose
+from gpujoin.spark.catalyst.joins import join_type_in, join_type_shown, spark_type_name
 from gpujoin.spark.catalyst.moments import DIFFERENCES
 from gpujoin.spark.catalyst.split import NULL_AWARE
 from gpujoin.spark.catalyst.traits import across
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.plan.explain import JoinExplanation
-    from gpujoin.spark.catalyst.joins import JoinNode
     from gpujoin.spark.catalyst.nodes import Node
+    from gpujoin.spark.query.plans import PlanNode
 
 
 class RowJoinPlan(JoinPlan):
@@ -34,14 +35,19 @@ class RowJoinPlan(JoinPlan):
     def __init__(
         self,
         spark: SparkSession,
-        join: Any,
+        node: PlanNode,
+        fetch: Callable[[], Any],
         conf: Mapping[str, str],
         options: Options,
         join_id: str,
         inputs: tuple[JoinExplanation, ...],
+        *,
+        changed: bool,
     ) -> None:
+        self._node = node
+        self._changed = changed
         self._inputs = inputs
-        super().__init__(spark, join, conf, options, join_id)
+        super().__init__(spark, fetch, conf, options, join_id)
 
     def joins_below(self) -> tuple[JoinExplanation, ...]:
         """Give the explanations of the joins below, which are planned already."""
@@ -73,20 +79,39 @@ class RowJoinPlan(JoinPlan):
             return ()
         if self._options.strategy is not Strategy.AUTO:
             return ()
-        join = read_join(self._builder.gateway, self._join)
-        if isinstance(join, Reason):
-            return (join,)
-        choice = choose(self._quick_facts(join), self._options)
+        kind, _ = join_type_in(self._node.fields["joinType"])
+        if kind is None:
+            name = spark_type_name(self._node.fields["joinType"])
+            return (Reason(ReasonKind.UNSUPPORTED, "join type", f"{name} is not covered"),)
+        choice = choose(self._quick_facts(kind), self._options)
         slower = choice.strategy is Strategy.SPARK and choice.reasons[0].kind is ReasonKind.SLOWER
         return choice.reasons if slower else ()
 
-    def _quick_facts(self, join: JoinNode) -> JoinFacts:
-        parts = () if join.condition is None else conjuncts(join.condition)
-        ids = {side: frozenset(column.expr_id for column in join.columns(side)) for side in Side}
+    @cached_property
+    def _shown(self) -> tuple[str, int | None, int | None]:
+        if self._changed:
+            return super()._shown
+        left, right = self._facts_of(Side.LEFT), self._facts_of(Side.RIGHT)
+        return join_type_shown(self._node.fields["joinType"]), left.size_bytes, right.size_bytes
+
+    def _facts_of(self, side: Side) -> SideFacts:
+        """Spark's estimates of a side."""
+        if self._changed:
+            return _facts_of(self._join.left() if side is Side.LEFT else self._join.right())
+        size, rows, width = self._node.fields["@sizes"][0 if side is Side.LEFT else 1]
+        known = None if size is None or size >= UNKNOWN_SIZE else size
+        if rows is not None:
+            return SideFacts(known, float(rows))
+        return SideFacts(known, None if known is None else known / (width + 8))
+
+    def _quick_facts(self, kind: JoinType) -> JoinFacts:
+        condition = self._node.condition
+        parts = () if condition is None else conjuncts(condition)
+        ids = {side: frozenset(c.expr_id for c in self._node.child(side).output) for side in Side}
         equal = [part for part in parts if across(part, ids)]
-        unknown = [part for part in parts if join.join_type in NULL_AWARE and _or_unknown(part, ids)]
+        unknown = [part for part in parts if kind in NULL_AWARE and _or_unknown(part, ids)]
         ranges = [part for part in parts if across(part, ids, _BY_ORDER) or _is_distance(part, ids)]
-        kind, shape, keys = join.join_type, None, len(equal)
+        shape, keys = None, len(equal)
         if unknown:
             kind, shape, keys = NULL_AWARE[kind], Shape.NOT_IN, len(unknown) + len(equal)
         elif ranges and not equal:
@@ -97,8 +122,8 @@ class RowJoinPlan(JoinPlan):
             condition=len(parts) > keys,
             shape=shape,
             keys=keys,
-            left=_facts_of(join.left),
-            right=_facts_of(join.right),
+            left=self._facts_of(Side.LEFT),
+            right=self._facts_of(Side.RIGHT),
             gpu=self._outlook,
             spark_threshold=broadcast_threshold(self._conf, self._spark),
         )

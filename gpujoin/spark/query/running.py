@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.core.rdd import _prepare_for_python_RDD
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField, StructType
+from pyspark.util import PythonEvalType
 
 from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
-from gpujoin.spark.blobrows import BLOB_DDL
-from gpujoin.spark.catalyst.nodes import Node, declared_type
+from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.devices import chosen_device
-from gpujoin.spark.gateway import analyzed_plan
 from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
-from gpujoin.spark.partitioning import partition_labels, repartition_by_label
+from gpujoin.spark.partitioning import has_direct_partition_ids, partition_labels
+from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
 from gpujoin.spark.query.feeds import FeedFormat, FeedReader, HeavyRows, Outlet
-from gpujoin.spark.query.finals import FinalExpressions
 from gpujoin.spark.query.island import Finish, Island
-from gpujoin.spark.query.plans import items, to_map, to_seq
-from gpujoin.spark.rewrite import PlanBuilder
 from gpujoin.spark.runtime import blob_bytes
 from gpujoin.spark.stages import stage_function
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
+    from gpujoin.spark.query.aggregates import ReadAggregate
+    from gpujoin.spark.rewrite import Rewriting
+    from gpujoin.spark.stages import StageFunction
     from gpujoin.spark.worker import Batches, Task
 
 
@@ -119,21 +120,27 @@ class RunStage:
 
 
 class IslandPlacer:
-    """Makes the logical plans that stand for islands.
+    """Puts stages of Python tasks in the places of islands.
 
     Parameters
     ----------
     spark : SparkSession
         A classic session.
+    conf : mapping
+        Its configuration.
+    rewriting : Rewriting
+        Of the plan.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, conf: Mapping[str, str], rewriting: Rewriting) -> None:
         self._spark = spark
-        self._builder = PlanBuilder(spark)
-        self._gateway = self._builder.gateway
+        self._conf = conf
+        self._rewriting = rewriting
+        self._commands = bytearray()
+        self._broadcasts: list[Any] = []
 
-    def place(self, island: Island, run: IslandRun, options: Options, island_id: str) -> Any:
-        """Give the plan that takes an island's place.
+    def place(self, island: Island, run: IslandRun, options: Options, island_id: str) -> None:
+        """Put the stages of an island in its place.
 
         Parameters
         ----------
@@ -146,104 +153,127 @@ class IslandPlacer:
         island_id : str
             Name of the last stage; those before it have numbers too.
         """
-        frame = self._frame(run.last, None, options, island_id, self._schema(island), run.heavy)
-        plan = analyzed_plan(frame)
-        attributes = items(plan.output())
-        named = self._named(island)
-        columns = [
-            attribute if i is None else self._builder.renamed(attribute, named[i].jvm)
-            for i, attribute in zip(island.columns, attributes, strict=True)
-        ]
-        below = self._builder.project(columns, plan)
-        if island.finish is Finish.NOTHING:
-            return below
-        return self._finished(island, below, attributes)
+        named = _named(island)
+        context = self._spark.sparkContext
+        described: dict[str, Any] = {
+            "stage": self._stage(run.last, None, options, island_id, _schema(island, named), run.heavy),
+            "columns": [None if i is None else named[i].number for i in island.columns],
+            "python": {
+                "environment": context.environment,
+                "includes": context._python_includes,  # noqa: SLF001
+                "executable": context.pythonExec,
+                "version": context.pythonVer,
+                "kind": PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+                "direct": has_direct_partition_ids(),
+            },
+        }
+        if island.read is not None and island.finish is not Finish.NOTHING:
+            described |= _finish(island, island.read)
+        self._rewriting.place(
+            island.node, described, bytes(self._commands),
+            context._javaAccumulator,  # noqa: SLF001
+            self._broadcasts or None,
+        )  # fmt: skip
 
-    def _frame(
-        self, run: StageRun, outlet: Outlet | None, options: Options, name: str, schema: StructType | str,
+    def _stage(
+        self, run: StageRun, outlet: Outlet | None, options: Options, name: str, schema: StructType,
         heavy: Mapping[int, HeavyRows],
-    ) -> DataFrame:  # fmt: skip
-        """Make the rows of a stage, or the blob rows of one whose rows are exchanged."""
+    ) -> dict[str, Any]:  # fmt: skip
+        """Describe what makes the rows of a stage, or the blob rows of one whose rows are exchanged."""
         stage = run.stage
         forms = tuple(
             FeedFormat(one.schema, compression=options.exchange_compression, place=place)
             for place, one in enumerate(stage.inputs)
         )
+        inputs = self._inputs(run, forms, options, name, heavy) if forms else []
         feeds = tuple(one.index for one in stage.inputs)
-        source = (
-            self._exchanged(run, forms, options, name, heavy)
-            if forms
-            else self._spark.range(0, run.tasks, 1, run.tasks)
-        )
         work = RunStage(stage.tree, run.reads, feeds, forms, outlet, options, name)
         shown, context = _described(stage.tree), self._spark.sparkContext
         store_of(context).register(JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value))
         function = stage_function(work, f"island_{shown}_{name}", accumulator=accumulator_of(context))
-        return source.mapInArrow(function, schema)
+        return {
+            "name": function.__name__,
+            "schema": schema.json(),
+            "tasks": run.tasks,
+            "inputs": inputs,
+            **self._command(function, schema),
+        }
 
-    def _exchanged(
+    def _command(self, function: StageFunction, schema: StructType) -> dict[str, Any]:
+        """Pickle a function as PySpark does; a large one is broadcast."""
+        start, context = len(self._commands), self._spark.sparkContext
+        command = CloudPickleSerializer().dumps((function, schema))  # type: ignore[no-untyped-call]
+        found: dict[str, Any] = {}
+        if len(command) > _BROADCAST_BYTES:
+            command, broadcasts, _, _ = _prepare_for_python_RDD(context, (function, schema))
+            found["broadcasts"] = len(self._broadcasts)
+            self._broadcasts.append(broadcasts)
+        self._commands += command
+        return {**found, "command": [start, len(self._commands)]}
+
+    def _inputs(
         self, run: StageRun, forms: tuple[FeedFormat, ...], options: Options, name: str,
         heavy: Mapping[int, HeavyRows],
-    ) -> DataFrame:  # fmt: skip
-        """Bring the blobs of all inputs of a stage together, partition by partition."""
-        labels = partition_labels(self._spark.range(1), run.tasks)
-        size = blob_bytes(self._spark, options.exchange_blob_bytes)
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        """Describe the stages whose blobs a stage reads, partition by partition."""
+        labels = partition_labels(run.tasks)
+        size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
         outlets = [
             Outlet.of(exchange, form, labels.tolist(), size, heavy.get(exchange.index))
             for exchange, form in zip(run.stage.inputs, forms, strict=True)
         ]
-        parts = [
-            self._frame(before, outlet, options, f"{name}_{place}", BLOB_DDL, heavy)
+        return [
+            self._stage(before, outlet, options, f"{name}_{place}", _BLOB_ROWS, heavy)
             for place, (before, outlet) in enumerate(zip(run.inputs, outlets, strict=True))
         ]
-        together = reduce(lambda one, two: one.union(two), parts)
-        return repartition_by_label(together, run.tasks, "p").sortWithinPartitions("p", "side")
 
-    def _schema(self, island: Island) -> StructType:
-        fields = []
-        named = self._named(island)
-        for n, (i, column) in enumerate(zip(island.columns, island.relation.schema, strict=True)):
-            known = None if i is None else named[i]
-            dtype = (
-                from_arrow_type(column.type, prefer_timestamp_ntz=True)
-                if known is None
-                else declared_type(known)
-            )
-            nullable = column.nullable if known is None else bool(known.fields["nullable"])
-            fields.append(StructField(f"c{n}", dtype, nullable))
-        return StructType(fields)
 
-    @staticmethod
-    def _named(island: Island) -> dict[int, Node]:
-        """The attributes that the island's columns are."""
-        if island.read is None:
-            return {column.expr_id: column for column in island.node.output}
-        parts = [
-            node
-            for whole in (*island.read.keys, *island.read.aggregates)
-            for node in whole.walk()
-            if node.name == "AttributeReference"
-        ]
-        return {node.expr_id: node for node in parts}
+_BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())
+_BROADCAST_BYTES = 1 << 20
+"""Functions that are larger when pickled are broadcast, if ``spark.broadcast.UDFCompressionThreshold`` says so too."""
 
-    def _finished(self, island: Island, below: Any, attributes: list[Any]) -> Any:
-        """Spark's aggregation over the island's rows."""
-        read = island.read
-        assert read is not None
-        finals = FinalExpressions(self._gateway)
-        by_name = dict(zip(island.relation.schema.names, attributes, strict=True))
-        rule = [
-            (node.jvm, finals.of(node, call, [by_name[buffer.name] for buffer in call.buffer]))
-            for number, call in island.calls.items()
-            for node in (read.aggregates[number],)
-        ]
-        rule += [
-            (key.jvm, by_name[f"k{n}"])
-            for n, key in enumerate((*read.keys, *island.distinct))
-            if key.name != "AttributeReference"
-        ]
-        plan = island.node.jvm.withNewChildren(to_seq(self._gateway, [below]))
-        return plan.transformExpressions(to_map(self._gateway, rule)) if rule else plan
+
+def _schema(island: Island, named: Mapping[int, Node]) -> StructType:
+    fields = []
+    for n, (i, column) in enumerate(zip(island.columns, island.relation.schema, strict=True)):
+        if i is None:
+            dtype, nullable = from_arrow_type(column.type, prefer_timestamp_ntz=True), column.nullable
+        else:
+            dtype, nullable = named[i].data_type, bool(named[i].fields["nullable"])
+        fields.append(StructField(f"c{n}", dtype, nullable))
+    return StructType(fields)
+
+
+def _named(island: Island) -> dict[int, Node]:
+    """The attributes that the island's columns are."""
+    if island.read is None:
+        return {column.expr_id: column for column in island.node.output}
+    parts = [
+        node
+        for whole in (*island.read.keys, *island.read.aggregates)
+        for node in whole.walk()
+        if node.name == "AttributeReference"
+    ]
+    return {node.expr_id: node for node in parts}
+
+
+def _finish(island: Island, read: ReadAggregate) -> dict[str, Any]:
+    """Describe Spark's aggregation over the island's rows."""
+    positions = {name: n for n, name in enumerate(island.relation.schema.names)}
+    aggregates = [
+        {
+            "aggregate": read.aggregates[number].number,
+            "buffers": [positions[buffer.name] for buffer in call.buffer],
+            **merging(read.aggregates[number], call),
+        }
+        for number, call in island.calls.items()
+    ]
+    keys = [
+        (key.number, positions[f"k{n}"])
+        for n, key in enumerate((*read.keys, *island.distinct))
+        if key.name != "AttributeReference"
+    ]
+    return {"aggregates": aggregates, "keys": keys}
 
 
 _SHOWN = {Scan: "scan", Feed: "exchange", Join: "join", PartialAggregate: "aggregate", TopN: "top"}

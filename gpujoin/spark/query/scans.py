@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from gpujoin.backends.parquet.places import in_store
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.translate import NotTranslatableError
-from gpujoin.spark.gateway import class_of, schema_of
-from gpujoin.spark.query.partitions import Folders, folder_of, folders, listed, pruned, prunes
+from gpujoin.spark.query.partitions import Folders, folder_of, folders, prunes
 from gpujoin.spark.query.stores import store_obstacle
 
 if TYPE_CHECKING:
@@ -29,10 +28,6 @@ RELATION = _SOURCES + "LogicalRelation"
 _FILES = _SOURCES + "HadoopFsRelation"
 _PARQUET = _SOURCES + "parquet.ParquetFileFormat"
 _INDEX = _SOURCES + "InMemoryFileIndex"
-_PATH = "FileStatus{path="
-_STATUS = re.compile(
-    r"(?P<path>[^;]*); isDirectory=(?P<folder>\w+); length=(?P<length>\d+);.*?modification_time=(?P<time>\d+);"
-)
 _READING = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -50,7 +45,6 @@ _READING = {
 
 _EXISTING_DEFAULT = "EXISTS_DEFAULT"
 """Metadata of a column added to a table later: its value in the files that were there."""
-_SEPARATOR = "\x1e"
 _HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header", "inferschema"})
 
 
@@ -134,33 +128,27 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     """
     if not options.scan_fuse:
         raise NotTranslatableError("spark.gpujoin.scan.fuse is false")
-    relation, gateway = node.jvm.relation(), node.gateway
-    _expect(class_of(relation, gateway), _FILES, "the relation")
-    _expect(class_of(relation.fileFormat(), gateway), _PARQUET, "the file format")
-    location, index = listed(relation.location(), gateway)
-    _expect(index, _INDEX, "the list of files")
-    options_text = str(relation.options().mkString(_SEPARATOR))
-    given = {one.partition(" -> ")[0].lower() for one in options_text.split(_SEPARATOR)}
-    unknown = given - _HARMLESS_OPTIONS - {""}
+    relation = node.fields["@relation"]
+    _expect(relation["class"], _FILES, "the relation")
+    _expect(relation["format"], _PARQUET, "the file format")
+    unknown = {name.lower() for name in relation["options"]} - _HARMLESS_OPTIONS
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
-    stores = _Stores(options, relation)
-    data = schema_of(relation, "dataSchema")
-    for field in data.fields:
-        if _EXISTING_DEFAULT in (field.metadata or {}):
-            raise NotTranslatableError(f"column {field.name} has a default in files that lack it")
-    names = set(data.names)
+    data = relation["schema"]["fields"]
+    for column in data:
+        if _EXISTING_DEFAULT in column["metadata"]:
+            raise NotTranslatableError(f"column {column['name']} has a default in files that lack it")
+    names = {column["name"] for column in data}
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
-    if relation.partitionSchema().isEmpty():
-        columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
-        files = _files(pruned(location, (), gateway), stores, None)
-        return ReadRelation(ParquetFiles(files, columns, {}), tuple(conditions))
-    schema = schema_of(relation, "partitionSchema")
-    if names & set(schema.names) or not set(schema.names) <= by_name.keys():
+    keys = [column["name"] for column in relation["partitions"]["fields"]]
+    if names & set(keys) or not set(keys) <= by_name.keys():
         raise NotTranslatableError("a partition column is also in its files")
-    parts = {by_name[name].expr_id: _field(by_name[name]) for name in schema.names}
+    parts = {by_name[name].expr_id: _field(by_name[name]) for name in keys}
     choosing = [one for one in conditions if prunes(one, {i: f.name for i, f in parts.items()})]
-    files = _files(pruned(location, choosing, gateway), stores, folders(location, schema))
+    listing = relation.get("listing") or node.files(choosing)
+    _expect(listing["index"], _INDEX, "the list of files")
+    values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
+    files = _files(listing["files"], _Stores(options, node), values)
     columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
     rest = tuple(one for one in conditions if one not in choosing)
     return ReadRelation(ParquetFiles(files, columns, parts), rest)
@@ -169,16 +157,10 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
 def _field(attribute: Node) -> pa.Field:
     """The column's Arrow field; types are checked where a column is read."""
     try:
-        dtype: Any = arrow_type(_declared(attribute))
+        dtype: Any = arrow_type(attribute.data_type)
     except JoinSpecError:
         dtype = pa.null()
     return pa.field(str(attribute.fields["name"]), dtype, bool(attribute.fields["nullable"]))
-
-
-def _declared(attribute: Node) -> Any:
-    from gpujoin.spark.catalyst.nodes import declared_type
-
-    return declared_type(attribute)
 
 
 def _expect(found: str, wanted: str, what: str) -> None:
@@ -186,31 +168,27 @@ def _expect(found: str, wanted: str, what: str) -> None:
         raise NotTranslatableError(f"{what} is {found.rpartition('.')[2]}")
 
 
-def _files(text: str, stores: _Stores, folders: Folders | None) -> tuple[FileSlice, ...]:
-    """Read a list of files; each has the constants of its folder."""
+def _files(
+    listed: Sequence[tuple[str, bool, int, int]], stores: _Stores, folders: Folders | None
+) -> tuple[FileSlice, ...]:
+    """Describe files; each has the constants of its folder."""
     found = []
-    for entry in text.split(_PATH)[1:]:
-        status = _STATUS.match(entry)
-        if status is None or status["folder"] != "false":
-            raise NotTranslatableError(f"its list of files holds {entry[:200]!r}")
-        path = status["path"]
+    for path, is_folder, size, modified_ms in listed:
+        if is_folder:
+            raise NotTranslatableError(f"its list of files holds the folder {path}")
         if folders is not None and folder_of(path) not in folders:
             raise NotTranslatableError(f"{path} is in no folder of a partition")
-        found.append(
-            FileSlice(
-                stores.path(path), int(status["length"]), int(status["time"]),
-                constants=() if folders is None else folders[folder_of(path)],
-            )
-        )  # fmt: skip
+        constants = () if folders is None else folders[folder_of(path)]
+        found.append(FileSlice(stores.path(path), size, modified_ms, constants=constants))
     return tuple(found)
 
 
 class _Stores:
     """Names files as workers open them, where they may."""
 
-    def __init__(self, options: Options, relation: Any) -> None:
+    def __init__(self, options: Options, node: PlanNode) -> None:
         self._options = options
-        self._relation = relation
+        self._node = node
         self._checked = {"file"}
 
     def path(self, uri: str) -> str:
@@ -230,7 +208,7 @@ class _Stores:
                 f"its files are on {scheme!r}; workers read {', '.join(schemes)} (spark.gpujoin.scan.schemes)"
             )
         if scheme not in self._checked:
-            session = self._relation.sparkSession()
+            session = self._node.jvm.relation().sparkSession()
             configuration = session.sessionState().newHadoopConf()
             obstacle = store_obstacle(scheme, configuration, local=bool(session.sparkContext().isLocal()))
             if obstacle is not None:

@@ -78,7 +78,7 @@ def asked_below(node: PlanNode, top: Top | None) -> Top | None:
             return Top(count) if 0 < count <= _MOST_ROWS else None
         case "Project" if top is not None and not top.order:
             return top
-        case "Sort" if top is not None and not top.order and bool(getattr(node.jvm, "global")()):
+        case "Sort" if top is not None and not top.order and node.fields["global"]:
             return Top(top.count, node.expressions("order"))
         case _:
             return None

@@ -10,6 +10,7 @@ from pyspark.sql import types as t
 from gpujoin.model.expressions import Literal
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of, refuse_replaced
+from gpujoin.spark.query.plans import PlanNode, subquery_plan
 
 _COVERED = (
     t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType,
@@ -26,7 +27,7 @@ class SubqueryValues:
         Takes the plan of a subquery; gives at most two of its rows.
     """
 
-    def __init__(self, run: Callable[[Any], list[Any]]) -> None:
+    def __init__(self, run: Callable[[PlanNode], list[Any]]) -> None:
         self._run = run
         self._known: dict[int, Literal] = {}
         self.asked = 0
@@ -44,10 +45,10 @@ class SubqueryValues:
         NotTranslatableError
             If the subquery has more than one row, or a type that is not covered.
         """
-        number = int(node.jvm.exprId().id())
+        number = node.expr_id
         if number not in self._known:
             dtype = self._type(node)
-            rows = self._run(node.jvm.plan())
+            rows = self._run(subquery_plan(node))
             if len(rows) > 1:
                 raise NotTranslatableError(f"{node.name} has more than one row")
             value = rows[0][0] if rows else None
@@ -60,6 +61,6 @@ class SubqueryValues:
             raise NotTranslatableError(f"a scalar subquery of type {node.type_name}")
         if len(node.children) > 0:
             raise NotTranslatableError("a correlated subquery")
-        if not node.jvm.plan().deterministic():
+        if not subquery_plan(node).deterministic:
             raise NotTranslatableError("a scalar subquery that is not deterministic")
         return arrow_of(node.data_type)

@@ -3,35 +3,73 @@
 from __future__ import annotations
 
 import pytest
-from py4j import clientserver
 from pyspark.sql import SparkSession
 
+from gpujoin import explain
 from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.planner import QueryPlanner
+from gpujoin.spark.settings import join_options, session_conf
+from tests.spark.calls import count_jvm_calls
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
 
-MOST_CALLS = {1: 210, 10: 370}
+TEN = "".join(f" join items i{n} on i{n}.k = a.k and i{n}.cost > {n}" for n in range(10))
+QUERIES = {
+    "ten joins": (f"select a.s, sum(a.price), count(*) from sales a{TEN} group by a.s", 6),
+    "aggregation": ("select k, sum(price), avg(price), stddev(weight), max(s) from sales group by k", 6),
+    "rows": ("select a.id, b.item from sales a join items b on a.k = b.k", 6),
+    "condition": (
+        "select id from sales where day between date'2020-01-01' and date'2024-01-01' and k in (1, 2)",
+        3,
+    ),
+    "two islands": (
+        "select s, sum(price) from sales group by s union all select s, sum(cost) from items group by s",
+        7,
+    ),
+    "subquery that is not read": ("select id, (select max(cost) from items) c from sales", 6),
+}
+"""Queries, and the most calls that planning makes: settings, two to read, and for each island one to place it."""
 
 
-@pytest.mark.parametrize("joins", MOST_CALLS)
-def test_calls_to_the_jvm(tables: SparkSession, joins: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = "".join(f" join items i{n} on i{n}.k = a.k and i{n}.cost > {n}" for n in range(joins))
-    query = f"select a.s, sum(a.price), count(*) from sales a{more} group by a.s"
-    rewrite(tables.sql(query))  # classes and footers are known then
-    frame = tables.sql(query)
-    optimized_plan(frame)
-    seen: list[str] = []
-    original = clientserver.JavaClient.send_command
+def _plan(spark: SparkSession, query: str) -> tuple[QueryPlanner, int]:
+    plan = optimized_plan(spark.sql(query))
+    with count_jvm_calls() as calls:
+        conf = session_conf(spark)
+        planner = QueryPlanner(spark, conf, join_options(conf, None, None), runs=True)
+        planner.rewrite(plan)
+    return planner, len(calls)
 
-    def counting(self: object, command: str, *arguments: object, **named: object) -> object:
-        if not command.startswith("m\n"):  # releases of objects come when Python's collector does
-            seen.append(command)
-        return original(self, command, *arguments, **named)
 
-    monkeypatch.setattr(clientserver.JavaClient, "send_command", counting)
-    assert rewrite(frame).changed
-    monkeypatch.undo()
-    print(f"{joins} joins: {len(seen)} calls")
-    assert len(seen) <= MOST_CALLS[joins]
+@pytest.mark.parametrize("name", QUERIES)
+def test_planning_takes_a_handful_of_calls(tables: SparkSession, name: str) -> None:
+    query, most = QUERIES[name]
+    _plan(tables, query)  # classes and footers are known then
+    planner, count = _plan(tables, query)
+    print(f"{name}: {count} calls")
+    assert planner.changed == (name != "condition")
+    assert count <= most
+
+
+@pytest.mark.parametrize("joins", [1, 4])
+def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int) -> None:
+    tables.conf.set("spark.gpujoin.backend", "auto")
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.createDataFrame([(1, "a"), (2, "b")], "k int, t string").createOrReplaceTempView("given")
+    query = "select count(*) from given" + "".join(
+        f" join given g{n} on g{n}.k = given.k" for n in range(joins)
+    )
+    _plan(tables, query)
+    planner, count = _plan(tables, query)
+    assert not planner.changed
+    assert len(planner.explanation.joins) > 0
+    assert count <= 4
+
+
+def test_the_only_task_finishes_an_aggregation(tables: SparkSession) -> None:
+    frame = tables.sql("select s, sum(price), avg(weight), count(*) from sales group by s order by s")
+    accelerated = rewrite(frame).frame
+    assert len(explain(accelerated).islands) == 1
+    assert "Aggregate" not in accelerated._jdf.queryExecution().optimizedPlan().toString()
+    assert accelerated.collect() == frame.collect()

@@ -250,7 +250,7 @@ def mark(below: Input, nearest: Nearest) -> None:
 
 def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -> bool:
     """Tell whether nothing is noticed of rows that are not computed any more: no errors, no state."""
-    if not node.jvm.deterministic():
+    if not node.deterministic:
         return False
     computed = [
         *above.computed,
@@ -301,4 +301,4 @@ def _first_alone(part: Node, number: int) -> bool:
 
 
 def _rank_of(limit: PlanNode) -> str:
-    return str(limit.jvm.rankLikeFunction().getClass().getSimpleName())
+    return limit.expression("rankLikeFunction").name

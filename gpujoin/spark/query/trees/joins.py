@@ -10,7 +10,7 @@ from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
-from gpujoin.spark.catalyst.joins import join_type_in
+from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.split import NULL_AWARE
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -24,7 +24,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     """Join two inputs."""
     kind, exists = join_type_in(node.fields["joinType"])
     if kind is None:
-        raise NotTranslatableError(f"join type {node.jvm.joinType().toString()} is not covered")
+        raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} is not covered")
     if node.nearest is not None:
         return nearest_join(builder, node, kind, node.nearest, required)
     parts = () if node.condition is None else conjuncts(node.condition)

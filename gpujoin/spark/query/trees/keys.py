@@ -59,7 +59,7 @@ def not_in(
     rest = []
     for part, key in parts:
         found = key
-        if found is None and (part.name == "EqualNullSafe" or not part.jvm.nullable()):
+        if found is None and (part.name == "EqualNullSafe" or not part.nullable):
             found = key_of(part, sides)
         if found is None:
             rest.append(part)

@@ -14,9 +14,9 @@ from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Pr
 from gpujoin.plan.explain import show_expression
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
-from gpujoin.spark.query.aggregates import FinalReader, read_aggregate, unique_calls
+from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import footers_of
-from gpujoin.spark.query.plans import PlanNode, conjuncts, items, read_sequence
+from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, TreeBuilder, both, narrowed
 
@@ -111,7 +111,7 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     """Project each row in several ways, as grouping sets and distinct aggregates of several columns have it."""
     ids = [column.expr_id for column in node.output]
     wanted = [n for n, i in enumerate(ids) if i in required] or [len(ids) - 1]
-    ways = [read_sequence(way) for way in items(node.jvm.projections())]
+    ways = node.expression_lists("projections")
     chosen = [[way[n] for n in wanted] for way in ways]
     needed = frozenset().union(*(value.attribute_ids for way in chosen for value in way))
     below = builder.build(node.children[0], needed)
@@ -125,7 +125,19 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
 def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Aggregate an input wholly, for a node above that needs the final values."""
     read = read_aggregate(node)
-    below = builder.build(node.children[0], read.attribute_ids)
+    return aggregated(builder, read, builder.build(node.children[0], read.attribute_ids), required)
+
+
+def aggregated(
+    builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]
+) -> Fragment:
+    """Aggregate a fragment wholly.
+
+    Raises
+    ------
+    NotTranslatableError
+        If Spark alone can finish an aggregate, or compute a result.
+    """
     reader = builder.reader(below)
     keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
     calls = read.calls(reader)

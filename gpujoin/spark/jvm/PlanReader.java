@@ -1,0 +1,605 @@
+package gpujoin;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.zip.Deflater;
+import java.util.zip.DeflaterOutputStream;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
+import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.PartitionPath;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
+import scala.Product;
+import scala.Tuple2;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Reads plans and expressions as JSON, so that Python asks once for all that planning may want to know of them.
+ *
+ * A tree is a list of rows, parents first: the constructor's arguments by name, and what the node says of itself under
+ * names that begin with @. An attribute is a number of a table, as each occurs many times; so is a type.
+ */
+public final class PlanReader {
+
+    /** Reads a plan with all plans in its expressions. */
+    public Reading plan(LogicalPlan plan) {
+        Reading reading = new Reading();
+        reading.writePlan(plan);
+        return reading;
+    }
+
+    /** Reads one expression. */
+    public Reading expression(Expression expression) {
+        return expressions(CollectionConverters.asScala(Arrays.asList(new Object[] {expression})).toSeq());
+    }
+
+    /** Reads each of some expressions. */
+    public Reading expressions(scala.collection.immutable.Seq expressions) {
+        Reading reading = new Reading();
+        reading.writeValue(expressions);
+        return reading;
+    }
+
+    /**
+     * Gives a session's settings as JSON.
+     *
+     * Of those with a default that planning depends on it also has the ones that are not set, and as
+     * spark.default.parallelism how many tasks run at once.
+     */
+    public byte[] settings(SparkSession session, String defaults) throws IOException {
+        HashMap settings = new HashMap();
+        Iterator entries = session.conf().getAll().iterator();
+        while (entries.hasNext()) {
+            Tuple2 entry = (Tuple2) entries.next();
+            settings.put(entry._1(), entry._2());
+        }
+        for (Object name : defaults.split(",")) {
+            Option value = session.conf().getOption((String) name);
+            if (value.isDefined()) {
+                settings.put(name, value.get());
+            }
+        }
+        settings.put("spark.default.parallelism", String.valueOf(session.sparkContext().defaultParallelism()));
+        Reading reading = new Reading();
+        reading.writeTexts(settings);
+        return reading.deflated();
+    }
+
+    /** What was read, and the objects that it was read of, by number. */
+    public static final class Reading {
+        private final ArrayList plans = new ArrayList();
+        private final ArrayList children = new ArrayList();
+        private final ArrayList subqueries = new ArrayList();
+        private final ArrayList expressions = new ArrayList();
+        private final ArrayList attributes = new ArrayList();
+        private final HashMap attributeNumbers = new HashMap();
+        private final ArrayList types = new ArrayList();
+        private final HashMap typeNumbers = new HashMap();
+        private final StringBuilder text = new StringBuilder();
+        private ArrayList owned = new ArrayList();
+
+        /** The JSON, deflated: a reply of more than 8 KiB waits some 40 ms for an acknowledgement. */
+        public byte[] data() throws IOException {
+            String rows = text.toString();
+            text.setLength(0);
+            text.append("{\"rows\":").append(rows).append(",\"attributes\":[");
+            for (int i = 0; i < attributes.size(); i++) {
+                comma(i);
+                writeAttribute((Attribute) attributes.get(i));
+            }
+            text.append("],\"types\":[");
+            for (int i = 0; i < types.size(); i++) {
+                comma(i);
+                DataType type = (DataType) types.get(i);
+                text.append('[');
+                quote(type.json());
+                text.append(',');
+                quote(type.catalogString());
+                text.append(']');
+            }
+            text.append("]}");
+            return deflated();
+        }
+
+        public LogicalPlan plan(int number) {
+            return (LogicalPlan) plans.get(number);
+        }
+
+        /** Numbers of a plan's children. */
+        public int[] children(int number) {
+            return (int[]) children.get(number);
+        }
+
+        /** Each expression of a plan that holds a plan, and that plan's number. */
+        public List subqueries(int number) {
+            return (List) subqueries.get(number);
+        }
+
+        public Expression expression(int number) {
+            return (Expression) expressions.get(number);
+        }
+
+        /**
+         * Lists the files of a relation, and its partitions; a table of Spark's catalog lists them now.
+         *
+         * @param conditions numbers of expressions by which Spark chooses among the partitions, separated by commas
+         */
+        public byte[] files(int number, String conditions) throws IOException {
+            ArrayList chosen = new ArrayList();
+            if (!conditions.isEmpty()) {
+                for (Object part : conditions.split(",")) {
+                    chosen.add(expression(Integer.parseInt((String) part)));
+                }
+            }
+            text.setLength(0);
+            writeFiles((HadoopFsRelation) ((LogicalRelation) plan(number)).relation(), chosen);
+            return deflated();
+        }
+
+        void writeTexts(Map texts) {
+            text.append('{');
+            int count = 0;
+            for (Object entry : texts.entrySet()) {
+                comma(count++);
+                quote((String) ((Map.Entry) entry).getKey());
+                text.append(':');
+                quote((String) ((Map.Entry) entry).getValue());
+            }
+            text.append('}');
+        }
+
+        byte[] deflated() throws IOException {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            DeflaterOutputStream sink = new DeflaterOutputStream(bytes, new Deflater(Deflater.BEST_SPEED));
+            sink.write(text.toString().getBytes(StandardCharsets.UTF_8));
+            sink.close();
+            text.setLength(0);
+            return bytes.toByteArray();
+        }
+
+        /** Writes a plan; gives its number. */
+        int writePlan(LogicalPlan plan) {
+            ArrayList outer = owned;
+            text.append('[');
+            int number = writePlanRows(plan);
+            text.append(']');
+            owned = outer;
+            return number;
+        }
+
+        private int writePlanRows(LogicalPlan plan) {
+            int number = plans.size();
+            Seq below = plan.children();
+            int[] numbers = new int[below.size()];
+            begin(plan, numbers.length, number);
+            plans.add(plan);
+            children.add(numbers);
+            owned = new ArrayList();
+            subqueries.add(owned);
+            if (!plan.deterministic()) {
+                text.append(",\"@deterministic\":false");
+            }
+            if (!plan.subqueries().isEmpty()) {
+                text.append(",\"@subqueries\":true");
+            }
+            if (plan.resolved()) {
+                text.append(",\"@output\":");
+                writeValue(plan.output());
+            }
+            if (plan instanceof Join) {
+                text.append(",\"@sizes\":[");
+                writeSize(((Join) plan).left());
+                text.append(',');
+                writeSize(((Join) plan).right());
+                text.append(']');
+            }
+            if (plan instanceof LogicalRelation) {
+                writeRelation((LogicalRelation) plan);
+            }
+            writeFields((Product) plan);
+            text.append('}');
+            for (int i = 0; i < numbers.length; i++) {
+                text.append(',');
+                numbers[i] = writePlanRows((LogicalPlan) below.apply(i));
+            }
+            return number;
+        }
+
+        private void writeExpression(Expression expression) {
+            if (expression instanceof Attribute && expression.resolved()) {
+                text.append(attributeNumber((Attribute) expression));
+                return;
+            }
+            Seq children = expression.children();
+            begin(expression, children.size(), expressions.size());
+            expressions.add(expression);
+            if (!expression.deterministic()) {
+                text.append(",\"@deterministic\":false");
+            }
+            if (expression.resolved()) {
+                writeType(expression);
+            }
+            if (expression instanceof RuntimeReplaceable) {
+                text.append(",\"@replacement\":");
+                writeValue(((RuntimeReplaceable) expression).replacement());
+            }
+            if (expression instanceof Literal) {
+                Object value = ((Literal) expression).value();
+                field("value");
+                writeText(value);
+                field("@value");
+                writeInternal(value);
+                field("dataType");
+                text.append(expression.dataType().json());
+            } else {
+                writeFields((Product) expression);
+            }
+            if (expression instanceof Alias) { // not among the arguments that a case class tells of
+                field("exprId");
+                writeValue(((Alias) expression).exprId());
+            }
+            text.append('}');
+            for (int i = 0; i < children.size(); i++) {
+                text.append(',');
+                writeExpression((Expression) children.apply(i));
+            }
+        }
+
+        /** The type, and whether there may be nulls, of what has them: a sort order has none, a list of a subquery no nulls. */
+        private void writeType(Expression expression) {
+            int length = text.length();
+            try {
+                text.append(",\"@type\":").append(typeNumber(expression.dataType()));
+                length = text.length();
+                text.append(",\"@nullable\":").append(expression.nullable());
+            } catch (Exception none) {
+                text.setLength(length);
+            } catch (AssertionError none) {
+                text.setLength(length);
+            }
+        }
+
+        private void writeAttribute(Attribute attribute) {
+            begin(attribute, 0, expressions.size());
+            expressions.add(attribute);
+            writeType(attribute);
+            field("name");
+            quote(attribute.name());
+            field("dataType");
+            text.append(attribute.dataType().json());
+            text.append(",\"nullable\":").append(attribute.nullable());
+            field("exprId");
+            writeValue(attribute.exprId());
+            text.append('}');
+        }
+
+        private int attributeNumber(Attribute attribute) {
+            return numberIn(attributes, attributeNumbers, attribute);
+        }
+
+        private int typeNumber(DataType type) {
+            return numberIn(types, typeNumbers, type);
+        }
+
+        private static int numberIn(ArrayList table, HashMap numbers, Object value) {
+            Object known = numbers.get(value);
+            if (known != null) {
+                return ((Integer) known).intValue();
+            }
+            numbers.put(value, Integer.valueOf(table.size()));
+            table.add(value);
+            return table.size() - 1;
+        }
+
+        private void begin(Object node, int children, int number) {
+            text.append("{\"class\":");
+            quote(node.getClass().getName());
+            text.append(",\"@number\":").append(number).append(",\"num-children\":").append(children);
+        }
+
+        /** The constructor's arguments that are no children. */
+        private void writeFields(Product node) {
+            for (int i = 0; i < node.productArity(); i++) {
+                Object value = node.productElement(i);
+                String name = node.productElementName(i);
+                if (node instanceof InSet && name.equals("hset")) {
+                    field("@values");
+                    text.append('[');
+                    Iterator values = ((InSet) node).hset().iterator();
+                    for (int n = 0; values.hasNext(); n++) {
+                        comma(n);
+                        writeInternal(values.next());
+                    }
+                    text.append(']');
+                } else if (node instanceof PlanExpression && name.equals("plan")) {
+                    field(name);
+                    owned.add(new Object[] {node, Integer.valueOf(writePlan((LogicalPlan) value))});
+                } else if (!isChild(node, value)) {
+                    field(name);
+                    writeValue(value);
+                }
+            }
+        }
+
+        private static boolean isChild(Product node, Object value) {
+            if (node instanceof LogicalPlan) {
+                return value instanceof LogicalPlan;
+            }
+            if (value instanceof Seq && !((Seq) value).isEmpty()) {
+                value = ((Seq) value).head();
+            }
+            return value instanceof Expression && ((Expression) node).containsChild().contains((Expression) value);
+        }
+
+        void writeValue(Object value) {
+            if (value instanceof Expression) {
+                text.append('[');
+                writeExpression((Expression) value);
+                text.append(']');
+            } else if (value instanceof Boolean || value instanceof Number) {
+                writeNumber(value);
+            } else if (value instanceof String || value instanceof Character || value instanceof scala.Enumeration$Value) {
+                quote(value.toString());
+            } else if (value instanceof DataType) {
+                text.append(((DataType) value).json());
+            } else if (value instanceof ExprId) {
+                text.append("{\"id\":").append(((ExprId) value).id()).append('}');
+            } else if (value instanceof ExistenceJoin) {
+                text.append("{\"exists\":").append(((ExistenceJoin) value).exists().exprId().id()).append('}');
+            } else if (value instanceof Option) {
+                writeValue(((Option) value).isDefined() ? ((Option) value).get() : null);
+            } else if (value instanceof Seq) {
+                writeSequence((Seq) value);
+            } else if (value != null && value.getClass().getName().endsWith("$")) {
+                text.append("{\"object\":");
+                quote(value.getClass().getName());
+                text.append('}');
+            } else if (value instanceof Product && isContext(value.getClass().getSimpleName())) {
+                text.append('{');
+                for (int i = 0; i < ((Product) value).productArity(); i++) {
+                    comma(i);
+                    quote(((Product) value).productElementName(i));
+                    text.append(':');
+                    writeValue(((Product) value).productElement(i));
+                }
+                text.append('}');
+            } else {
+                text.append("null");
+            }
+        }
+
+        private static boolean isContext(String name) {
+            return name.endsWith("EvalContext") || name.equals("CommonExpressionId");
+        }
+
+        /** Expressions, strings, or sequences of them; not rows. Attributes alone are their numbers. */
+        private void writeSequence(Seq values) {
+            if (!values.isEmpty() && !isReadable(values.apply(0))) {
+                text.append("null");
+                return;
+            }
+            text.append('[');
+            for (int i = 0; i < values.size(); i++) {
+                comma(i);
+                Object value = values.apply(i);
+                if (value instanceof Attribute && ((Attribute) value).resolved()) {
+                    writeExpression((Expression) value);
+                } else {
+                    writeValue(value);
+                }
+            }
+            text.append(']');
+        }
+
+        private static boolean isReadable(Object value) {
+            return value instanceof Expression || value instanceof String || value instanceof Seq;
+        }
+
+        private void writeSize(LogicalPlan plan) {
+            int length = text.length();
+            try {
+                Statistics stats = plan.stats();
+                String rows = stats.rowCount().isDefined() ? stats.rowCount().get().toString() : "null";
+                text.append('[').append(stats.sizeInBytes().toString()).append(',').append(rows).append(',');
+                text.append(plan.schema().defaultSize()).append(']');
+            } catch (Exception unknown) {
+                text.setLength(length);
+                text.append("[null,null,0]");
+            }
+        }
+
+        private void writeRelation(LogicalRelation node) {
+            field("@relation");
+            text.append("{\"class\":");
+            quote(node.relation().getClass().getName());
+            if (node.relation() instanceof HadoopFsRelation) {
+                HadoopFsRelation relation = (HadoopFsRelation) node.relation();
+                field("format");
+                quote(relation.fileFormat().getClass().getName());
+                field("options");
+                text.append('[');
+                Iterator names = relation.options().keysIterator();
+                for (int i = 0; names.hasNext(); i++) {
+                    comma(i);
+                    quote((String) names.next());
+                }
+                text.append(']');
+                field("schema");
+                text.append(relation.dataSchema().json());
+                field("partitions");
+                text.append(relation.partitionSchema().json());
+                field("index");
+                quote(relation.location().getClass().getName());
+                if (isListed(relation)) {
+                    field("listing");
+                    writeFiles(relation, new ArrayList());
+                }
+            }
+            text.append('}');
+        }
+
+        /** Whether all its files are known already, and may be read as a whole. */
+        private static boolean isListed(HadoopFsRelation relation) {
+            return relation.fileFormat().getClass() == ParquetFileFormat.class
+                && relation.location().getClass() == InMemoryFileIndex.class
+                && relation.partitionSchema().isEmpty();
+        }
+
+        private void writeFiles(HadoopFsRelation relation, ArrayList conditions) {
+            FileIndex location = relation.location();
+            Seq none = CollectionConverters.asScala(new ArrayList()).toSeq();
+            if (location.getClass() == CatalogFileIndex.class) {
+                location = ((CatalogFileIndex) location).filterPartitions(none);
+            }
+            text.append("{\"index\":");
+            quote(location.getClass().getName());
+            if (location.getClass() == InMemoryFileIndex.class) {
+                field("files");
+                text.append('[');
+                Seq chosen = CollectionConverters.asScala(conditions).toSeq();
+                Iterator directories = location.listFiles(chosen, none).iterator();
+                int count = 0;
+                while (directories.hasNext()) {
+                    Iterator files = ((PartitionDirectory) directories.next()).files().iterator();
+                    while (files.hasNext()) {
+                        comma(count++);
+                        writeFile(((FileStatusWithMetadata) files.next()).fileStatus());
+                    }
+                }
+                text.append(']');
+                StructType schema = location.partitionSchema();
+                if (!schema.isEmpty()) {
+                    writeFolders(((InMemoryFileIndex) location).partitionSpec().partitions().iterator(), schema);
+                }
+            }
+            text.append('}');
+        }
+
+        private void writeFile(FileStatus file) {
+            text.append('[');
+            quote(file.getPath().toString());
+            text.append(',').append(file.isDirectory()).append(',').append(file.getLen());
+            text.append(',').append(file.getModificationTime()).append(']');
+        }
+
+        private void writeFolders(Iterator partitions, StructType schema) {
+            field("folders");
+            text.append('{');
+            StructField[] fields = schema.fields();
+            for (int n = 0; partitions.hasNext(); n++) {
+                PartitionPath partition = (PartitionPath) partitions.next();
+                InternalRow row = partition.values();
+                comma(n);
+                quote(partition.path().toString());
+                text.append(":[");
+                for (int i = 0; i < fields.length; i++) {
+                    comma(i);
+                    writeInternal(row.isNullAt(i) ? null : row.get(i, fields[i].dataType()));
+                }
+                text.append(']');
+            }
+            text.append('}');
+        }
+
+        /** A value as Spark holds it; bytes, and strings that are not valid, in base 64. */
+        private void writeInternal(Object value) {
+            if (value instanceof Float || value instanceof Double || value instanceof Decimal) {
+                quote(value.toString());
+            } else if (value == null || value instanceof Boolean || value instanceof Number) {
+                writeNumber(value);
+            } else if (value instanceof UTF8String) {
+                if (UTF8String.fromString(value.toString()).equals(value)) {
+                    quote(value.toString());
+                } else {
+                    writeBytes(((UTF8String) value).getBytes());
+                }
+            } else if (value instanceof byte[]) {
+                writeBytes((byte[]) value);
+            } else {
+                text.append("{}");
+            }
+        }
+
+        private void writeBytes(byte[] value) {
+            text.append("{\"bytes\":\"").append(Base64.getEncoder().encodeToString(value)).append("\"}");
+        }
+
+        private void writeNumber(Object value) {
+            if (value instanceof Float || value instanceof Double || value instanceof Decimal) {
+                quote(value.toString());
+            } else {
+                text.append(value);
+            }
+        }
+
+        private void writeText(Object value) {
+            if (value == null) {
+                text.append("null");
+            } else {
+                quote(value.toString());
+            }
+        }
+
+        private void field(String name) {
+            text.append(',');
+            quote(name);
+            text.append(':');
+        }
+
+        private void comma(int number) {
+            if (number > 0) {
+                text.append(',');
+            }
+        }
+
+        private void quote(String value) {
+            text.append('"');
+            for (int i = 0; i < value.length(); i++) {
+                char c = value.charAt(i);
+                if (c == '"' || c == '\\') {
+                    text.append('\\').append(c);
+                } else if (c < ' ' || Character.isSurrogate(c)) {
+                    text.append("\\u").append(Integer.toHexString(0x10000 | c).substring(1));
+                } else {
+                    text.append(c);
+                }
+            }
+            text.append('"');
+        }
+    }
+}

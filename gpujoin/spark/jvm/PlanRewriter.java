@@ -1,0 +1,442 @@
+package gpujoin;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.api.python.SimplePythonFunction;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedExtractValue;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Ascending$;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
+import org.apache.spark.sql.catalyst.expressions.EvalMode;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GreaterThan;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.RowNumber;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.expressions.UnscaledValue;
+import org.apache.spark.sql.catalyst.expressions.WindowExpression;
+import org.apache.spark.sql.catalyst.expressions.WindowSpecDefinition;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
+import org.apache.spark.sql.catalyst.expressions.aggregate.DeclarativeAggregate;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
+import org.apache.spark.sql.catalyst.parser.CatalystSqlParser;
+import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.NO_BROADCAST_HASH$;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Range;
+import org.apache.spark.sql.catalyst.plans.logical.RepartitionByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.CollectionAccumulator;
+import scala.Option;
+import scala.Some;
+import scala.collection.immutable.Seq;
+
+/** Puts plans in the places of others of a plan that was read, from descriptions by Python. */
+public final class PlanRewriter {
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+    private static final String MERGED_MOMENTS =
+        "aggregate(collect_list(named_struct('n', gpujoin_n, 'avg', gpujoin_avg, 'm2', gpujoin_m2)), "
+            + "named_struct('n', 0D, 'avg', 0D, 'm2', 0D), (a, b) -> named_struct('n', a.n + b.n, "
+            + "'avg', a.avg + if(a.n + b.n = 0D, 0D, (b.avg - a.avg) / (a.n + b.n)) * b.n, "
+            + "'m2', a.m2 + b.m2 + (b.avg - a.avg) * if(a.n + b.n = 0D, 0D, (b.avg - a.avg) / (a.n + b.n))"
+            + " * a.n * b.n))";
+    private static final String[] MOMENTS = {"n", "avg", "m2"};
+
+    /** Begins to rewrite a plan. */
+    public Rewriting rewriting(PlanReader.Reading reading, SparkSession session) {
+        return new Rewriting(reading, session);
+    }
+
+    /** A plan that was read, in which some plans are replaced. */
+    public static final class Rewriting {
+        private final PlanReader.Reading reading;
+        private final SparkSession session;
+        private final HashMap replaced = new HashMap();
+        private Map noBroadcast = new HashMap();
+
+        Rewriting(PlanReader.Reading reading, SparkSession session) {
+            this.reading = reading;
+            this.session = session;
+        }
+
+        /** Puts a plan with the same columns in the place of another. */
+        public void replace(int number, LogicalPlan plan) {
+            replaced.put(Integer.valueOf(number), plan);
+        }
+
+        /**
+         * Puts stages of Python tasks, and what finishes their rows, in the place of a plan.
+         *
+         * @param described JSON of the stages, the columns and the aggregation
+         * @param commands the pickled functions of all stages
+         * @param broadcasts for each stage whose function is broadcast a list of its broadcasts, or null
+         */
+        public void place(
+            int number, String described, byte[] commands, CollectionAccumulator accumulator, List broadcasts
+        ) throws IOException {
+            Map island = (Map) MAPPER.readValue(described, Map.class);
+            Functions functions = new Functions((Map) island.get("python"), commands, accumulator, broadcasts);
+            LogicalPlan rows = functions.stage((Map) island.get("stage"));
+            Seq made = rows.output();
+            List columns = (List) island.get("columns");
+            ArrayList named = new ArrayList();
+            for (int i = 0; i < columns.size(); i++) {
+                Object like = columns.get(i);
+                Attribute value = (Attribute) made.apply(i);
+                named.add(like == null ? value : renamed(value, (Attribute) expression(like)));
+            }
+            LogicalPlan plan = new Project(seq(named), rows);
+            if (island.get("aggregates") != null) {
+                plan = finished(reading.plan(number), island, plan, made);
+            }
+            replace(number, plan.resolved() ? plan : Dataset.ofRows(session, plan).queryExecution().analyzed());
+        }
+
+        /** A plan as it is by now. */
+        public LogicalPlan current(int number) {
+            LogicalPlan known = (LogicalPlan) replaced.get(Integer.valueOf(number));
+            if (known != null) {
+                return known;
+            }
+            LogicalPlan node = reading.plan(number);
+            LogicalPlan plan = node;
+            int[] numbers = reading.children(number);
+            ArrayList children = new ArrayList();
+            boolean changed = false;
+            for (int i = 0; i < numbers.length; i++) {
+                LogicalPlan child = current(numbers[i]);
+                changed |= child != reading.plan(numbers[i]);
+                children.add(child);
+            }
+            if (changed) {
+                plan = withOrder((LogicalPlan) node.withNewChildren(seq(children)));
+            }
+            HashMap entries = new HashMap();
+            List subqueries = reading.subqueries(number);
+            for (int i = 0; i < subqueries.size(); i++) {
+                PlanExpression expression = (PlanExpression) ((Object[]) subqueries.get(i))[0];
+                int root = ((Integer) ((Object[]) subqueries.get(i))[1]).intValue();
+                LogicalPlan inner = current(root);
+                if (inner != reading.plan(root)) {
+                    entries.put(expression, expression.withNewPlan(inner));
+                }
+            }
+            if (!entries.isEmpty()) {
+                plan = (LogicalPlan) plan.transformExpressions(PythonUtils.toScalaMap(entries));
+            }
+            List large = (List) noBroadcast.get(String.valueOf(number));
+            return large == null ? plan : withoutBroadcast((Join) plan, large);
+        }
+
+        /**
+         * The whole plan.
+         *
+         * @param joins JSON; by the number of a join, whether each side must not be broadcast
+         */
+        public LogicalPlan result(int root, String joins) throws IOException {
+            noBroadcast = (Map) MAPPER.readValue(joins, Map.class);
+            return current(root);
+        }
+
+        private Expression expression(Object number) {
+            return reading.expression(((Integer) number).intValue());
+        }
+
+        private LogicalPlan finished(LogicalPlan node, Map island, LogicalPlan below, Seq made) {
+            HashMap entries = new HashMap();
+            List aggregates = (List) island.get("aggregates");
+            for (int i = 0; i < aggregates.size(); i++) {
+                Map call = (Map) aggregates.get(i);
+                AggregateExpression aggregate = (AggregateExpression) expression(call.get("aggregate"));
+                entries.put(aggregate, Finals.of(aggregate.aggregateFunction(), call, made));
+            }
+            List keys = (List) island.get("keys");
+            for (int i = 0; i < keys.size(); i++) {
+                List key = (List) keys.get(i);
+                entries.put(expression(key.get(0)), made.apply(((Integer) key.get(1)).intValue()));
+            }
+            LogicalPlan plan = (LogicalPlan) node.withNewChildren(seq(Arrays.asList(new Object[] {below})));
+            return (LogicalPlan) plan.transformExpressions(PythonUtils.toScalaMap(entries));
+        }
+
+        private static Alias renamed(Attribute value, Attribute like) {
+            Option metadata = like.metadata().isEmpty() ? Option.empty() : new Some(like.metadata());
+            return new Alias(value, like.name(), like.exprId(), like.qualifier(), metadata, seq(new ArrayList()));
+        }
+
+        /**
+         * Gives row numbers of a window without an order a constant one, without which Spark does not analyze them.
+         *
+         * Spark itself makes such windows: subqueries with LIMIT, decorrelated.
+         */
+        private static LogicalPlan withOrder(LogicalPlan plan) {
+            if (!(plan instanceof Window) || !((Window) plan).orderSpec().isEmpty()) {
+                return plan;
+            }
+            HashMap entries = new HashMap();
+            Seq named = ((Window) plan).windowExpressions();
+            for (int i = 0; i < named.size(); i++) {
+                addOrders((Expression) named.apply(i), entries);
+            }
+            return entries.isEmpty() ? plan : (LogicalPlan) plan.transformExpressions(PythonUtils.toScalaMap(entries));
+        }
+
+        private static void addOrders(Expression node, HashMap entries) {
+            if (node instanceof WindowExpression && ((WindowExpression) node).windowFunction() instanceof RowNumber) {
+                WindowSpecDefinition spec = ((WindowExpression) node).windowSpec();
+                Seq order = seq(Arrays.asList(new Object[] {ascending(Literal.TrueLiteral())}));
+                entries.put(spec, spec.copy(spec.partitionSpec(), order, spec.frameSpecification()));
+            }
+            for (int i = 0; i < node.children().size(); i++) {
+                addOrders((Expression) node.children().apply(i), entries);
+            }
+        }
+
+        /** Keeps Spark from broadcasting sides whose size it takes to be next to nothing; hints of the user stay. */
+        private static LogicalPlan withoutBroadcast(Join join, List large) {
+            Option never = new Some(new HintInfo(new Some(NO_BROADCAST_HASH$.MODULE$)));
+            Option left = join.hint().leftHint();
+            Option right = join.hint().rightHint();
+            left = left.isEmpty() && ((Boolean) large.get(0)).booleanValue() ? never : left;
+            right = right.isEmpty() && ((Boolean) large.get(1)).booleanValue() ? never : right;
+            return join.copy(join.left(), join.right(), join.joinType(), join.condition(), new JoinHint(left, right));
+        }
+    }
+
+    /** Stages of Python tasks as mapInArrow makes them. */
+    private static final class Functions {
+        private final Map python;
+        private final byte[] commands;
+        private final CollectionAccumulator accumulator;
+        private final List broadcasts;
+
+        Functions(Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts) {
+            this.python = python;
+            this.commands = commands;
+            this.accumulator = accumulator;
+            this.broadcasts = broadcasts;
+        }
+
+        LogicalPlan stage(Map stage) {
+            int tasks = integer(stage.get("tasks"));
+            List inputs = (List) stage.get("inputs");
+            LogicalPlan source = inputs.isEmpty() ? numbers(tasks) : exchanged(inputs, tasks);
+            List bounds = (List) stage.get("command");
+            Object shared = stage.get("broadcasts");
+            SimplePythonFunction function = new SimplePythonFunction(
+                Arrays.copyOfRange(commands, integer(bounds.get(0)), integer(bounds.get(1))),
+                (Map) python.get("environment"),
+                (List) python.get("includes"),
+                (String) python.get("executable"),
+                (String) python.get("version"),
+                shared == null ? new ArrayList() : (List) broadcasts.get(integer(shared)),
+                accumulator);
+            StructType schema = (StructType) DataType.fromJson((String) stage.get("schema"));
+            PythonUDF called = new PythonUDF(
+                (String) stage.get("name"), function, schema, source.output(), integer(python.get("kind")), true,
+                NamedExpression$.MODULE$.newExprId());
+            return new MapInArrow(called, DataTypeUtils.toAttributes(schema), source, false, Option.empty());
+        }
+
+        /** One row, its number, for each task. */
+        private static LogicalPlan numbers(int tasks) {
+            StructType schema = new StructType().add("id", DataTypes.LongType, false);
+            return new Range(
+                0L, (long) tasks, 1L, new Some(Integer.valueOf(tasks)), DataTypeUtils.toAttributes(schema), false);
+        }
+
+        /** The blob rows of several stages, each in the partition of its label, by input. */
+        private LogicalPlan exchanged(List inputs, int partitions) {
+            ArrayList stages = new ArrayList();
+            for (int i = 0; i < inputs.size(); i++) {
+                stages.add(stage((Map) inputs.get(i)));
+            }
+            LogicalPlan rows = stages.size() == 1 ? (LogicalPlan) stages.get(0) : new Union(seq(stages), false, false);
+            Expression label = (Expression) rows.output().apply(0);
+            Expression place = (Expression) rows.output().apply(1);
+            Seq by = seq(Arrays.asList(new Object[] {partitionOf(label)}));
+            Option count = new Some(Integer.valueOf(partitions));
+            LogicalPlan sent = new RepartitionByExpression(by, rows, count, Option.empty());
+            Seq order = seq(Arrays.asList(new Object[] {ascending(label), ascending(place)}));
+            return new Sort(order, false, sent, Option.empty());
+        }
+
+        private Expression partitionOf(Expression label) {
+            if (!((Boolean) python.get("direct")).booleanValue()) {
+                return label;
+            }
+            try { // Spark 4.0 has no such class
+                Class direct = Class.forName("org.apache.spark.sql.catalyst.expressions.DirectShufflePartitionID");
+                return (Expression) direct.getConstructors()[0].newInstance(new Object[] {label});
+            } catch (Exception problem) {
+                throw new IllegalStateException(problem);
+            }
+        }
+    }
+
+    /**
+     * Expressions over partial results with the values of aggregates.
+     *
+     * An aggregate function of Spark says itself how its value follows from its buffers. Here only the merging of
+     * buffers is written down, by functions of Spark's whose values are the merged buffers.
+     */
+    private static final class Finals {
+
+        static Expression of(AggregateFunction function, Map call, Seq made) {
+            List positions = (List) call.get("buffers");
+            Expression[] buffers = new Expression[positions.size()];
+            for (int i = 0; i < buffers.length; i++) {
+                buffers[i] = (Expression) made.apply(integer(positions.get(i)));
+            }
+            String kind = (String) call.get("kind");
+            if (kind.equals("unscaled")) {
+                DataType type = DataTypes.createDecimalType(integer(call.get("precision")), integer(call.get("scale")));
+                Expression total = new UnscaledValue(cast(sum(buffers[0]), type));
+                return new If(allEmpty(buffers[1]), Literal.create(null, DataTypes.LongType), total);
+            }
+            Seq declared = function.aggBufferAttributes();
+            Expression[] merged = merged(function, kind, call.get("overflows") == Boolean.TRUE, buffers);
+            HashMap entries = new HashMap();
+            for (int i = 0; i < merged.length; i++) {
+                entries.put(declared.apply(i), merged[i]);
+            }
+            Expression value = ((DeclarativeAggregate) function).evaluateExpression();
+            return (Expression) value.transform(PythonUtils.toScalaMap(entries));
+        }
+
+        private static Expression[] merged(
+            AggregateFunction function, String kind, boolean overflows, Expression[] buffers
+        ) {
+            if (kind.equals("count")) {
+                return new Expression[] {counted(buffers[0])};
+            }
+            if (kind.equals("average")) {
+                return new Expression[] {sum(buffers[0]), counted(buffers[1])};
+            }
+            if (kind.equals("moments")) {
+                return moments(buffers);
+            }
+            if (kind.equals("edge")) {
+                Expression taken = complete(withChild(function, buffers[0]), new Some(buffers[1]));
+                return new Expression[] {taken, complete(new Max(buffers[1]), Option.empty())};
+            }
+            if (kind.equals("other")) {
+                return new Expression[] {complete(withChild(function, buffers[0]), Option.empty())};
+            }
+            DataType type = ((Attribute) function.aggBufferAttributes().apply(0)).dataType();
+            if (kind.equals("decimal average")) {
+                Expression seen = new GreaterThan(buffers[1], zero());
+                return new Expression[] {total(buffers[0], seen, type, overflows), counted(buffers[1])};
+            }
+            if (kind.equals("decimal sum")) {
+                Expression seen = new Not(buffers[1]);
+                return new Expression[] {total(buffers[0], seen, type, overflows), allEmpty(buffers[1])};
+            }
+            throw new IllegalArgumentException(kind);
+        }
+
+        private static AggregateFunction withChild(AggregateFunction function, Expression child) {
+            return (AggregateFunction) function.withNewChildren(seq(Arrays.asList(new Object[] {child})));
+        }
+
+        /**
+         * Count, mean and squared deviations, merged two by two as Spark merges them.
+         *
+         * Sums over all partial results would do but for rounding: squares of means would be subtracted from each
+         * other.
+         */
+        private static Expression[] moments(Expression[] buffers) {
+            HashMap entries = new HashMap();
+            for (int i = 0; i < MOMENTS.length; i++) {
+                entries.put(UnresolvedAttribute.quoted("gpujoin_" + MOMENTS[i]), buffers[i]);
+            }
+            Expression parsed = new CatalystSqlParser().parseExpression(MERGED_MOMENTS);
+            Expression merged = (Expression) parsed.transform(PythonUtils.toScalaMap(entries));
+            Expression[] parts = new Expression[MOMENTS.length];
+            for (int i = 0; i < MOMENTS.length; i++) {
+                parts[i] = new UnresolvedExtractValue(merged, Literal.create(MOMENTS[i], DataTypes.StringType));
+            }
+            return parts;
+        }
+
+        private static Expression complete(AggregateFunction function, Option filter) {
+            return function.toAggregateExpression(false, filter);
+        }
+
+        private static Expression sum(Expression value) {
+            return complete(new Sum(value), Option.empty());
+        }
+
+        private static Expression cast(Expression value, DataType type) {
+            return new Cast(value, type, Option.empty(), EvalMode.LEGACY());
+        }
+
+        /** Whether no partial result saw a value; there may be no partial result. */
+        private static Expression allEmpty(Expression isEmpty) {
+            Expression smallest = complete(new Min(isEmpty), Option.empty());
+            return new Coalesce(seq(Arrays.asList(new Object[] {smallest, Literal.TrueLiteral()})));
+        }
+
+        private static Expression zero() {
+            return Literal.create(Long.valueOf(0L), DataTypes.LongType);
+        }
+
+        private static Expression counted(Expression count) {
+            return new Coalesce(seq(Arrays.asList(new Object[] {sum(count), zero()})));
+        }
+
+        /** A decimal sum; null if any partial sum is null although it had values. */
+        private static Expression total(Expression total, Expression seen, DataType type, boolean overflows) {
+            Expression merged = cast(sum(total), type);
+            if (!overflows) {
+                return merged;
+            }
+            Expression overflowed = complete(new Max(new And(new IsNull(total), seen)), Option.empty());
+            return new If(overflowed, Literal.create(null, type), merged);
+        }
+    }
+
+    private static SortOrder ascending(Expression value) {
+        return new SortOrder(value, Ascending$.MODULE$, NullsFirst$.MODULE$, seq(new ArrayList()));
+    }
+
+    private static int integer(Object value) {
+        return ((Integer) value).intValue();
+    }
+
+    private static Seq seq(List values) {
+        return PythonUtils.toSeq(values);
+    }
+}
