@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin import explain
+from gpujoin import disable, enable, explain
 from gpujoin.spark.gateway import optimized_plan
-from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.accelerate import plan_query, rewrite
+from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.settings import join_options, session_conf
 from tests.spark.calls import count_jvm_calls
@@ -50,6 +51,22 @@ def test_planning_takes_a_handful_of_calls(tables: SparkSession, name: str) -> N
     print(f"{name}: {count} calls")
     assert planner.changed == (name != "condition")
     assert count <= most
+
+
+def test_the_optimizer_rule_takes_ten_calls_for_ten_joins(tables: SparkSession) -> None:
+    enable(tables)
+    rule = rule_of(tables)
+    rule.suspend()
+    try:
+        plan = optimized_plan(tables.sql(QUERIES["ten joins"][0]))
+        plan_query(tables, plan, rule)  # classes and footers are known then
+        with count_jvm_calls() as calls:
+            planned = plan_query(tables, plan, rule)
+    finally:
+        rule.resume()
+        disable(tables)
+    assert planned.changed
+    assert len(calls) <= 10
 
 
 @pytest.mark.parametrize("joins", [1, 4])
