@@ -168,9 +168,9 @@ def test_islands_are_refused_where_workers_lack_libraries(
     assert [one.changed for one in watched] == [False]
     (why,) = {reason.why for reason in watched[0].explanation.reasons if reason.what == "workers"}
     assert f"{bare}, which lacks" in why
-    monkeypatch.setattr(workerpython, "_driver_obstacle", lambda: "Pandas >= 2.2.0 must be installed")
+    monkeypatch.setattr(workerpython, "driver_obstacle", lambda: "the driver's Python lacks pandas")
     (reason, *_) = explain(tables.sql(SQL)).reasons
-    assert "mapInArrow needs another library: Pandas >= 2.2.0" in str(reason)
+    assert "driver: the driver's Python lacks pandas" in str(reason)
 
 
 def bare_python(folder: Path) -> str:
