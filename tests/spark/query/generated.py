@@ -393,7 +393,8 @@ class Generator:
         calls = (
             "count(*)", f"count({self._column(aliases, ''.join(COLUMNS))})",
             # Spark adds doubles for an average: of long numbers, what is left depends on the order of rows.
-            f"sum({number})", f"avg({self._column(aliases, _NUMBERS.replace('l', ''))})", f"sum({number})", f"sum({self._column(aliases, 'mn')})",
+            f"avg({self._column(aliases, _NUMBERS.replace('l', ''))})",
+            f"sum({number})", f"sum({number})", f"sum({self._column(aliases, 'mn')})",
             f"min({self._column(aliases, _ORDERED)})", f"max({self._column(aliases, _ORDERED)})",
             f"count(distinct {self._column(aliases, _ORDERED)})",
             f"sum(distinct {self._column(aliases, 'yhilmn')}) filter (where {self._condition(aliases, 2)})",
