@@ -28,20 +28,10 @@ FIND_KERNELS = (
 )
 
 
-def run(*command: object, cwd: Path | None = None) -> str:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd)
+def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=env)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-@pytest.fixture(scope="session")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist, and the wheel that was built from it alone."""
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT)
-    (sdist,) = out.glob("*.tar.gz")
-    (wheel,) = out.glob("*.whl")
-    return sdist, wheel
 
 
 @pytest.fixture

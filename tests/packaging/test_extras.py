@@ -1,0 +1,131 @@
+"""Each extra, as pip resolves it from the wheel into an empty environment, and a join there. Needs an index."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.test_installs import ROOT, run
+
+pytestmark = pytest.mark.slow
+
+ENGINE = """
+import pyarrow as pa
+from gpujoin import Options, join_tables
+left = pa.table({"k": range(200_000), "x": range(200_000)})
+right = pa.table({"k": range(100_000, 300_000), "y": range(200_000)})
+options = Options(memory_budget="1m", spill_encryption=ENCRYPTED)
+rows = join_tables(left, right, on="k", how="full", options=options).num_rows
+assert rows == 300_000, rows
+print("joined")
+"""
+SPARK = """
+import os, sys
+import gpujoin
+from pyspark.sql import SparkSession
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.gpujoin.backend", "cpu").getOrCreate()
+)
+spark.range(1000).selectExpr("id k", "id % 7 v").coalesce(1).write.parquet("left")
+spark.range(500, 1500).selectExpr("id k", "id % 3 w").coalesce(1).write.parquet("right")
+gpujoin.enable(spark)
+frame = spark.read.parquet("left").join(spark.read.parquet("right"), "k").groupBy("v").sum("w")
+rows = sorted(map(tuple, frame.collect()))
+counted = {}
+for k in range(500, 1000):
+    counted[k % 7] = counted.get(k % 7, 0) + k % 3
+assert rows == sorted(counted.items()), rows
+assert all(join.accelerated for join in gpujoin.explain(frame).joins), gpujoin.explain(frame)
+assert any(report.runs for report in gpujoin.metrics(frame)), gpujoin.explain(frame)
+spark.stop()
+print("joined")
+"""
+CONNECT = """
+import gpujoin
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.conf.set("spark.gpujoin.fallback", "raise")
+left, right = spark.range(100).selectExpr("id k", "id x"), spark.range(50, 150).selectExpr("id k", "id y")
+joined = gpujoin.gpu_join(left, right, "k", strategy="shuffle", backend="cpu")
+assert sorted(row.k for row in joined.collect()) == list(range(50, 100))
+assert [join.strategy.value for join in gpujoin.explain(joined).joins] == ["shuffle"]
+spark.stop()
+print("joined")
+"""
+
+
+def environment_with(wheel: Path, extra: str, home: Path) -> Path:
+    """A new virtual environment with nothing but what pip takes for the wheel; gives its Python."""
+    run(sys.executable, "-m", "venv", home)
+    python = home / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", f"{wheel}[{extra}]" if extra else wheel, env=variables())
+    return python
+
+
+def variables() -> dict[str, str]:
+    """The environment of programs: that of a shell in which no virtual environment is activated."""
+    hidden = ("PYSPARK_", "PYTHON", "VIRTUAL_ENV", "SPARK_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_TESTING": "1"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "program"),
+    [
+        pytest.param("", ENGINE.replace("ENCRYPTED", "False"), id="none"),
+        pytest.param("encryption", ENGINE.replace("ENCRYPTED", "True"), id="encryption"),
+        pytest.param("spark", SPARK, id="spark", marks=pytest.mark.spark),
+        pytest.param("connect", CONNECT, id="connect", marks=pytest.mark.spark),
+    ],
+)
+def test_a_program_joins(distributions: tuple[Path, Path], tmp_path: Path, extra: str, program: str) -> None:
+    python = environment_with(distributions[1], extra, tmp_path / "environment")
+    assert run(python, "-c", program, cwd=tmp_path, env=variables()).splitlines()[-1] == "joined"
+    assert "site-packages" in run(
+        python, "-c", "import gpujoin; print(gpujoin.__file__)", cwd=tmp_path, env=variables()
+    )
+
+
+@pytest.mark.spark
+def test_the_demo_runs(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    python = environment_with(distributions[1], "demo", tmp_path / "environment")
+    command = [python, "-m", "gpujoin", "demo", "--scale", "0.001", "--only", "inner"]
+    told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
+    assert re.search(r"^(\d+) of \1 queries equal$", told, re.MULTILINE), told
+
+
+@pytest.mark.spark
+def test_the_benchmark_runs(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    """Benchmarks are no part of the wheel, and need what its extra brings."""
+    python = environment_with(distributions[1], "bench", tmp_path / "environment")
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    command = [
+        python,
+        "-m",
+        "benchmarks.tpch",
+        "--sf",
+        "0.01",
+        "--queries",
+        "12",
+        "--repeats",
+        "0",
+        "--out",
+        "results",
+    ]
+    told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
+    assert "1 of 1 answers equal" in told
+    assert (tmp_path / "results" / "tpch.svg").is_file()
+
+
+@pytest.mark.parametrize("extra", ["cu12", "cu13"])
+def test_the_gpu_libraries_resolve(distributions: tuple[Path, Path], tmp_path: Path, extra: str) -> None:
+    run(sys.executable, "-m", "venv", tmp_path / "environment")
+    pip = [tmp_path / "environment" / "bin" / "python", "-m", "pip", "install", "--dry-run"]
+    told = run(*pip, f"{distributions[1]}[{extra}]", env=variables())
+    assert re.search(rf"^Would install .*pylibcudf-{extra}-26\.10", told, re.MULTILINE), told
