@@ -13,7 +13,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode, Expression, as_expression, left
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
-    Feed,
+    ExchangeSource,
     FileSlice,
     Filter,
     Join,
@@ -83,9 +83,9 @@ class Tree:
         return cls(Scan(wanted, filters=filters, slices=tuple(map(file_slice, paths)), index=index), mode)
 
     @classmethod
-    def feed(cls, schema: pa.Schema, index: int = 0, *, mode: EvalMode = EvalMode.ANSI) -> Tree:
+    def source(cls, schema: pa.Schema, index: int = 0, *, mode: EvalMode = EvalMode.ANSI) -> Tree:
         """An input of the pipeline."""
-        return cls(Feed(index, schema), mode)
+        return cls(ExchangeSource(index, schema), mode)
 
     @property
     def schema(self) -> pa.Schema:

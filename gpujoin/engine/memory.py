@@ -8,7 +8,7 @@ the libraries had before any work. Consumers take shares of it that together sta
 ====================  =====================================================================================
 share                 of what
 ====================  =====================================================================================
-1/32, 64 MiB at most  a piece of a scan or a feed, as it is decoded; what filters and projections make of it
+1/32, 64 MiB at most  a piece of a scan or a source, as it is decoded; what filters and projections make of it
 1/4, all together     rows of build sides, counted again for putting them together and for search structures
 1/6                   states of an aggregation, which merging has there three times
 1/16 at most          an output batch; rows that a mapper of an exchange gathers to split them

@@ -60,13 +60,13 @@ class PipelineMetrics:
         File slices read.
     row_groups, skipped_row_groups : int
         Row groups read, and those left out by their statistics.
-    scanned_rows, fed_rows, output_rows, output_batches : int
-        Rows of the row groups read, of feeds, and of the result.
+    scanned_rows, source_rows, output_rows, output_batches : int
+        Rows of the row groups read, of sources, and of the result.
     evaluated : int
         Expressions computed outside the backend's query, once for each piece.
     query_joins, gather_joins : int
         Pieces joined within the query, and by the gather-map engine.
-    collapsed_joins : int
+    eager_aggregations : int
         Joins whose build side was aggregated before they were aggregated themselves.
     groups : int
         Groups that partial aggregations gave out.
@@ -99,13 +99,13 @@ class PipelineMetrics:
     row_groups: int = 0
     skipped_row_groups: int = 0
     scanned_rows: int = 0
-    fed_rows: int = 0
+    source_rows: int = 0
     output_rows: int = 0
     output_batches: int = 0
     evaluated: int = 0
     query_joins: int = 0
     gather_joins: int = 0
-    collapsed_joins: int = 0
+    eager_aggregations: int = 0
     groups: int = 0
     early_groups: int = 0
     device_steps: int = 0

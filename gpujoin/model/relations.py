@@ -23,8 +23,8 @@ from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_
 from gpujoin.model.spec import JoinSpec
 
 __all__ = [
-    "Constant", "Feed", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate", "Project",
-    "Relation", "Scan", "SortKey", "TopN", "Union", "bind_slices", "column",
+    "Constant", "ExchangeSource", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate",
+    "Project", "Relation", "Scan", "SortKey", "TopN", "Union", "bind_slices", "column",
 ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ class Scan(Relation):
 
 
 @dataclass(frozen=True, eq=False)
-class Feed(Relation):
+class ExchangeSource(Relation):
     """Rows given to the pipeline when it runs: Arrow batches, or an Arrow IPC file.
 
     Attributes
@@ -103,7 +103,7 @@ class Feed(Relation):
 
     def __post_init__(self) -> None:
         if self.index < 0:
-            raise RelationError(f"a feed's index is 0 or more, not {self.index}")
+            raise RelationError(f"a source's index is 0 or more, not {self.index}")
 
     @property
     def schema(self) -> pa.Schema:

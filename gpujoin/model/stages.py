@@ -26,14 +26,14 @@ class NullKeys(Enum):
     """They are needed, and any partition will do."""
 
 
-class Rerun(Enum):
+class DeterminismLevel(Enum):
     """What a task is known to read when Spark runs it again, where what both runs wrote may be mixed."""
 
-    OTHER_ROWS = "other rows"
+    INDETERMINATE = "indeterminate"
     """Nothing is known."""
-    SAME_ROWS = "same rows"
+    UNORDERED = "unordered"
     """The same rows in any order, as after a shuffle."""
-    SAME_ORDER = "same order"
+    DETERMINATE = "determinate"
     """The same rows in the same order, as from files."""
 
 
@@ -52,14 +52,14 @@ class Branch:
 
     Attributes
     ----------
-    divided : int or None
-        Index of the scan that is divided; ``None``: there is one task.
-    whole : frozenset of int
+    partitioned : int or None
+        Index of the scan that is partitioned; ``None``: there is one task.
+    replicated : frozenset of int
         Scans that each task reads whole. It reads nothing of any other scan of the tree.
     """
 
-    divided: int | None
-    whole: frozenset[int] = frozenset()
+    partitioned: int | None
+    replicated: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Exchange:
     Attributes
     ----------
     index : int
-        Index of the feed that takes them in.
+        Index of the source that takes them in.
     producer : Stage
         Where they come from.
     columns : tuple of int
@@ -82,7 +82,7 @@ class Exchange:
         What becomes of rows in which another key is null.
     nbytes : float
         Estimated size of the rows.
-    unsettled : frozenset of int
+    indeterminate : frozenset of int
         Columns whose values may be others when a task of the producer runs again; no key is one of them.
     """
 
@@ -93,7 +93,7 @@ class Exchange:
     null_safe: tuple[bool, ...]
     nulls: NullKeys
     nbytes: float = 0.0
-    unsettled: frozenset[int] = frozenset()
+    indeterminate: frozenset[int] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -112,10 +112,10 @@ class Stage:
     branches : tuple of Branch
         How files are divided; empty where rows come from exchanges.
     inputs : tuple of Exchange
-        The exchanges, in the order in which the tree reads its feeds; none where files are divided.
+        The exchanges, in the order in which the tree reads its sources; none where files are divided.
     partitions : int
         Tasks of a stage that is fed by exchanges.
-    whole : frozenset of int
+    replicated : frozenset of int
         Scans that each task of such a stage reads.
     """
 
@@ -123,7 +123,7 @@ class Stage:
     branches: tuple[Branch, ...] = ()
     inputs: tuple[Exchange, ...] = ()
     partitions: int = 1
-    whole: frozenset[int] = frozenset()
+    replicated: frozenset[int] = frozenset()
 
     def walk(self) -> Iterator[Stage]:
         """The stage and all before it, the last one first."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
-    Feed,
     Filter,
     Join,
     Limit,
@@ -36,7 +36,7 @@ class SplitJoin:
     Attributes
     ----------
     left, right : int
-        Indexes of its feeds.
+        Indexes of its sources.
     sides : tuple of Side
         Those whose rows of a key may be divided.
     """
@@ -45,8 +45,8 @@ class SplitJoin:
     right: int
     sides: tuple[Side, ...]
 
-    def feed(self, side: Side) -> int:
-        """Give the index of the feed on one side."""
+    def source(self, side: Side) -> int:
+        """Give the index of the source on one side."""
         return self.left if side is Side.LEFT else self.right
 
 
@@ -55,7 +55,7 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
     node: Relation | None = stage.tree
     while node is not None:
         match node:
-            case Join(left=Feed() as left, right=Feed() as right):
+            case Join(left=ExchangeSource() as left, right=ExchangeSource() as right):
                 sides = tuple(side for side in Side if node.spec.join_type in DIVIDES[side])
                 if sides and node.spec.keys:
                     yield SplitJoin(left.index, right.index, sides)
@@ -72,7 +72,7 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
 
 def _fed(join: Join) -> Relation | None:
     """The side that comes through exchanges, if the other is read whole and the join may be done in parts."""
-    fed = [side for side in Side if any(isinstance(one, Feed) for one in join.side(side).walk())]
+    fed = [side for side in Side if any(isinstance(one, ExchangeSource) for one in join.side(side).walk())]
     if len(fed) != 1 or join.spec.join_type not in DIVIDES[fed[0]]:
         return None
     return join.side(fed[0])

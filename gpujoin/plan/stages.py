@@ -20,8 +20,8 @@ from gpujoin.errors import KeyTypeError
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
-    Feed,
     Filter,
     Join,
     Limit,
@@ -36,10 +36,16 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, NullEquality
 from gpujoin.model.stages import Branch, Exchange, NullKeys, Stage, null_keys_of
+from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.key_types import key_type
-from gpujoin.plan.moving import moved_aggregate, moved_spec, output_positions, positions_of, with_key_columns
-from gpujoin.plan.unsettled import unsettled
+from gpujoin.plan.remap import (
+    output_positions,
+    positions_of,
+    remapped_aggregate,
+    remapped_spec,
+    with_key_columns,
+)
 
 _EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
@@ -128,7 +134,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     Parameters
     ----------
     relation : Relation
-        A tree without feeds, every scan with an index of its own (:func:`numbered`).
+        A tree without sources, every scan with an index of its own (:func:`numbered`).
     facts : mapping of int to ScanFacts
         What its scans read.
     limits : StageLimits
@@ -152,15 +158,15 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     return part.stage(limits)
 
 
-def feeds_in_order(tree: Relation) -> Iterator[int]:
-    """Give the feeds of a tree in the order in which a pipeline reads them: a join's build side first."""
-    if isinstance(tree, Feed):
+def sources_in_order(tree: Relation) -> Iterator[int]:
+    """Give the sources of a tree in the order in which a pipeline reads them: a join's build side first."""
+    if isinstance(tree, ExchangeSource):
         yield tree.index
     children: Sequence[Relation] = tree.children
     if isinstance(tree, Join):
         children = (tree.side(tree.build_side), tree.side(tree.build_side.other))
     for child in children:
-        yield from feeds_in_order(child)
+        yield from sources_in_order(child)
 
 
 @dataclass(frozen=True)
@@ -189,8 +195,8 @@ class _Part:
     Attributes
     ----------
     tree : Relation
-        The subtree, with feeds where it was cut.
-    branches, inputs, whole :
+        The subtree, with sources where it was cut.
+    branches, inputs, replicated :
         As in :class:`Stage`.
     known : tuple of _Partitioning
         How its rows are known to be partitioned.
@@ -203,7 +209,7 @@ class _Part:
     tree: Relation
     branches: tuple[Branch, ...]
     inputs: tuple[Exchange, ...]
-    whole: frozenset[int]
+    replicated: frozenset[int]
     known: tuple[_Partitioning, ...]
     cost: float
     nbytes: float
@@ -216,16 +222,16 @@ class _Part:
         return max(limits.cores, math.ceil(sum(one.nbytes for one in self.inputs) / limits.partition_bytes))
 
     @property
-    def unsettled(self) -> frozenset[int]:
+    def indeterminate(self) -> frozenset[int]:
         """Columns by whose values no row may be sent anywhere."""
-        return unsettled(self.tree, {one.index: one.unsettled for one in self.inputs})
+        return indeterminate_columns(self.tree, {one.index: one.indeterminate for one in self.inputs})
 
     def stage(self, limits: StageLimits) -> Stage:
-        order = {index: place for place, index in enumerate(feeds_in_order(self.tree))}
+        order = {index: place for place, index in enumerate(sources_in_order(self.tree))}
         inputs = tuple(sorted(self.inputs, key=lambda one: order[one.index]))
         if not inputs:
             return Stage(self.tree, self.branches)
-        return Stage(self.tree, (), inputs, self.tasks(limits), self.whole)
+        return Stage(self.tree, (), inputs, self.tasks(limits), self.replicated)
 
     def above(self, tree: Relation, known: Iterable[_Partitioning | None] = ()) -> _Part:
         """The same rows shared out the same way, with another tree over them."""
@@ -233,8 +239,8 @@ class _Part:
 
     def reading(self, scans: frozenset[int]) -> _Part:
         """The same, where each task also reads some scans whole."""
-        branches = tuple(dataclasses.replace(one, whole=one.whole | scans) for one in self.branches)
-        return dataclasses.replace(self, branches=branches, whole=self.whole | scans)
+        branches = tuple(dataclasses.replace(one, replicated=one.replicated | scans) for one in self.branches)
+        return dataclasses.replace(self, branches=branches, replicated=self.replicated | scans)
 
 
 @dataclass
@@ -243,7 +249,7 @@ class _Planner:
     limits: StageLimits
 
     def __post_init__(self) -> None:
-        self._feeds = itertools.count()
+        self._source_numbers = itertools.count()
         self._rows = {index: one.rows for index, one in self.facts.items()}
 
     def place(self, node: Relation) -> _Part | None:
@@ -296,7 +302,7 @@ class _Planner:
                 node = with_key_columns(node, below.tree)
                 below = below.above(node.child, below.known)
                 keys = [key.expression for key in node.keys]
-            refs, loose = [one for one in keys if isinstance(one, ColumnRef)], below.unsettled
+            refs, loose = [one for one in keys if isinstance(one, ColumnRef)], below.indeterminate
             fixed = [one for one in refs if one.index not in loose]
             if not fixed:
                 return None
@@ -311,7 +317,7 @@ class _Planner:
             rows = estimate(node.child, self._rows).rows
             cut = _Cut(sorted(used), places, types, [True] * len(places), NullKeys.SPREAD)
             fed, moved = self._cut(below, cut, rows)
-            node, below = moved_aggregate(node, fed.tree, moved), fed
+            node, below = remapped_aggregate(node, fed.tree, moved), fed
         positions = positions_of(node.keys)
         return below.above(node.with_children([below.tree]), (one.moved(positions) for one in below.known))
 
@@ -378,7 +384,7 @@ class _Planner:
             chosen = keys.served_by(partitioning, side)
         if chosen is None:
             return None
-        loose = {side: part.unsettled for side, part in sides.items()}
+        loose = {side: part.indeterminate for side, part in sides.items()}
         fixed = [i for i in chosen if not any(keys.columns[side][i] in loose[side] for side in Side)]
         if not fixed or (kept and fixed != chosen):
             return None
@@ -404,7 +410,7 @@ class _Planner:
             placed[side], moves[side] = self._cut(part, cut, rows)
             by[side] = placed[side].known[0]
         left, right = placed[Side.LEFT], placed[Side.RIGHT]
-        joined = Join(left.tree, right.tree, moved_spec(spec, moves), node.build_side)
+        joined = Join(left.tree, right.tree, remapped_spec(spec, moves), node.build_side)
         known_after = []
         for side in (one for one in Side if _keeps(spec.join_type, one)):
             positions = output_positions(joined.spec, side)
@@ -412,7 +418,7 @@ class _Planner:
             known_after.append(by[side].moved(positions, spread=spread))
             known_after += [one.moved(positions) for one in placed[side].known if one != by[side]]
         return _Part(
-            joined, (), (*left.inputs, *right.inputs), left.whole | right.whole,
+            joined, (), (*left.inputs, *right.inputs), left.replicated | right.replicated,
             tuple(dict.fromkeys(one for one in known_after if one is not None)), left.cost + right.cost, 0.0,
         )  # fmt: skip
 
@@ -428,13 +434,15 @@ class _Planner:
         columns = tuple(moved[one] for one in cut.columns)
         part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(
-            next(self._feeds), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe), cut.nulls,
-            nbytes, part.unsettled,
+            next(self._source_numbers), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe),
+            cut.nulls, nbytes, part.indeterminate,
         )  # fmt: skip
         spread = cut.nulls is NullKeys.SPREAD and not all(cut.null_safe)
         cost = part.cost + _EXCHANGED * nbytes + _STAGE_BYTES
         known = (_Partitioning(columns, tuple(cut.types), spread),)
-        fed = _Part(Feed(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0)
+        fed = _Part(
+            ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0
+        )
         return fed, moved
 
     @staticmethod

@@ -13,11 +13,11 @@ from gpujoin.config import Strategy
 from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.asof import plan_as_of
 from gpujoin.plan.explain import JoinExplanation
 from gpujoin.plan.ranges import Shape
-from gpujoin.spark.catalyst.reruns import rerun_of
+from gpujoin.spark.catalyst.determinism import determinism_of
 from gpujoin.spark.compat import arrow_schema, is_connect
 from gpujoin.spark.explaining import expected_backend, joins_in
 from gpujoin.spark.gateway import analyzed_plan, gateway_of, optimized_plan
@@ -111,7 +111,7 @@ def gpu_asof_join(
         schema = renamed[side].schema
         prepared[side] = PreparedSide(
             spark=schema, arrow=arrow_schema(schema, large=large),
-            rerun=Rerun.OTHER_ROWS if is_connect(left.sparkSession) else rerun_of(optimized_plan(frame)),
+            determinism=_determinism(frame),
         )  # fmt: skip
     description = f"as-of join, {Direction.parse(direction).value}, on {on or f'{left_on}, {right_on}'}"
     request = JoinRequest(
@@ -184,3 +184,9 @@ def _collation(dtype: DataType) -> str | None:
         return next((found for f in dtype.fields if (found := _collation(f.dataType)) is not None), None)
     found = getattr(dtype, "collation", _BY_BYTES)
     return None if found == _BY_BYTES else str(found)
+
+
+def _determinism(frame: DataFrame) -> DeterminismLevel:
+    if is_connect(frame.sparkSession):
+        return DeterminismLevel.INDETERMINATE
+    return determinism_of(optimized_plan(frame))

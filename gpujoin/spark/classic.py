@@ -15,15 +15,15 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.explain import JoinExplanation
 from gpujoin.plan.products import Product, product_warnings, refuse_products
 from gpujoin.plan.ranges import Shape, shape_of
 from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
+from gpujoin.spark.catalyst.determinism import determinism_of
 from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.reruns import rerun_of
 from gpujoin.spark.catalyst.split import NULL_AWARE, SplitCondition, split_condition
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.explaining import expected_backend, joins_in, size_of
@@ -222,7 +222,7 @@ class JoinPlan:
         schema = frame.schema
         return PreparedSide(
             spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes, rows=facts.rows,
-            rerun=rerun_of(optimized_plan(frame)) if exchanged else Rerun.OTHER_ROWS,
+            determinism=determinism_of(optimized_plan(frame)) if exchanged else DeterminismLevel.INDETERMINATE,
         )  # fmt: skip
 
     def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:

@@ -18,7 +18,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.stages import NullKeys, Rerun, null_keys_of
+from gpujoin.model.stages import DeterminismLevel, NullKeys, null_keys_of
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Portion, Role
 from gpujoin.spark.narrowing import narrowed
 from gpujoin.spark.portions import Heavy
@@ -30,7 +30,7 @@ class Splitter:
     """Splits the rows of one side by partition of their key.
 
     Spark may run a mapper again and mix what the two runs made. So the partition of a row depends on the row and on
-    :attr:`salt` only, but for rows that may go anywhere where :attr:`rerun` says that they come in one order.
+    :attr:`salt` only, but for rows that may go anywhere where :attr:`determinism` says that they come in one order.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Splitter:
         Keys with very many rows, see `gpujoin.spark.portions`.
     nulls_label : int or None
         Label of the partition in which left rows of a ``NOT IN`` with a null key meet all right rows.
-    rerun : Rerun
+    determinism : DeterminismLevel
         What the mapper is known to have when it runs again.
     """
 
@@ -69,7 +69,7 @@ class Splitter:
     counts: BlobCounts = field(default_factory=BlobCounts)
     heavy: Heavy | None = None
     nulls_label: int | None = None
-    rerun: Rerun = Rerun.SAME_ROWS
+    determinism: DeterminismLevel = DeterminismLevel.UNORDERED
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as blob rows.
@@ -174,7 +174,7 @@ class Splitter:
     def _scattered(self, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """Partitions of rows that may go anywhere, and, where rows of a key are alike, as many of them in each."""
         targets = self._of_heavy.deal(rows)
-        if self.rerun is not Rerun.SAME_ROWS or not self._keys_alone:
+        if self.determinism is not DeterminismLevel.UNORDERED or not self._keys_alone:
             return targets
         # Rows of one key are equal here, so which of them gets which number does not matter.
         for key in np.unique(hashes).tolist():
@@ -216,11 +216,11 @@ class Splitter:
     # One for each kind of rows: which of the two kinds comes first depends on how rows are cut into rounds.
     @cached_property
     def _of_nulls(self) -> Dealer:
-        return Dealer(self.form.schema, self.rerun, self.salt, len(self.labels))
+        return Dealer(self.form.schema, self.determinism, self.salt, len(self.labels))
 
     @cached_property
     def _of_heavy(self) -> Dealer:
-        return Dealer(self.form.schema, self.rerun, self.salt, len(self.labels))
+        return Dealer(self.form.schema, self.determinism, self.salt, len(self.labels))
 
 
 _Placed: TypeAlias = tuple[Portion, Role, pa.RecordBatch, "npt.NDArray[np.int32] | int | None"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Strategy
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.jointype import Side
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ class PreparedSide:
         Spark's estimate of its size; ``None`` if there is none.
     rows : float or None
         The same of its rows.
-    rerun : Rerun
+    determinism : DeterminismLevel
         What each partition is known to have when a task runs again.
     """
 
@@ -42,7 +42,7 @@ class PreparedSide:
     arrow: pa.Schema
     size_bytes: int | None = None
     rows: float | None = None
-    rerun: Rerun = Rerun.OTHER_ROWS
+    determinism: DeterminismLevel = DeterminismLevel.INDETERMINATE
 
     def __post_init__(self) -> None:
         if self.spark.names != self.arrow.names:

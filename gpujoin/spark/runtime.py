@@ -87,7 +87,7 @@ def execute(request: JoinRequest, left: DataFrame, right: DataFrame) -> DataFram
     terms = JoinTerms(
         request.join_id, request.spec, request.left.arrow, request.right.arrow, request.build_side,
         request.options, blob_bytes(session.conf.get, request.options.exchange_blob_bytes),
-        reruns={side: request.side(side).rerun for side in Side},
+        determinism={side: request.side(side).determinism for side in Side},
     )  # fmt: skip
     schema = result if result.fields else StructType([StructField(ROWS_COLUMN, BooleanType())])
     run = _shuffled if request.strategy is Strategy.SHUFFLE else _broadcast
@@ -123,7 +123,7 @@ def _with_columns(request: JoinRequest, side: Side, frame: DataFrame) -> tuple[J
         arrow=pa.schema([pa.field(name, pa.bool_(), nullable=False)]),
         size_bytes=prepared.size_bytes,
         rows=prepared.rows,
-        rerun=prepared.rerun,
+        determinism=prepared.determinism,
     )
     frame = frame.select(sf.lit(True).alias(name))
     return (

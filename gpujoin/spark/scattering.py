@@ -20,7 +20,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.spark.blobrows import BlobCounts, BlobPacker
 
 ROUND_BYTES = 128 << 20
@@ -54,18 +54,18 @@ def scatter(
         yield from packer.add(ordered.slice(first, last - first), labels[target])
 
 
-def spread_codec(schema: pa.Schema, unsettled: frozenset[int] = frozenset()) -> KeyCodec:
+def spread_codec(schema: pa.Schema, indeterminate: frozenset[int] = frozenset()) -> KeyCodec:
     """Codes of a few columns by which rows that may go anywhere are told apart.
 
     Parameters
     ----------
     schema : Schema
         Columns of the rows.
-    unsettled : frozenset of int
+    indeterminate : frozenset of int
         Columns that may not be taken: a mapper that runs again may find other values there.
     """
     found: list[KeyPair] = []
-    for index in (one for one in range(len(schema)) if one not in unsettled):
+    for index in (one for one in range(len(schema)) if one not in indeterminate):
         pair = KeyPair(index, index, NullEquality.EQUAL)
         try:
             KeyCodec.of(JoinSpec(JoinType.INNER, (pair,)), schema, schema)
@@ -87,7 +87,7 @@ class Dealer:
     ----------
     schema : Schema
         Columns of the rows.
-    rerun : Rerun
+    determinism : DeterminismLevel
         What the mapper is known to have when it runs again.
     salt : int
         Number of the mapper.
@@ -96,16 +96,16 @@ class Dealer:
     """
 
     schema: pa.Schema
-    rerun: Rerun
+    determinism: DeterminismLevel
     salt: int
     partitions: int
     _dealt: int = field(default=0, init=False)
 
     def deal(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
         """Give the partition of each row, of shape (rows,); rows must be passed in the order in which they came."""
-        if self.rerun is Rerun.OTHER_ROWS:
+        if self.determinism is DeterminismLevel.INDETERMINATE:
             return np.full(rows.num_rows, self.salt % self.partitions, np.int32)
-        if self.rerun is Rerun.SAME_ROWS:
+        if self.determinism is DeterminismLevel.UNORDERED:
             return spread(rows, self._codec, self.salt, self.partitions)
         first = self.salt + self._dealt
         self._dealt += rows.num_rows

@@ -26,7 +26,7 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.stages import NullKeys, Rerun, null_keys_of
+from gpujoin.model.stages import DeterminismLevel, NullKeys, null_keys_of
 from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobReader, Portion, Role
 from gpujoin.spark.broadcast import BuildCache, open_payload, read_payload
 from gpujoin.spark.devices import Chosen, chosen_backend
@@ -142,7 +142,7 @@ class JoinTerms:
         Label of the partition of left rows of ``NOT IN`` with a null key.
     probe_rows : int or None
         Stream rows that one build side is expected to meet.
-    reruns : mapping from Side to Rerun
+    determinism : mapping from Side to DeterminismLevel
         What the partitions of each side are known to have when a task runs again; the same rows where nothing is said.
     """
 
@@ -156,7 +156,7 @@ class JoinTerms:
     heavy: Heavy | None = None
     nulls_label: int | None = None
     probe_rows: int | None = None
-    reruns: Mapping[Side, Rerun] = field(default_factory=dict)
+    determinism: Mapping[Side, DeterminismLevel] = field(default_factory=dict)
 
     def form(self, role: Role) -> BlobFormat:
         """Format of the blobs of a role."""
@@ -216,10 +216,10 @@ class Split:
         """Split the task's rows."""
         terms = self.terms
         side = terms.side(self.role)
-        rerun = terms.reruns.get(side, Rerun.SAME_ROWS)
+        determinism = terms.determinism.get(side, DeterminismLevel.UNORDERED)
         splitter = Splitter(
             terms.form(self.role), terms.spec, terms.left, terms.right, side, self.labels, terms.blob_bytes,
-            task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label, rerun=rerun,
+            task.partition, heavy=terms.heavy, nulls_label=terms.nulls_label, determinism=determinism,
         )  # fmt: skip
         part = Part.BUILD_EXCHANGE if self.role is Role.BUILD else Part.STREAM_EXCHANGE
         return _counted(splitter.split, batches, splitter.counts, part, terms.join_id, task)

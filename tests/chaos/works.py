@@ -65,7 +65,7 @@ def spilled_groups(seed: int) -> Work:
     table = pa.table(
         {"k": keys, "t": pa.array(texts, pa.string()), "v": rng.integers(-(1 << 40), 1 << 40, rows)}
     )
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         "k", "t", n=count(), least=Aggregate(AggregateFunction.MIN, (left("v"),))
     )
     assert isinstance(tree.relation, PartialAggregate)

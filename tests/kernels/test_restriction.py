@@ -20,7 +20,7 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.launch.matches import Found
 from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Feed, Join
+from gpujoin.model.relations import ExchangeSource, Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
@@ -213,7 +213,7 @@ def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind:
     key, columns = one.num_columns - 1, tuple(range(one.num_columns))
     condition = resolve(CONDITIONS["integers"], one.schema, two.schema)
     spec = JoinSpec(kind, (KeyPair(key, key),), condition, columns, () if kind.left_rows_only else columns)
-    tree = Join(Feed(0, one.schema), Feed(1, two.schema), spec)
+    tree = Join(ExchangeSource(0, one.schema), ExchangeSource(1, two.schema), spec)
     metrics, inputs = JoinMetrics(), {0: one.to_batches(), 1: two.to_batches()}
 
     class Restricting(HostBackend):

@@ -12,7 +12,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import ColumnRef, EvalMode, Expression, Function, call
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
-    Feed,
+    ExchangeSource,
     FileSlice,
     Filter,
     Join,
@@ -34,7 +34,7 @@ from gpujoin.plan.resolve import resolve_value
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("price", pa.decimal128(15, 2)), ("name", pa.string()), ("x", pa.float64())]
 )
-FEED = Feed(0, SCHEMA)
+SOURCE = ExchangeSource(0, SCHEMA)
 
 
 def typed(expression: Expression, schema: pa.Schema = SCHEMA) -> Expression:
@@ -55,7 +55,11 @@ def every_node() -> Relation:
         left_output=(0, 1),
         right_output=(2,),
     )
-    join = Join(Union((scan, Feed(1, SCHEMA))), Filter(FEED, typed(column(SCHEMA, "name").like("a%"))), spec)
+    join = Join(
+        Union((scan, ExchangeSource(1, SCHEMA))),
+        Filter(SOURCE, typed(column(SCHEMA, "name").like("a%"))),
+        spec,
+    )
     top = TopN(join, (SortKey(column(join.schema, "price"), descending=True),), 10)
     project = Project(Limit(top, 5), (Output("k", column(top.schema, 0)), Output("p", column(top.schema, 1))))
     count = AggregateCall(function=AggregateFunction.COUNT)
@@ -70,17 +74,17 @@ def test_trees_are_values() -> None:
     assert copied == tree
     assert copied.schema == tree.schema
     assert {type(node).__name__ for node in tree.walk()} == {
-        "PartialAggregate", "Project", "Limit", "TopN", "Join", "Union", "Scan", "Feed", "Filter",
+        "PartialAggregate", "Project", "Limit", "TopN", "Join", "Union", "Scan", "ExchangeSource", "Filter",
     }  # fmt: skip
 
 
 def test_trees_that_differ_in_an_expression_differ() -> None:
-    one, two = (Filter(FEED, typed(column(SCHEMA, "k") > n)) for n in (1, 2))
+    one, two = (Filter(SOURCE, typed(column(SCHEMA, "k") > n)) for n in (1, 2))
     assert one != two
     joins = []
     for condition in (None, typed(column(SCHEMA, "k") > 1)):
         spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), condition=condition)
-        joins.append(Join(FEED, FEED, spec))
+        joins.append(Join(SOURCE, SOURCE, spec))
     assert joins[0] != joins[1]
 
 
@@ -120,16 +124,19 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Filter(FEED, column(SCHEMA, "k")), "not boolean"),
-        (lambda: Filter(FEED, call(Function.GT, column(SCHEMA, "k"), 1)), "not resolved"),
+        (lambda: Filter(SOURCE, column(SCHEMA, "k")), "not boolean"),
+        (lambda: Filter(SOURCE, call(Function.GT, column(SCHEMA, "k"), 1)), "not resolved"),
         (lambda: column(SCHEMA, "nope"), "0 columns are named 'nope'"),
         (lambda: column(SCHEMA, 9), "has 4 columns"),
-        (lambda: Project(Feed(0, SCHEMA.remove(0)), (Output("k", column(SCHEMA, "k")),)), "takes left.k"),
+        (
+            lambda: Project(ExchangeSource(0, SCHEMA.remove(0)), (Output("k", column(SCHEMA, "k")),)),
+            "takes left.k",
+        ),
         (lambda: Scan(SCHEMA, partition_columns=1, slices=(FileSlice("f", 1),)), "0 constants for 1"),
         (lambda: Scan(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "repeated: 'a'"),
         (lambda: FileSlice("f", 1, row_groups=(0,), byte_range=(0, 1)), "not both"),
         (lambda: FileSlice("f", 1, row_groups=(1, 0)), "must ascend"),
-        (lambda: PartialAggregate(FEED, ()), "keys or aggregates"),
+        (lambda: PartialAggregate(SOURCE, ()), "keys or aggregates"),
         (lambda: AggregateCall(function=AggregateFunction.SUM), "one argument, not 0"),
         (
             lambda: AggregateCall(function=AggregateFunction.SUM, arguments=(column(SCHEMA, "name"),)),
@@ -139,9 +146,9 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
             lambda: AggregateCall(function=AggregateFunction.VAR_POP, arguments=(column(SCHEMA, "k"),)),
             "takes float64",
         ),
-        (lambda: Union((FEED, Feed(1, SCHEMA.remove(0)))), "one row type"),
-        (lambda: Join(FEED, FEED, JoinSpec(JoinType.INNER, (KeyPair(7, 0),))), "left key 7"),
-        (lambda: Limit(FEED, -1), "0 or more"),
+        (lambda: Union((SOURCE, ExchangeSource(1, SCHEMA.remove(0)))), "one row type"),
+        (lambda: Join(SOURCE, SOURCE, JoinSpec(JoinType.INNER, (KeyPair(7, 0),))), "left key 7"),
+        (lambda: Limit(SOURCE, -1), "0 or more"),
     ],
 )
 def test_contradictions_are_refused(make: object, message: str) -> None:

@@ -27,7 +27,7 @@ def test_sides_by_join_type(kind: JoinType) -> None:
     found = list(split_joins(stage))
     assert [one.sides for one in found] == [SIDES[kind]] * bool(SIDES[kind])
     for one in found:
-        assert {one.feed(side) for side in Side} == {given.index for given in stage.inputs}
+        assert {one.source(side) for side in Side} == {given.index for given in stage.inputs}
     assert all(cheap_to_sample(given.producer) for given in stage.inputs)
 
 

@@ -11,7 +11,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
-    Feed,
+    ExchangeSource,
     Filter,
     Join,
     Limit,
@@ -25,7 +25,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Branch, NullKeys, Stage
-from gpujoin.plan.stages import ScanFacts, StageLimits, feeds_in_order, numbered, plan_stages
+from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages, sources_in_order
 
 MIB = 1 << 20
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.string())])
@@ -111,7 +111,7 @@ def test_the_side_that_is_built_is_read_first() -> None:
     tree = dataclasses.replace(joined(scan(0), scan(1)), build_side=Side.LEFT)
     found = planned(tree, BIG, BIG)
     assert [scans(one.producer) for one in found.inputs] == [[0], [1]]
-    assert list(feeds_in_order(found.tree)) == [one.index for one in found.inputs]
+    assert list(sources_in_order(found.tree)) == [one.index for one in found.inputs]
 
 
 def test_keys_are_hashed_in_their_common_type() -> None:
@@ -205,4 +205,4 @@ def test_partitions_follow_the_size_of_the_rows() -> None:
     found = planned(tree, BIG, BIG)
     assert found.partitions == -(-int(sum(one.nbytes for one in found.inputs)) // (64 * MIB))
     assert planned(tree, BIG, BIG, partitions=7).partitions == 7
-    assert all(isinstance(one, Feed) for one in found.tree.children)
+    assert all(isinstance(one, ExchangeSource) for one in found.tree.children)

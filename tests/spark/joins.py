@@ -13,7 +13,7 @@ from gpujoin.config import Options, Strategy
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.metrics import JoinReport, metrics
 from gpujoin.spark.request import JoinRequest, PreparedSide
@@ -51,7 +51,9 @@ def request(
 
 def _prepared(frame: DataFrame, size: int | None) -> PreparedSide:
     schema = arrow_schema(frame.schema)
-    return PreparedSide(spark=frame.schema, arrow=schema, size_bytes=size, rerun=Rerun.SAME_ROWS)
+    return PreparedSide(
+        spark=frame.schema, arrow=schema, size_bytes=size, determinism=DeterminismLevel.UNORDERED
+    )
 
 
 def join(left: DataFrame, right: DataFrame, how: JoinType, strategy: Strategy, **more: object) -> DataFrame:

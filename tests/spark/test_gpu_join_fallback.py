@@ -112,7 +112,7 @@ def test_a_stream_is_left_to_spark(spark: SparkSession) -> None:
 
 def test_spark_raises_what_it_raises(spark: SparkSession) -> None:
     left, right = left_side(spark), right_side(spark)
-    for given in ({"on": "nowhere"}, {"on": "k", "how": "sideways"}, {"on": "id"},
+    for given in ({"on": "nowhere"}, {"on": "k", "how": "runtime_filters"}, {"on": "id"},
                   {"on": "k", "how": "existence"}, {"on": "k", "how": "null_aware_anti"},
                   {"on": left.z == right.k}):  # fmt: skip
         with pytest.raises(AnalysisException) as expected:

@@ -16,7 +16,7 @@ from gpujoin.engine.hashing import hash_rows
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.resolve import resolve
 from gpujoin.spark.blobrows import Portion, Role
 from gpujoin.spark.metrics import Part
@@ -228,7 +228,7 @@ def test_rows_in_one_order_are_dealt_out_however_they_are_cut(rng: np.random.Gen
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), None, (0, 1), (0,))
     terms = JoinTerms(
         "j", spec, LEFT, RIGHT, Side.RIGHT, Options(), 1 << 10, Heavy(hashes(HEAVY), Side.LEFT),
-        reruns=dict.fromkeys(Side, Rerun.SAME_ORDER),
+        determinism=dict.fromkeys(Side, DeterminismLevel.DETERMINATE),
     )  # fmt: skip
     forms = {
         form.number: form

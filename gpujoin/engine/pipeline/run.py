@@ -27,8 +27,8 @@ from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
-    Feed,
     FileSlice,
     Filter,
     Join,
@@ -41,13 +41,13 @@ from gpujoin.model.relations import (
     Union,
     bind_slices,
 )
-from gpujoin.plan.collapse import Collapse, collapse
+from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
 
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
-"""Rows of a feed: batches, or the path of an Arrow IPC file, which is mapped into memory."""
+"""Rows of a source: batches, or the path of an Arrow IPC file, which is mapped into memory."""
 
 PIECE_BYTES = 64 << 20
-"""Size at which scans and feeds are cut: `benchmarks/pipeline/README.md`, "pieces"."""
+"""Size at which scans and sources are cut: `benchmarks/pipeline/README.md`, "pieces"."""
 
 CAREFUL_PIECE_BYTES = 8 << 20
 """The same on the lowest rung, where memory may be what failed: an eighth."""
@@ -80,7 +80,7 @@ def run(
     tree : Relation
         For which :func:`~gpujoin.engine.pipeline.supports` gives no reasons.
     inputs : mapping of int to Input
-        Rows of the feeds, by their index. An iterator is used up by the first feed that reads it.
+        Rows of the sources, by their index. An iterator is used up by the first source that reads it.
     slices : mapping of int to sequence of FileSlice
         What the scans are to read, by their index; a scan that is not named has its own.
     options : Options or None
@@ -89,7 +89,7 @@ def run(
     metrics, join_metrics : PipelineMetrics or None, JoinMetrics or None
         Counters to add to.
     piece_bytes : int or None
-        Size of the pieces that scans and feeds are cut into; ``None``: what suits the backend.
+        Size of the pieces that scans and sources are cut into; ``None``: what suits the backend.
     device : DevicePipelineBackend or None
         Where to run; nodes that it does not compute, and what does not fit, run on the CPU.
     rung : Rung or None
@@ -202,8 +202,8 @@ class _Runner:
                 if node.slices is None:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
                 return self._backend.scan(node, self._piece_bytes, self._metrics)
-            case Feed():
-                return self._feed(node)
+            case ExchangeSource():
+                return self._source(node)
             case Filter():
                 return self._mapped(node.child, lambda piece: self._backend.filter(piece, node.condition))
             case Project():
@@ -232,22 +232,22 @@ class _Runner:
             for projection in node.projections:
                 yield self._backend.project(piece, [output.expression for output in projection])
 
-    # -- feeds ---------------------------------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------------------
 
-    def _feed(self, node: Feed) -> Iterator[_Piece]:
+    def _source(self, node: ExchangeSource) -> Iterator[_Piece]:
         if node.index not in self._inputs:
-            raise RelationError(f"feed {node.index} has no input; inputs are {sorted(self._inputs)}")
+            raise RelationError(f"source {node.index} has no input; inputs are {sorted(self._inputs)}")
         batches: list[pa.RecordBatch] = []
         size = 0
         for batch in self._batches(self._inputs[node.index]):
             if len(batch.schema) != len(node.columns):
                 raise RelationError(
-                    f"feed {node.index} has {len(node.columns)} columns, its input {batch.schema.names}"
+                    f"source {node.index} has {len(node.columns)} columns, its input {batch.schema.names}"
                 )
             if batches and batch.schema != batches[0].schema:
                 yield self._backend.take_in(batches, node.columns, self._metrics)
                 batches, size = [], 0
-            self._metrics.fed_rows += batch.num_rows
+            self._metrics.source_rows += batch.num_rows
             batches.append(batch)
             size += batch.nbytes
             if size >= self._piece_bytes:
@@ -340,12 +340,12 @@ class _Runner:
     # -- aggregation and limits ----------------------------------------------------------------------------
 
     def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
-        eager = collapse(node)
+        eager = eager_aggregation(node)
         if eager is None:
             return self._aggregated(node, self._pieces(node.child))
-        return self._collapsed(node, eager)
+        return self._aggregated_eagerly(node, eager)
 
-    def _collapsed(self, node: PartialAggregate, eager: Collapse) -> Iterator[_Piece]:
+    def _aggregated_eagerly(self, node: PartialAggregate, eager: EagerAggregation) -> Iterator[_Piece]:
         """Aggregate over a join, whose build side is aggregated first where it has keys of many rows."""
         backend, join = self._backend, eager.join
         side = join.build_side
@@ -369,7 +369,7 @@ class _Runner:
         if backend.heaviest(build, keys) < HEAVY or not backend.proves([*eager.of_build, *sums], [build]):
             yield from self._aggregated(node, self._joined(join, build, streamed))
             return
-        self._metrics.collapsed_joins += 1
+        self._metrics.eager_aggregations += 1
         groups = list(self._aggregated(eager.built, iter([build])))
         grouped_build = backend.concat(groups, eager.built.schema, self._metrics)
         joined = self._pairs_or_sums(eager, build, grouped_build, streamed)
@@ -377,7 +377,7 @@ class _Runner:
             yield backend.project(piece, eager.outputs)
 
     def _pairs_or_sums(
-        self, eager: Collapse, build: _Piece, built: _Piece, streamed: Iterator[_Piece]
+        self, eager: EagerAggregation, build: _Piece, built: _Piece, streamed: Iterator[_Piece]
     ) -> Iterator[_Piece]:
         """What the final aggregation reads: sums over a key's pairs where nothing can fail, else of each pair."""
         backend = self._backend
@@ -386,7 +386,7 @@ class _Runner:
                 eager.of_joined, [piece, built]
             )
             node, side, values = (
-                (eager.joined, built, eager.collapsed) if exact else (eager.join, build, eager.plain)
+                (eager.joined, built, eager.aggregated) if exact else (eager.join, build, eager.plain)
             )
             for joined in self._joined(node, side, iter([piece])):
                 yield backend.project(joined, values)

@@ -18,7 +18,7 @@ from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
 
 if TYPE_CHECKING:
-    from gpujoin.spark.query.feeds import HeavyRows
+    from gpujoin.spark.query.exchanges import HeavyRows
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.trees.builder import ScanSource
 
@@ -92,7 +92,7 @@ class IslandRun:
         return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note))
 
 
-def worth(island: Island, options: Options) -> Reason | None:
+def skip_reason(island: Island, options: Options) -> Reason | None:
     """Tell why an island is left to Spark, if it is."""
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
         kept = supports(island.relation, BackendName.GPU)
@@ -182,12 +182,12 @@ def _reads(
         return (files,)
     found: list[Reads] = []
     for branch in stage.branches:
-        always: Reads = {index: files[index] if index in branch.whole else () for index in own}
-        if branch.divided is None:
+        always: Reads = {index: files[index] if index in branch.replicated else () for index in own}
+        if branch.partitioned is None:
             found.append(always)
             continue
-        parts = plan_splits(island.sources[scans[branch.divided]].footers, cores, task_bytes)
-        found += [{**always, branch.divided: part} for part in parts or [()]]
+        parts = plan_splits(island.sources[scans[branch.partitioned]].footers, cores, task_bytes)
+        found += [{**always, branch.partitioned: part} for part in parts or [()]]
     return tuple(found)
 
 
@@ -196,12 +196,12 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
         if one is not run:
             yield from _notes(island, one, scans)
             continue
-        whole = one.stage.whole.union(*(branch.whole for branch in one.stage.branches))
+        whole = one.stage.replicated.union(*(branch.replicated for branch in one.stage.branches))
         repeated = sum(island.sources[scans[index]].nbytes for index in whole)
         also = f", {show_bytes(repeated)} are read by every task" if whole else ""
         for branch in one.stage.branches:
-            if branch.divided is not None:
-                yield f"{_name(island.sources[scans[branch.divided]])} is divided among tasks{also}"
+            if branch.partitioned is not None:
+                yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
         if one.inputs:
             yield f"{len(one.inputs)} inputs are exchanged by key into {one.tasks} partitions{also}"
 

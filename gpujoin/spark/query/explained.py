@@ -10,8 +10,8 @@ from gpujoin.config import Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
-    Feed,
     Filter,
     Join,
     Limit,
@@ -73,7 +73,7 @@ def _joins(stage: Stage) -> Iterator[Join]:
     for node in stage.tree.walk():
         if isinstance(node, Join):
             yield node
-        elif isinstance(node, Feed):
+        elif isinstance(node, ExchangeSource):
             yield from _joins(producers[node.index])
 
 
@@ -93,7 +93,7 @@ def _join(node: Join, island_id: str, backend: BackendName) -> JoinExplanation:
 
 def _meets_exchanged(node: Join) -> bool:
     """Whether both sides come through exchanges."""
-    return all(any(isinstance(one, Feed) for one in side.walk()) for side in node.children)
+    return all(any(isinstance(one, ExchangeSource) for one in side.walk()) for side in node.children)
 
 
 def _keys(node: Join) -> list[str]:
@@ -121,14 +121,14 @@ class _Shown:
         """Give a node and all below it."""
         if isinstance(node, Project) and all(_is_plain(node, n) for n in range(len(node.outputs))):
             return self.lines(node.child, stage, indent)
-        if isinstance(node, Feed):
+        if isinstance(node, ExchangeSource):
             return self._exchange(node, stage, indent)
         lines = [indent + _shortened(self._scan(node, stage) if isinstance(node, Scan) else _head(node))]
         for child in node.children:
             lines += self.lines(child, stage, indent + "  ")
         return lines
 
-    def _exchange(self, node: Feed, stage: StageRun, indent: str) -> list[str]:
+    def _exchange(self, node: ExchangeSource, stage: StageRun, indent: str) -> list[str]:
         place = next(i for i, one in enumerate(stage.stage.inputs) if one.index == node.index)
         exchange, before = stage.stage.inputs[place], stage.inputs[place]
         by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
@@ -142,7 +142,7 @@ class _Shown:
         where = f" where {' and '.join(source.filters)}" if source.filters else ""
         share = ""
         if stage.tasks > 1:
-            divided = {branch.divided for branch in stage.stage.branches}
+            divided = {branch.partitioned for branch in stage.stage.branches}
             share = ", divided" if node.index in divided else ", read by every task"
         return f"scan {what} ({show_bytes(source.nbytes)}){share}, columns {', '.join(source.columns)}{where}"
 

@@ -15,7 +15,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Limit, Relation
 from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
 from gpujoin.spark.failures import is_survivable
-from gpujoin.spark.query.feeds import FeedFormat, HeavyRows, Outlet
+from gpujoin.spark.query.exchanges import ExchangeFormat, HeavyRows, Outlet
 from gpujoin.spark.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
 from gpujoin.spark.stages import stage_function
 
@@ -118,7 +118,7 @@ def find_heavy_rows(
     joins = [(one, join) for one, join in joins if _worth_a_look(one, join, options.exchange_skew)]
     if not joins:
         return {}
-    parts = tuple(part for one, join in joins for side in Side for part in _parts(one, join.feed(side)))
+    parts = tuple(part for one, join in joins for side in Side for part in _parts(one, join.source(side)))
     # One thread each, and no GPU: there are few rows.
     work = SampleExchanges(parts, options.replace(backend=BackendChoice.CPU, cpu_threads=1))
     numbers = spark.range(0, len(parts), 1, len(parts))
@@ -131,11 +131,11 @@ def find_heavy_rows(
         return {}
     found: dict[int, HeavyRows] = {}
     for one, join in joins:
-        seen = {side: samples[join.feed(side)] for side in Side}
-        sizes = {side: _exchange(one, join.feed(side)).nbytes for side in Side}
+        seen = {side: samples[join.source(side)] for side in Side}
+        sizes = {side: _exchange(one, join.source(side)).nbytes for side in Side}
         heavy = heavy_keys(seen, sizes, join.sides, one.tasks)
         if heavy is not None:
-            found |= {join.feed(side): HeavyRows(heavy, side) for side in Side}
+            found |= {join.source(side): HeavyRows(heavy, side) for side in Side}
     return found
 
 
@@ -145,22 +145,22 @@ def _stages(run: StageRun) -> Iterator[StageRun]:
         yield from _stages(one)
 
 
-def _exchange(run: StageRun, feed: int) -> Exchange:
-    return next(one for one in run.stage.inputs if one.index == feed)
+def _exchange(run: StageRun, source: int) -> Exchange:
+    return next(one for one in run.stage.inputs if one.index == source)
 
 
 def _worth_a_look(run: StageRun, join: SplitJoin, mode: Skew) -> bool:
-    exchanges = [_exchange(run, join.feed(side)) for side in Side]
+    exchanges = [_exchange(run, join.source(side)) for side in Side]
     if not all(cheap_to_sample(one.producer) for one in exchanges):
         return False
     return mode is Skew.ON or sum(one.nbytes for one in exchanges) >= EXCHANGED_BYTES
 
 
-def _parts(run: StageRun, feed: int) -> Iterator[_Part]:
+def _parts(run: StageRun, source: int) -> Iterator[_Part]:
     """Tasks of an exchange's producer, as far apart as can be."""
-    exchange = _exchange(run, feed)
+    exchange = _exchange(run, source)
     producer = run.inputs[run.stage.inputs.index(exchange)]
-    outlet = Outlet.of(exchange, FeedFormat(exchange.schema), (), 0)
+    outlet = Outlet.of(exchange, ExchangeFormat(exchange.schema), (), 0)
     step = -(-len(producer.reads) // PARTS)
     for reads in producer.reads[::step]:
         first = {
@@ -170,4 +170,4 @@ def _parts(run: StageRun, feed: int) -> Iterator[_Part]:
             )
             for index, files in reads.items()
         }
-        yield _Part(feed, producer.stage.tree, first, outlet)
+        yield _Part(source, producer.stage.tree, first, outlet)

@@ -13,7 +13,7 @@ from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
 from gpujoin.plan.estimates import estimate
-from gpujoin.plan.sideways import filtered_early
+from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -198,7 +198,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     ids = [column.expr_id for column in node.output]
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     plain = Project(below.relation, outputs)
-    relation = filtered_early(plain, builder.scanned)
+    relation = with_runtime_filters(plain, builder.scanned)
     return Island(node, relation, plain, tuple(ids), builder.sources, Finish.NOTHING, None, {})
 
 
@@ -215,7 +215,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     obstacles = builder.obstacles(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))
-    relation = filtered_early(plain, builder.scanned)
+    relation = with_runtime_filters(plain, builder.scanned)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE

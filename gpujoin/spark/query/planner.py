@@ -18,7 +18,7 @@ from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
-from gpujoin.spark.query.choice import IslandRun, arrange, worth
+from gpujoin.spark.query.choice import IslandRun, arrange, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
@@ -196,7 +196,7 @@ class QueryPlanner:
         island = self._finder.at(node, top)
         if island is None:
             return None
-        left = worth(island, self._options) or refusal(self._spark.sparkContext, self._conf)
+        left = skip_reason(island, self._options) or refusal(self._spark.sparkContext, self._conf)
         if left is not None:
             self._reasons.append(left)
             return left

@@ -17,14 +17,14 @@ from pyspark.util import PythonEvalType
 from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
-from gpujoin.model.relations import Feed, Join, PartialAggregate, Relation, Scan, TopN
+from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.devices import chosen_device
 from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.partitioning import has_direct_partition_ids, partition_labels
 from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
-from gpujoin.spark.query.feeds import FeedFormat, FeedReader, HeavyRows, Outlet
+from gpujoin.spark.query.exchanges import ExchangeFormat, ExchangeReader, HeavyRows, Outlet
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.runtime import blob_bytes
 from gpujoin.spark.stages import stage_function
@@ -51,10 +51,10 @@ class RunStage:
         What to compute.
     reads : tuple of mappings
         What each task reads, by the index of the scan; one entry for all tasks of a stage that is fed.
-    feeds : tuple of int
-        Indexes of the tree's feeds, in the order in which they are read.
-    forms : tuple of FeedFormat
-        Of the blobs that feed it, in that order.
+    sources : tuple of int
+        Indexes of the tree's sources, in the order in which they are read.
+    forms : tuple of ExchangeFormat
+        Of the blobs of each source, in that order.
     outlet : Outlet or None
         Where the rows go; ``None``: to Spark.
     options : Options
@@ -65,8 +65,8 @@ class RunStage:
 
     tree: Relation
     reads: tuple[Reads, ...]
-    feeds: tuple[int, ...]
-    forms: tuple[FeedFormat, ...]
+    sources: tuple[int, ...]
+    forms: tuple[ExchangeFormat, ...]
     outlet: Outlet | None
     options: Options
     name: str
@@ -115,8 +115,8 @@ class RunStage:
                 for number in batch.column(0).to_pylist():
                     yield {}, self.reads[number]
             return
-        for feeds in FeedReader(batches, self.forms).partitions():
-            yield dict(zip(self.feeds, feeds, strict=True)), self.reads[0]
+        for sources in ExchangeReader(batches, self.forms).partitions():
+            yield dict(zip(self.sources, sources, strict=True)), self.reads[0]
 
 
 class IslandPlacer:
@@ -182,12 +182,12 @@ class IslandPlacer:
         """Describe what makes the rows of a stage, or the blob rows of one whose rows are exchanged."""
         stage = run.stage
         forms = tuple(
-            FeedFormat(one.schema, compression=options.exchange_compression, place=place)
+            ExchangeFormat(one.schema, compression=options.exchange_compression, place=place)
             for place, one in enumerate(stage.inputs)
         )
         inputs = self._inputs(run, forms, options, name, heavy) if forms else []
-        feeds = tuple(one.index for one in stage.inputs)
-        work = RunStage(stage.tree, run.reads, feeds, forms, outlet, options, name)
+        sources = tuple(one.index for one in stage.inputs)
+        work = RunStage(stage.tree, run.reads, sources, forms, outlet, options, name)
         shown, context = _described(stage.tree), self._spark.sparkContext
         store_of(context).register(JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value))
         function = stage_function(work, f"island_{shown}_{name}", accumulator=accumulator_of(context))
@@ -212,7 +212,7 @@ class IslandPlacer:
         return {**found, "command": [start, len(self._commands)]}
 
     def _inputs(
-        self, run: StageRun, forms: tuple[FeedFormat, ...], options: Options, name: str,
+        self, run: StageRun, forms: tuple[ExchangeFormat, ...], options: Options, name: str,
         heavy: Mapping[int, HeavyRows],
     ) -> list[dict[str, Any]]:  # fmt: skip
         """Describe the stages whose blobs a stage reads, partition by partition."""
@@ -276,7 +276,7 @@ def _finish(island: Island, read: ReadAggregate) -> dict[str, Any]:
     return {"aggregates": aggregates, "keys": keys}
 
 
-_SHOWN = {Scan: "scan", Feed: "exchange", Join: "join", PartialAggregate: "aggregate", TopN: "top"}
+_SHOWN = {Scan: "scan", ExchangeSource: "exchange", Join: "join", PartialAggregate: "aggregate", TopN: "top"}
 
 
 def _described(tree: Relation) -> str:

@@ -23,7 +23,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Feed, Join, Output, Project
+from gpujoin.model.relations import ExchangeSource, Join, Output, Project
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.compare import Zeros, assert_same_rows
@@ -121,7 +121,7 @@ def assert_computed(resolved: Expression, batch: pa.RecordBatch) -> None:
     assert can_compute(resolved)
     assert resolved.type is not None
     assert can_carry(resolved.type)
-    project = Project(Feed(0, batch.schema), (Output("c", resolved),))
+    project = Project(ExchangeSource(0, batch.schema), (Output("c", resolved),))
     assert supports(project, BackendName.GPU) == ()
     metrics = PipelineMetrics()
 
@@ -161,7 +161,7 @@ def test_every_function_is_that_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -
 
 def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
     table = pa.table({"s": ["b", "ab", None], "i": [1, 2, 3]})
-    tree = Tree.feed(table.schema)
+    tree = Tree.source(table.schema)
     cut = tree.select("i", u=call(Function.SUBSTRING, left("s"), 1, 1)).where(left("i") > 1)
     reasons = supports(cut.relation, BackendName.GPU)
     assert len(reasons) == 1, reasons
@@ -197,7 +197,7 @@ def test_a_join_that_does_not_fit_is_halved_then_finished_on_the_host(
     condition = resolve(left("v") != 3, one.schema, two.schema) if how is JoinType.FULL else None
     rights = () if how.left_rows_only else (0, 1)
     spec = JoinSpec(how, (KeyPair(0, 0),), condition=condition, left_output=(0, 1), right_output=rights)
-    node = Join(Feed(0, one.schema), Feed(1, two.schema), spec, side)
+    node = Join(ExchangeSource(0, one.schema), ExchangeSource(1, two.schema), spec, side)
     metrics, joins = PipelineMetrics(), JoinMetrics()
     device = host_pipeline(ShortBackend((), floor))
     out = run(node, {0: one, 1: two}, metrics=metrics, join_metrics=joins, device=device)
@@ -216,7 +216,7 @@ def test_a_pipeline_whose_memory_fails_at_any_point_gives_the_same(
     fail: int, rng: np.random.Generator, seed: int
 ) -> None:
     one, two = sides(rng)
-    joined = Tree.feed(one.schema).where(left("v") > 2).join(Tree.feed(two.schema, 1), {"k": "k"})
+    joined = Tree.source(one.schema).where(left("v") > 2).join(Tree.source(two.schema, 1), {"k": "k"})
     tree = joined.where(left("w").like("%1%")).select("v", "w", x=left("v") * 2)
     node = tree.group("w", s=total(left("x")), n=count(), a=average(left("v")))
     inputs = {0: one.to_batches(max_chunksize=900), 1: two.to_batches(max_chunksize=900)}
@@ -226,7 +226,7 @@ def test_a_pipeline_whose_memory_fails_at_any_point_gives_the_same(
         run(node.relation, inputs, metrics=metrics, device=device, piece_bytes=1), node.schema
     )
     plain = pa.Table.from_batches(run(tree.relation, inputs), tree.schema)
-    over: Any = Tree.feed(tree.schema).group("w", s=total(left("x")), n=count(), a=average(left("v")))
+    over: Any = Tree.source(tree.schema).group("w", s=total(left("x")), n=count(), a=average(left("v")))
     assert_same_groups(merged(over.relation, partial), aggregated(over.relation, plain), f"seed {seed}")
     assert metrics.device_steps > 0
 
@@ -234,7 +234,7 @@ def test_a_pipeline_whose_memory_fails_at_any_point_gives_the_same(
 def test_a_pipeline_that_cannot_be_continued_starts_again_on_the_cpu() -> None:
     """One group cannot be aggregated in two places."""
     table = pa.table({"i": list(range(5000))})
-    tree = Tree.feed(table.schema).where(left("i") >= 0).group(s=total(left("i")))
+    tree = Tree.source(table.schema).where(left("i") >= 0).group(s=total(left("i")))
 
     class Full(ShortBackend):
         def from_arrow(self, table: pa.Table) -> pa.Table:
@@ -259,6 +259,6 @@ def test_asking_for_a_gpu_where_there_is_none_says_so() -> None:
     if unavailable(BackendName.GPU) is None:
         pytest.skip("there is a GPU here")
     table = pa.table({"i": [1]})
-    tree = Tree.feed(table.schema).where(left("i") > 0)
+    tree = Tree.source(table.schema).where(left("i") > 0)
     with pytest.raises(BackendUnavailableError):
         list(run(tree.relation, {0: table}, options=Options(backend="gpu")))  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def check(tree: Tree, table: pa.Table, context: str, *, pieces: int = 1, **optio
 def test_groups_of_every_type(key: str | None, pieces: int, rng: np.random.Generator, seed: int) -> None:
     table = random_table(rng, 300, 5)
     keys = () if key is None else (key,)
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         *keys, n=count(), some=count(left("i32"), left("str")), positive=count(where=left("i32") > 0),
         s=total(left("i32")), d=total(left("d9_2"), where=left("bool")),
     )  # fmt: skip
@@ -76,7 +76,7 @@ def test_extremes(
     function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int
 ) -> None:
     table = random_table(rng, 200, 20)
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         "g", v=Aggregate(function, (left(kind),)), w=Aggregate(function, (left(kind),), left("bool"))
     )
     check(tree, table, f"seed {seed}", pieces=pieces)
@@ -93,7 +93,7 @@ def test_sums_and_averages(kind: str, pieces: int, rng: np.random.Generator, see
         table = table.set_column(
             table.schema.get_field_index(kind), kind, pa.array(tame, dtype, from_pandas=False)
         )
-    tree = Tree.feed(table.schema, mode=EvalMode.LEGACY).group(
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY).group(
         "g", s=total(left(kind)), a=average(left(kind)), w=total(left(kind), left("bool")),
         b=average(left(kind), left("bool")),
     )  # fmt: skip
@@ -113,7 +113,7 @@ def test_sums_of_no_rows_and_of_nulls() -> None:
     }  # fmt: skip
     nulls = pa.table([[1, 1], *[pa.nulls(2, f.type) for f in list(schema)[1:]]], schema=schema)
     for table in (schema.empty_table(), nulls):
-        whole = Tree.feed(schema).group(**calls)
+        whole = Tree.source(schema).group(**calls)
         check(whole, table, "no keys")
         node = whole.relation
         [row] = pa.Table.from_batches(run(node, {0: table}), node.schema).to_pylist()
@@ -123,8 +123,8 @@ def test_sums_of_no_rows_and_of_nulls() -> None:
             "f.is_set": table.num_rows > 0,
         }  # fmt: skip
         assert row == expected
-    check(Tree.feed(schema).group("g", **calls), nulls, "nulls")
-    node = Tree.feed(schema).group("g", **calls).relation
+    check(Tree.source(schema).group("g", **calls), nulls, "nulls")
+    node = Tree.source(schema).group("g", **calls).relation
     assert list(run(node, {0: schema.empty_table()})) == []
 
 
@@ -136,7 +136,7 @@ def test_wide_decimal_sums_overflow_as_spark_says() -> None:
         "g": pa.array([1, 1, 2, 3, 4], pa.int32()),
         "d": pa.array(values, pa.decimal128(38, 0)),
     })  # fmt: skip
-    tree = Tree.feed(table.schema).group("g", s=total(left("d")), a=average(left("d")))
+    tree = Tree.source(table.schema).group("g", s=total(left("d")), a=average(left("d")))
     check(tree, table, "overflow")
     rows = pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema).to_pylist()
     found = {row["g"]: (row["s.sum"], row["s.is_empty"], row["a.sum"], row["a.count"]) for row in rows}
@@ -158,7 +158,7 @@ def test_wide_decimal_sums_overflow_as_spark_says() -> None:
 def test_integer_sums_overflow(mode: EvalMode) -> None:
     top = (1 << 63) - 1
     table = pa.table({"g": pa.array([1, 1, 2], pa.int32()), "i": pa.array([top, 3, top], pa.int64())})
-    node = Tree.feed(table.schema, mode=mode).group("g", s=total(left("i"))).relation
+    node = Tree.source(table.schema, mode=mode).group("g", s=total(left("i"))).relation
     if mode is EvalMode.ANSI:
         with pytest.raises(ExpressionEvaluationError, match="the sum overflows int64"):
             list(run(node, {0: table}))
@@ -178,7 +178,7 @@ def test_central_moments(
     table = pa.table(
         {"g": pa.array(np.arange(400) % 7, pa.int32()), "x": pa.array(values, from_pandas=False)}
     )
-    tree = Tree.feed(table.schema).group("g", v=Aggregate(function, (left("x"),)))
+    tree = Tree.source(table.schema).group("g", v=Aggregate(function, (left("x"),)))
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
@@ -191,7 +191,7 @@ def test_first_and_last(
     edge: AggregateFunction, kind: str, ignore_nulls: bool, pieces: int, rng: np.random.Generator, seed: int
 ) -> None:
     table = random_table(rng, 100, 6)
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         "g", a=Aggregate(edge, (left(kind),), ignore_nulls=ignore_nulls),
         b=Aggregate(edge, (left(kind),), left("bool"), ignore_nulls=ignore_nulls),
     )  # fmt: skip
@@ -201,8 +201,8 @@ def test_first_and_last(
 @everywhere
 def test_distinct_values_are_groups_without_aggregates(rng: np.random.Generator, seed: int) -> None:
     table = random_table(rng, 300, 4)
-    check(Tree.feed(table.schema).group("g", "f64"), table, f"seed {seed}", pieces=4)
-    check(Tree.feed(table.schema).group("g", "d38_0", "str"), table, f"seed {seed}", pieces=4)
+    check(Tree.source(table.schema).group("g", "f64"), table, f"seed {seed}", pieces=4)
+    check(Tree.source(table.schema).group("g", "d38_0", "str"), table, f"seed {seed}", pieces=4)
 
 
 @everywhere
@@ -211,7 +211,7 @@ def test_many_groups_go_out_early_when_memory_is_short(rng: np.random.Generator,
     table = pa.table(
         {"g": pa.array(rng.integers(0, 5_000, rows)), "i": pa.array(rng.integers(-9, 9, rows), pa.int32())}
     )
-    tree = Tree.feed(table.schema).group("g", s=total(left("i")), n=count())
+    tree = Tree.source(table.schema).group("g", s=total(left("i")), n=count())
     metrics = check(tree, table, f"seed {seed}", pieces=10, memory_budget=50_000)
     assert metrics.early_groups > 0
     assert metrics.groups > 5_000
@@ -224,9 +224,9 @@ def test_many_groups_go_out_early_when_memory_is_short(rng: np.random.Generator,
 def test_a_filter_guards_the_argument() -> None:
     """Rows that the filter leaves out do not raise."""
     table = pa.table({"a": [6, 7, 8], "b": [2, 0, None]})
-    guarded = Tree.feed(table.schema).group(s=total(left("a") / left("b"), left("b") != 0))
+    guarded = Tree.source(table.schema).group(s=total(left("a") / left("b"), left("b") != 0))
     check(guarded, table, "guarded")
-    bare = Tree.feed(table.schema).group(s=total(left("a") / left("b")))
+    bare = Tree.source(table.schema).group(s=total(left("a") / left("b")))
     with pytest.raises(ExpressionEvaluationError, match="division by zero"):
         list(run(bare.relation, {0: table}))
 
@@ -238,7 +238,7 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
     rows = 450_000
     groups = np.concatenate([np.arange(rows), rng.integers(0, rows, 5000)])
     table = pa.table({"g": groups, "i": np.ones(len(groups), np.int64)})
-    tree = Tree.feed(table.schema).group("g", s=total(left("i"))).relation
+    tree = Tree.source(table.schema).group("g", s=total(left("i"))).relation
     assert isinstance(tree, PartialAggregate)
     once = dataclasses.replace(tree, once=True)
     for node in (once, tree):
@@ -263,7 +263,7 @@ def test_spilled_groups_of_every_type_come_once(
     key: str, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
     table = random_table(rng, 200, 40)
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         key, "g", n=count(), s=total(left("d9_2")), m=Aggregate(AggregateFunction.MAX, (left("d38_18"),))
     )
     assert isinstance(tree.relation, PartialAggregate)
@@ -279,7 +279,7 @@ def test_spilled_groups_of_every_type_come_once(
 @everywhere
 def test_one_group_that_must_come_once_is_never_spilled(tmp_path: Path) -> None:
     table = pa.table({"i": pa.array(range(1000))})
-    tree = Tree.feed(table.schema).group(s=total(left("i"))).relation
+    tree = Tree.source(table.schema).group(s=total(left("i"))).relation
     assert isinstance(tree, PartialAggregate)
     node = dataclasses.replace(tree, once=True)
     options = Options(memory_budget=1, spill_dir=str(tmp_path))

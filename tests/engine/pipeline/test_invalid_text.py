@@ -68,9 +68,9 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Tree, dict[i
     """The rows as files or inputs, in pieces with and without text that is no UTF-8."""
     whole = table(ROWS)
     if request.param == "batches":
-        return Tree.feed(SCHEMA), {0: [b for rows in (FIRST, SECOND) for b in table(rows).to_batches(30)]}
+        return Tree.source(SCHEMA), {0: [b for rows in (FIRST, SECOND) for b in table(rows).to_batches(30)]}
     if request.param == "one input":
-        return Tree.feed(SCHEMA), {0: iter(whole.to_batches())}
+        return Tree.source(SCHEMA), {0: iter(whole.to_batches())}
     if request.param == "two files":
         paths = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
         for path, rows in zip(paths, (FIRST, SECOND), strict=True):
@@ -161,7 +161,7 @@ def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
                          ids=["unique", "repeated", "valid"])  # fmt: skip
 def test_joins(how: str, items: Rows, source: tuple[Tree, dict[int, Any]]) -> None:
     tree, inputs = source
-    other = Tree.feed(pa.schema([("k", pa.string()), ("v", pa.string()), ("m", pa.int64())]), 1)
+    other = Tree.source(pa.schema([("k", pa.string()), ("v", pa.string()), ("m", pa.int64())]), 1)
     node = tree.join(other, {"s": "k"}, how, keep=["t", "n", "v", "m"])
     pairs = [
         (one, two) for one, two in itertools.product(ROWS, items) if one[0] is not None and one[0] == two[0]

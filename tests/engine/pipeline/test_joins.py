@@ -18,7 +18,7 @@ from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Feed, Filter, Join, Relation
+from gpujoin.model.relations import ExchangeSource, Filter, Join, Relation
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import Zeros, assert_same_rows
@@ -53,7 +53,7 @@ def join_of(
         how, (KeyPair(0, 0, nulls),), condition=resolved, left_output=tuple(range(one.num_columns)),
         right_output=() if how.left_rows_only else tuple(range(two.num_columns)),
     )  # fmt: skip
-    return Join(Feed(0, one.schema), Feed(1, two.schema), spec, build)
+    return Join(ExchangeSource(0, one.schema), ExchangeSource(1, two.schema), spec, build)
 
 
 def check(node: Join, one: pa.Table, two: pa.Table, context: str, **kwargs: Any) -> PipelineMetrics:
@@ -166,10 +166,10 @@ def test_empty_sides(rng: np.random.Generator) -> None:
 def test_one_relation_joined_twice(rng: np.random.Generator) -> None:
     """Columns of the same input must not be taken for one another."""
     table = pa.table({"a": [1, 2, 3], "b": [2, 3, 1], "v": [10, 20, 30]})
-    feed = Tree.feed(table.schema)
-    once = feed.join(Tree.feed(table.schema, 1), {"b": "a"})
+    source = Tree.source(table.schema)
+    once = source.join(Tree.source(table.schema, 1), {"b": "a"})
     twice = Tree(Join(
-        once.relation, Feed(2, table.schema),
+        once.relation, ExchangeSource(2, table.schema),
         JoinSpec(JoinType.INNER, (KeyPair(4, 0),), left_output=(0, 2, 5), right_output=(2,)),
     ))  # fmt: skip
     found = pa.Table.from_batches(run(twice.relation, dict.fromkeys(range(3), table)), twice.schema)
@@ -186,9 +186,9 @@ def test_a_chain_of_joins_under_an_aggregation(rng: np.random.Generator) -> None
     first = pa.table({"a2": np.arange(40), "g": np.arange(40) % 3})
     second = pa.table({"b2": np.arange(15), "y": np.arange(15)})
     tree = (
-        Tree.feed(facts.schema)
-        .join(Tree.feed(first.schema, 1), {"a": "a2"})
-        .join(Tree.feed(second.schema, 2), {"b": "b2"}, "left")
+        Tree.source(facts.schema)
+        .join(Tree.source(first.schema, 1), {"a": "a2"})
+        .join(Tree.source(second.schema, 2), {"b": "b2"}, "left")
         .group("g", s=total(left("x") * left("y")))
     )
     metrics = PipelineMetrics()
@@ -208,22 +208,22 @@ def test_feeds_read_arrow_files(tmp_path: Path) -> None:
     path = tmp_path / "rows.arrow"
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-    feed = Feed(0, table.schema)
-    assert pa.Table.from_batches(run(feed, {0: path}), table.schema).equals(table)
+    source = ExchangeSource(0, table.schema)
+    assert pa.Table.from_batches(run(source, {0: path}), table.schema).equals(table)
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(CorruptBlobError, match=r"rows\.arrow"):
-        list(run(feed, {0: path}))
+        list(run(source, {0: path}))
     with pytest.raises(CorruptBlobError, match="nowhere"):
-        list(run(feed, {0: tmp_path / "nowhere"}))
+        list(run(source, {0: tmp_path / "nowhere"}))
 
 
 @everywhere
 def test_inputs_that_do_not_fit_are_refused() -> None:
-    feed = Feed(3, pa.schema([("k", pa.int64())]))
-    with pytest.raises(RelationError, match=r"feed 3 has no input; inputs are \[0\]"):
-        list(run(feed, {0: pa.table({"k": [1]})}))
-    with pytest.raises(RelationError, match="feed 3 has 1 columns"):
-        list(run(feed, {3: pa.table({"k": [1], "j": [2]})}))
+    source = ExchangeSource(3, pa.schema([("k", pa.int64())]))
+    with pytest.raises(RelationError, match=r"source 3 has no input; inputs are \[0\]"):
+        list(run(source, {0: pa.table({"k": [1]})}))
+    with pytest.raises(RelationError, match="source 3 has 1 columns"):
+        list(run(source, {3: pa.table({"k": [1], "j": [2]})}))
 
 
 @everywhere
@@ -233,14 +233,14 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     ids=str,
 )  # fmt: skip
 def test_columns_that_are_not_carried_are_refused(dtype: pa.DataType, reason: str) -> None:
-    [found] = supports(Feed(0, pa.schema([("c", dtype)])))
+    [found] = supports(ExchangeSource(0, pa.schema([("c", dtype)])))
     assert reason in str(found)
 
 
 @everywhere
 def test_expressions_that_are_not_exact_are_refused() -> None:
     schema = pa.schema([("s", pa.string())])
-    tree: Relation = Tree.feed(schema).where(call(Function.UPPER, left("s")) == "A").relation
+    tree: Relation = Tree.source(schema).where(call(Function.UPPER, left("s")) == "A").relation
     assert isinstance(tree, Filter)
     [found] = supports(tree)
     assert "upper(left.s)" in str(found)
@@ -258,16 +258,16 @@ def _rank(row: tuple[float | None, int]) -> tuple[bool, float, int]:
 def test_top_and_limit(rng: np.random.Generator, seed: int) -> None:
     table = side_table(rng, "f64", 200)
     for pieces in (1, 1 << 30):
-        tree = Tree.feed(table.schema).top(20, ("k", True), ("n", False)).relation
+        tree = Tree.source(table.schema).top(20, ("k", True), ("n", False)).relation
         batches = table.to_batches(max_chunksize=30)
         found = pa.Table.from_batches(run(tree, {0: batches}, piece_bytes=pieces), tree.schema)
 
         ranked = sorted(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True), key=_rank)
         mine = sorted(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True), key=_rank)
         assert list(map(_rank, mine)) == list(map(_rank, ranked[:20]))
-        limited = Tree.feed(table.schema).limit(45).relation
+        limited = Tree.source(table.schema).limit(45).relation
         metrics = PipelineMetrics()
         count = sum(b.num_rows for b in run(limited, {0: iter(batches)}, metrics=metrics, piece_bytes=pieces))
         assert count == 45
         if pieces == 1:
-            assert metrics.fed_rows < 100, "rows were read that the limit does not need"
+            assert metrics.source_rows < 100, "rows were read that the limit does not need"

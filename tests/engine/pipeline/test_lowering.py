@@ -18,7 +18,7 @@ from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Feed, Filter, Output, Project
+from gpujoin.model.relations import ExchangeSource, Filter, Output, Project
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.values import VALUES
 from tests.trees import Tree, count, total
@@ -79,13 +79,13 @@ def evaluated(expression: Expression, batch: pa.RecordBatch) -> pa.Array | None:
 def check(expressions: Sequence[Expression], batch: pa.RecordBatch, mode: EvalMode) -> PipelineMetrics:
     """Compare projections to expressions, and filters by those that are boolean."""
     metrics = PipelineMetrics()
-    feed = Feed(0, batch.schema)
+    source = ExchangeSource(0, batch.schema)
     for expression in expressions:
         try:
             resolved = resolve_value(expression, batch.schema, batch.schema, mode=mode)
         except ConditionError:
             continue
-        project = Project(feed, (Output("c", resolved),))
+        project = Project(source, (Output("c", resolved),))
         if not can_evaluate(resolved) or pa.types.is_null(resolved.type):
             assert supports(project)
             continue
@@ -99,7 +99,7 @@ def check(expressions: Sequence[Expression], batch: pa.RecordBatch, mode: EvalMo
         assert actual.schema.field(0).type == resolved.type
         assert bits(actual.column(0).combine_chunks()) == bits(expected), str(resolved)
         if pa.types.is_boolean(resolved.type):
-            kept = pa.Table.from_batches(run(Filter(feed, resolved), {0: [batch]}), feed.schema)
+            kept = pa.Table.from_batches(run(Filter(source, resolved), {0: [batch]}), source.schema)
             assert kept.num_rows == sum(v is True for v in expected.to_pylist()), str(resolved)
     return metrics
 
@@ -286,11 +286,11 @@ def test_what_is_not_proven_is_evaluated(expression: Expression, mode: EvalMode)
 def test_conjuncts_guard_one_another_in_order() -> None:
     """As in Spark's filters: the division is not reached where the divisor is zero or null."""
     batch = pa.RecordBatch.from_pydict({"a": [6, 6, None, 6], "b": [0, 3, 2, None]})
-    feed = Feed(0, batch.schema)
+    source = ExchangeSource(0, batch.schema)
 
     def rows(condition: Expression) -> int:
         resolved = resolve_value(condition, batch.schema, batch.schema, mode=EvalMode.ANSI)
-        return sum(b.num_rows for b in run(Filter(feed, resolved), {0: [batch]}))
+        return sum(b.num_rows for b in run(Filter(source, resolved), {0: [batch]}))
 
     safe, risky = left("b") != 0, left("a") / left("b") > 1
     assert rows(safe & risky) == 1
@@ -301,7 +301,7 @@ def test_conjuncts_guard_one_another_in_order() -> None:
 def test_computed_columns_stay_with_their_rows() -> None:
     """A filter above a column that was computed outside the query."""
     batch = pa.RecordBatch.from_pydict({"a": list(range(100)), "b": [i % 7 + 1 for i in range(100)]})
-    tree = Tree.feed(batch.schema).select("a", r=left("a") % left("b"))
+    tree = Tree.source(batch.schema).select("a", r=left("a") % left("b"))
     outer = tree.where(left("a") > 50).select("a", "r").where(left("r") > 2)
     rows = pa.Table.from_batches(run(outer.relation, {0: [batch]}), outer.schema).to_pylist()
     assert rows == [{"a": a, "r": a % (a % 7 + 1)} for a in range(51, 100) if a % (a % 7 + 1) > 2]
@@ -309,7 +309,7 @@ def test_computed_columns_stay_with_their_rows() -> None:
 
 def test_exact_decimal_literals() -> None:
     batch = pa.RecordBatch.from_pydict({"d": pa.array([D(10**37 + 1), D(10**37)], pa.decimal128(38, 0))})
-    tree = Tree.feed(batch.schema).where(left("d") > lit(D(10**37), pa.decimal128(38, 0)))
+    tree = Tree.source(batch.schema).where(left("d") > lit(D(10**37), pa.decimal128(38, 0)))
     metrics = PipelineMetrics()
     found = pa.Table.from_batches(run(tree.relation, {0: [batch]}, metrics=metrics), tree.schema)
     assert found["d"].to_pylist() == [D(10**37 + 1)]
@@ -318,16 +318,16 @@ def test_exact_decimal_literals() -> None:
 
 def test_constants_stand_for_every_row() -> None:
     table = pa.table({"a": pa.array([1, 2, 3], pa.int32())})
-    feed = Tree.feed(table.schema)
+    source = Tree.source(table.schema)
 
     def rows(tree: Tree) -> list[Any]:
         return pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema).to_pylist()
 
-    assert [len(rows(feed.where(lit(value, pa.bool_())))) for value in (True, False, None)] == [3, 0, 0]
+    assert [len(rows(source.where(lit(value, pa.bool_())))) for value in (True, False, None)] == [3, 0, 0]
     none = lit(None, pa.decimal128(10, 2))
-    assert rows(feed.select(x=lit(5), y=lit("s"), z=none)) == [{"x": 5, "y": "s", "z": None}] * 3
-    assert rows(feed.select(x=lit(5)).group("x", s=total(lit(1)))) == [{"x": 5, "s.sum": 3}]
-    assert rows(feed.group(s=total(lit(1)), n=count(lit(1)), m=count())) == [
+    assert rows(source.select(x=lit(5), y=lit("s"), z=none)) == [{"x": 5, "y": "s", "z": None}] * 3
+    assert rows(source.select(x=lit(5)).group("x", s=total(lit(1)))) == [{"x": 5, "s.sum": 3}]
+    assert rows(source.group(s=total(lit(1)), n=count(lit(1)), m=count())) == [
         {"s.sum": 3, "n.count": 3, "m.count": 3}
     ]
-    assert rows(feed.where(left("a") > 1).select().group(n=count())) == [{"n.count": 2}]
+    assert rows(source.where(left("a") > 1).select().group(n=count())) == [{"n.count": 2}]

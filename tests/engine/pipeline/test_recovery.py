@@ -135,7 +135,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tree_of(case: Case, file: Path) -> Tree:
-    return case.tree(Tree.scan(file), Tree.feed(ITEMS.schema, 1))
+    return case.tree(Tree.scan(file), Tree.source(ITEMS.schema, 1))
 
 
 def rows_of(case: Case, file: Path, metrics: PipelineMetrics | None = None, **options: Any) -> Rows:
@@ -293,7 +293,7 @@ def test_an_input_that_has_failed_does_not_look_like_one_that_has_ended() -> Non
         yield from ITEMS.to_batches(max_chunksize=3)[:1]
         raise ConnectionError("the shuffle is gone")
 
-    tree = Tree.feed(ITEMS.schema).group("name", n=count()).relation
+    tree = Tree.source(ITEMS.schema).group("name", n=count()).relation
     metrics = PipelineMetrics()
     with pytest.raises(ConnectionError):
         list(run(tree, {0: broken()}, metrics=metrics, piece_bytes=1))
@@ -301,7 +301,7 @@ def test_an_input_that_has_failed_does_not_look_like_one_that_has_ended() -> Non
 
 
 def test_a_fault_after_an_input_too_large_to_be_kept_is_raised() -> None:
-    tree = Tree.feed(ITEMS.schema).group("name", n=count()).relation
+    tree = Tree.source(ITEMS.schema).group("name", n=count()).relation
     batches = iter(ITEMS.to_batches(max_chunksize=3))
     with FaultyPolars(panic, 12), pytest.raises(pl.exceptions.PanicException):
         list(run(tree, {0: batches}, options=Options(memory_budget=1), piece_bytes=1))

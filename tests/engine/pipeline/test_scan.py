@@ -22,7 +22,7 @@ from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, Expression, left
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Feed, FileSlice, Filter, Join, Limit, Relation, Scan
+from gpujoin.model.relations import ExchangeSource, FileSlice, Filter, Join, Limit, Relation, Scan
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
@@ -197,7 +197,7 @@ def test_row_groups_are_skipped_by_statistics(where: Expression, groups: int, tm
     found = scanned(tree, metrics)
     assert (metrics.row_groups, metrics.skipped_row_groups) == (groups, 10 - groups)
     bare = scanned(scan_of(path, NUMBERS.schema))
-    other = scanned(Filter(Feed(0, NUMBERS.schema), tree.filters[0]), inputs={0: bare})
+    other = scanned(Filter(ExchangeSource(0, NUMBERS.schema), tree.filters[0]), inputs={0: bare})
     assert_same_rows(found, other, allow_empty=True)
 
 

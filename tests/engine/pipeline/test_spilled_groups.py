@@ -45,7 +45,7 @@ def table(rng: np.random.Generator) -> pa.Table:
 
 
 def grouped(table: pa.Table) -> PartialAggregate:
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         "k", "t", n=count(), d=total(left("d")), m=Aggregate(AggregateFunction.MAX, (left("t"),)),
         least=Aggregate(AggregateFunction.MIN, (left("v"),)),
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_what_cannot_be_divided_further_is_merged_and_counted(
 def test_one_large_group_is_held_and_the_others_spilled(tmp_path: Path) -> None:
     texts = ["x" * 100_000, *(str(i) for i in range(1000))]
     table = pa.table({"t": texts * 2})
-    tree = Tree.feed(table.schema).group("t", n=count())
+    tree = Tree.source(table.schema).group("t", n=count())
     assert isinstance(tree.relation, PartialAggregate)
     node = dataclasses.replace(tree.relation, once=True)
     metrics = PipelineMetrics()
@@ -140,7 +140,7 @@ def test_sums_beyond_64_bits_come_back_from_disk_as_they_were(tmp_path: Path) ->
     limit = Decimal(10) ** 36
     values = [limit - 1, -limit + 1, Decimal(-1), Decimal(0), Decimal(1 << 64), Decimal(-(1 << 64)), None]
     table = pa.table({"k": [*range(700)] * 2, "v": pa.array(values * 200, pa.decimal128(37, 0))})
-    tree = Tree.feed(table.schema).group("k", s=total(left("v")))
+    tree = Tree.source(table.schema).group("k", s=total(left("v")))
     assert isinstance(tree.relation, PartialAggregate)
     node = dataclasses.replace(tree.relation, once=True)
     metrics = PipelineMetrics()
@@ -156,7 +156,7 @@ def test_sums_beyond_64_bits_come_back_from_disk_as_they_were(tmp_path: Path) ->
 
 def test_first_and_last_keep_the_order_of_rows(tmp_path: Path) -> None:
     table = pa.table({"k": [*range(500)] * 8, "v": range(4000)})
-    tree = Tree.feed(table.schema).group(
+    tree = Tree.source(table.schema).group(
         "k", a=Aggregate(AggregateFunction.FIRST, (left("v"),)), z=Aggregate(AggregateFunction.LAST, (left("v"),))
     )  # fmt: skip
     assert isinstance(tree.relation, PartialAggregate)

@@ -98,7 +98,7 @@ UNARY = (
 def test_float_operators(function: Function, dtype: pa.DataType, seed: int) -> None:
     """Expressions of two columns, of a column and each special constant, and of a column and such a constant column."""
     table = float_table(dtype, seed)
-    tree = Tree.feed(table.schema, mode=EvalMode.LEGACY)
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY)
     assert_as_interpreted(tree, table, call(function, X, Y))
     assert_as_interpreted(tree, table, call(function, X, X))
     few = table.slice(0, 400)
@@ -114,7 +114,7 @@ def test_float_operators(function: Function, dtype: pa.DataType, seed: int) -> N
 @pytest.mark.parametrize("dtype", SPECIAL, ids=str)
 def test_float_functions_and_cases(dtype: pa.DataType, seed: int) -> None:
     table = float_table(dtype, seed)
-    tree = Tree.feed(table.schema, mode=EvalMode.LEGACY)
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY)
     zero, minus, one = lit(0.0, dtype), lit(-0.0, dtype), lit(1.0, dtype)
     yes, no = lit(True), lit(False)
     expressions: list[Expression] = [
@@ -138,7 +138,7 @@ def test_float_functions_and_cases(dtype: pa.DataType, seed: int) -> None:
 @pytest.mark.parametrize("dtype", SPECIAL, ids=str)
 def test_only_constants_that_may_be_zero_are_left_to_the_evaluator(dtype: pa.DataType, seed: int) -> None:
     table = float_table(dtype, seed)
-    tree = Tree.feed(table.schema, mode=EvalMode.LEGACY)
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY)
     for lowered in (
         X + Y,
         X - Y,
@@ -175,7 +175,7 @@ def test_zeros_and_nans_are_one_group(
     keys: tuple[str, ...], dtype: pa.DataType, pieces: int, seed: int
 ) -> None:
     table = float_table(dtype, seed)
-    node = Tree.feed(table.schema).group(*keys, n=count(), s=total(left("g"))).relation
+    node = Tree.source(table.schema).group(*keys, n=count(), s=total(left("g"))).relation
     batches = table.to_batches(max_chunksize=-(-ROWS // pieces))
     assert isinstance(node, PartialAggregate)
     out = pa.Table.from_batches(run_here(node, {0: batches}, piece_bytes=1), node.schema)
@@ -195,7 +195,7 @@ def test_zeros_and_nans_are_one_group(
 def test_zeros_and_nans_join_and_then_group(how: str, dtype: pa.DataType, seed: int) -> None:
     table = float_table(dtype, seed)
     build = pa.table({"k": pa.array([0.0, math.nan, 3.0], dtype, from_pandas=False), "v": [1, 2, 3]})
-    joined = Tree.feed(table.schema).join(Tree.feed(build.schema, 1), {"x": "k"}, how)
+    joined = Tree.source(table.schema).join(Tree.source(build.schema, 1), {"x": "k"}, how)
     node = joined.group("x", n=count()).relation
     out = pa.Table.from_batches(run_here(node, {0: table, 1: build}), node.schema)
     groups = dict(zip(map(exact, cells(out.column("x"))), out.column("n.count").to_pylist(), strict=True))
@@ -211,7 +211,7 @@ def test_zeros_and_nans_join_and_then_group(how: str, dtype: pa.DataType, seed: 
 def test_top_rows_hold_values_as_they_are(seed: int) -> None:
     table = float_table(pa.float64(), seed)
     for descending in (False, True):
-        node = Tree.feed(table.schema).select(r=X).top(900, ("r", descending)).relation
+        node = Tree.source(table.schema).select(r=X).top(900, ("r", descending)).relation
         found = column_of(node, table)
         order = sorted(
             cells(table.column("x")),

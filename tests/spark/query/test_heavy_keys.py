@@ -17,7 +17,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.stages import DIVIDES
 from gpujoin.spark.portions import Heavy
-from gpujoin.spark.query.feeds import FeedFormat, HeavyRows, Outlet
+from gpujoin.spark.query.exchanges import ExchangeFormat, HeavyRows, Outlet
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import check
@@ -84,7 +84,7 @@ def _outlet(kind: JoinType, side: Side, null_safe: bool, heavy: Heavy | None = N
     nulls = NullKeys.SPREAD if null_safe else null_keys_of(kind, side)
     rows = None if heavy is None else HeavyRows(heavy, side)
     return Outlet(
-        FeedFormat(SCHEMA), (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), LABELS, 1 << 12, rows
+        ExchangeFormat(SCHEMA), (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), LABELS, 1 << 12, rows
     )
 
 

@@ -11,13 +11,13 @@ from pyspark.sql import functions as sf
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.model.stages import NullKeys, Rerun
+from gpujoin.model.stages import DeterminismLevel, NullKeys
 from gpujoin.spark.blobrows import BlobFormat, Role
-from gpujoin.spark.catalyst.reruns import rerun_of
+from gpujoin.spark.catalyst.determinism import determinism_of
 from gpujoin.spark.exchange import Splitter
 from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.query import planner
-from gpujoin.spark.query.feeds import FeedFormat, Outlet
+from gpujoin.spark.query.exchanges import ExchangeFormat, Outlet
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
@@ -97,11 +97,11 @@ def summed(shift: float) -> pa.RecordBatch:
 
 
 def test_rows_without_keys_go_by_settled_columns() -> None:
-    form = FeedFormat(ROWS, place=0)
+    form = ExchangeFormat(ROWS, place=0)
 
-    def homes(rows: pa.RecordBatch, unsettled: frozenset[int], salt: int = 3) -> dict[str, int]:
+    def homes(rows: pa.RecordBatch, indeterminate: frozenset[int], salt: int = 3) -> dict[str, int]:
         outlet = Outlet(
-            form, (0,), (pa.int64(),), (False,), NullKeys.SPREAD, unsettled, tuple(range(7)), 1 << 12
+            form, (0,), (pa.int64(),), (False,), NullKeys.SPREAD, indeterminate, tuple(range(7)), 1 << 12
         )
         made = pa.Table.from_batches(outlet.split([rows], salt)).sort_by([("p", "ascending")]).to_batches()
         blobs = {}
@@ -119,15 +119,17 @@ def test_rows_without_keys_go_by_settled_columns() -> None:
     assert set(homes(first, frozenset(range(3))).values()) == {3}
 
 
-@pytest.mark.parametrize("rerun", Rerun)
-def test_rows_of_a_mapper_that_may_have_others_go_together(rerun: Rerun) -> None:
+@pytest.mark.parametrize("determinism", DeterminismLevel)
+def test_rows_of_a_mapper_that_may_have_others_go_together(determinism: DeterminismLevel) -> None:
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), left_output=(0, 1, 2))
     right = pa.schema([pa.field("r", pa.int64())])
     form = BlobFormat(ROWS, Role.STREAM)
     for salt in range(9):
-        splitter = Splitter(form, spec, ROWS, right, Side.LEFT, tuple(range(4)), 1 << 12, salt, rerun=rerun)
+        splitter = Splitter(
+            form, spec, ROWS, right, Side.LEFT, tuple(range(4)), 1 << 12, salt, determinism=determinism
+        )
         labels = {label for made in splitter.split([summed(0.0)]) for label in made.column(0).to_pylist()}
-        assert labels == ({salt % 4} if rerun is Rerun.OTHER_ROWS else set(range(4)))
+        assert labels == ({salt % 4} if determinism is DeterminismLevel.INDETERMINATE else set(range(4)))
 
 
 @pytest.mark.spark
@@ -135,18 +137,18 @@ def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
     made = tables.createDataFrame([(1, 2.0)], "k int, d double")
     sales = tables.table("sales")
 
-    def known(frame: DataFrame, rerun: Rerun = Rerun.SAME_ROWS) -> bool:
-        found = rerun_of(optimized_plan(frame))
-        assert found in (rerun, Rerun.OTHER_ROWS)
-        return found is rerun
+    def known(frame: DataFrame, determinism: DeterminismLevel = DeterminismLevel.UNORDERED) -> bool:
+        found = determinism_of(optimized_plan(frame))
+        assert found in (determinism, DeterminismLevel.INDETERMINATE)
+        return found is determinism
 
     cached = sales.where("k > 1").select("id", sf.col("price") * 2).cache()
     for frame in (cached, sales.where("k > 1").select("id", sf.col("price") * 2), made):
-        assert known(frame, Rerun.SAME_ORDER)
+        assert known(frame, DeterminismLevel.DETERMINATE)
     cached.unpersist()
     assert known(sales.join(tables.table("items"), "k", "left"))
     assert known(sales.groupBy("k").agg(sf.sum("price"), sf.max("s"), sf.count("weight")))
-    assert known(tables.range(3).union(tables.range(5)), Rerun.SAME_ORDER)
+    assert known(tables.range(3).union(tables.range(5)), DeterminismLevel.DETERMINATE)
     assert not known(sales.select(sf.rand(7)).cache())
     assert not known(sales.groupBy("k").agg(sf.sum("weight")))
     assert not known(sales.groupBy("k").agg(sf.first("s")))

@@ -55,7 +55,7 @@ def test_every_stage_of_an_island_reports(tables: SparkSession) -> None:
     reports = gpujoin.metrics(frame)
     assert len(reports) == 3
     assert sum(one.metrics.pipeline.scanned_rows for one in reports if isinstance(one, IslandReport)) == 15
-    assert sum(one.metrics.pipeline.fed_rows for one in reports if isinstance(one, IslandReport)) > 0
+    assert sum(one.metrics.pipeline.source_rows for one in reports if isinstance(one, IslandReport)) > 0
 
 
 def test_what_an_island_spills_is_shown_and_right(tables: SparkSession) -> None:

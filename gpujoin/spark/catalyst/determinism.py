@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import types as t
 
-from gpujoin.model.stages import Rerun
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.spark.catalyst.nodes import Node, read_expressions
 from gpujoin.spark.gateway import names_of
 
@@ -36,10 +36,10 @@ _EXACT = {
     "Max": _ORDERED,
 }  # fmt: skip
 """Aggregate functions that do not depend on the order of rows, by the types of what they take."""
-_STRENGTH = (Rerun.OTHER_ROWS, Rerun.SAME_ROWS, Rerun.SAME_ORDER)
+_STRENGTH = (DeterminismLevel.INDETERMINATE, DeterminismLevel.UNORDERED, DeterminismLevel.DETERMINATE)
 
 
-def rerun_of(plan: Any) -> Rerun:
+def determinism_of(plan: Any) -> DeterminismLevel:
     """Tell what a logical plan is known to give in each partition when its task runs again.
 
     Parameters
@@ -48,10 +48,10 @@ def rerun_of(plan: Any) -> Rerun:
         An analyzed or optimized plan.
     """
     if not plan.deterministic():
-        return Rerun.OTHER_ROWS
-    found = Rerun.SAME_ORDER
+        return DeterminismLevel.INDETERMINATE
+    found = DeterminismLevel.DETERMINATE
     todo = [plan]
-    while todo and found is not Rerun.OTHER_ROWS:
+    while todo and found is not DeterminismLevel.INDETERMINATE:
         node = todo.pop()
         found = min(found, _own(node), key=_STRENGTH.index)
         children = node.children()
@@ -59,25 +59,25 @@ def rerun_of(plan: Any) -> Rerun:
     return found
 
 
-def _own(node: Any) -> Rerun:
+def _own(node: Any) -> DeterminismLevel:
     """What a node gives of rows that come in one order."""
     match str(node.getClass().getSimpleName()):
         case "LogicalRelation":
             files = str(node.relation().getClass().getSimpleName()) == _FILES
-            return Rerun.SAME_ORDER if files else Rerun.SAME_ROWS
+            return DeterminismLevel.DETERMINATE if files else DeterminismLevel.UNORDERED
         case "InMemoryRelation":
-            return rerun_of(node.cacheBuilder().logicalPlan())
+            return determinism_of(node.cacheBuilder().logicalPlan())
         case "LogicalRDD":
             level = str(node.rdd().outputDeterministicLevel().toString())
             # What Spark calls unordered may hold a function that cares for the order.
-            return Rerun.SAME_ORDER if level == "DETERMINATE" else Rerun.OTHER_ROWS
+            return DeterminismLevel.DETERMINATE if level == "DETERMINATE" else DeterminismLevel.INDETERMINATE
         case "Aggregate":
             exact = all(map(_exact, read_expressions(names_of(node), node.aggregateExpressions())))
-            return Rerun.SAME_ROWS if exact else Rerun.OTHER_ROWS
+            return DeterminismLevel.UNORDERED if exact else DeterminismLevel.INDETERMINATE
         case name:
             if name in _IN_ORDER:
-                return Rerun.SAME_ORDER
-            return Rerun.SAME_ROWS if name in _ROW_BY_ROW else Rerun.OTHER_ROWS
+                return DeterminismLevel.DETERMINATE
+            return DeterminismLevel.UNORDERED if name in _ROW_BY_ROW else DeterminismLevel.INDETERMINATE
 
 
 def _exact(result: Node) -> bool:

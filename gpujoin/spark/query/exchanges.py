@@ -1,7 +1,7 @@
-"""Exchanges between the stages of an island: rows to blob rows by key, and blob rows to the feeds of the next stage.
+"""Exchanges between the stages of an island: rows to blob rows by key, and blob rows to the sources of the next stage.
 
-All rows that go to one stage take one shuffle, whose ``side`` is the place of the feed in the order in which the stage
-reads its feeds. So each is read as it comes, and none has to be kept.
+All rows that go to one stage take one shuffle, whose ``side`` is the place of the source in the order in which the
+stage reads its sources. So each is read as it comes, and none has to be kept.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, sprea
 
 
 @dataclass(frozen=True)
-class FeedFormat(BlobFormat):
-    """What the blobs of one feed look like.
+class ExchangeFormat(BlobFormat):
+    """What the blobs of one source look like.
 
     Attributes
     ----------
     place : int
-        Where the feed stands in the order in which feeds are read.
+        Where the source stands in the order in which sources are read.
     """
 
     role: Role = Role.STREAM
     place: int = 0
 
-    def __reduce__(self) -> tuple[type[FeedFormat], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[ExchangeFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
-        return FeedFormat, (self.schema, self.role, self.compression, self.portion, self.place)
+        return ExchangeFormat, (self.schema, self.role, self.compression, self.portion, self.place)
 
     @property
     def number(self) -> int:
@@ -77,9 +77,9 @@ class Outlet:
 
     Attributes
     ----------
-    form : FeedFormat
+    form : ExchangeFormat
         Of the blobs.
-    columns, types, null_safe, nulls, unsettled :
+    columns, types, null_safe, nulls, indeterminate :
         As in :class:`~gpujoin.model.stages.Exchange`.
     labels : tuple of int
         Label of each partition.
@@ -89,12 +89,12 @@ class Outlet:
         Keys whose rows go elsewhere than the hash says.
     """
 
-    form: FeedFormat
+    form: ExchangeFormat
     columns: tuple[int, ...]
     types: tuple[pa.DataType, ...]
     null_safe: tuple[bool, ...]
     nulls: NullKeys
-    unsettled: frozenset[int]
+    indeterminate: frozenset[int]
     labels: tuple[int, ...]
     blob_bytes: int
     heavy: HeavyRows | None = None
@@ -103,7 +103,7 @@ class Outlet:
     def of(
         cls,
         exchange: Exchange,
-        form: FeedFormat,
+        form: ExchangeFormat,
         labels: Sequence[int],
         blob_bytes: int,
         heavy: HeavyRows | None = None,
@@ -115,7 +115,7 @@ class Outlet:
             exchange.types,
             exchange.null_safe,
             exchange.nulls,
-            exchange.unsettled,
+            exchange.indeterminate,
             tuple(labels),
             blob_bytes,
             heavy,
@@ -177,7 +177,7 @@ class Outlet:
                 mask = heavy if mask is None else heavy | mask
         targets = partitions_of(hashes, len(self.labels))
         if mask is not None:
-            codec = spread_codec(self.form.schema, self.unsettled)
+            codec = spread_codec(self.form.schema, self.indeterminate)
             targets[mask] = spread(rows.filter(pa.array(mask)), codec, salt, len(self.labels))
         yield from scatter(narrowed(rows), targets, self.labels, packer)
 
@@ -214,23 +214,23 @@ class Outlet:
 
 
 @dataclass
-class FeedReader:
-    """Reads blob rows that come sorted by partition and feed.
+class ExchangeReader:
+    """Reads blob rows that come sorted by partition and source.
 
     Attributes
     ----------
     batches : iterable of RecordBatch
         Blob rows; the binary column may be of the large type.
-    forms : sequence of FeedFormat
-        What is expected of each feed, in order.
+    forms : sequence of ExchangeFormat
+        What is expected of each source, in order.
     """
 
     batches: Iterable[pa.RecordBatch]
-    forms: Sequence[FeedFormat]
+    forms: Sequence[ExchangeFormat]
     _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def partitions(self) -> Iterator[list[Iterator[pa.RecordBatch]]]:
-        """Give the feeds of each partition, to be read before the next partition is asked for.
+        """Give the sources of each partition, to be read before the next partition is asked for.
 
         Raises
         ------
@@ -241,11 +241,11 @@ class FeedReader:
         while (head := self._head) is not None:
             label = head[0]
             self._held.clear()
-            yield [self._feed(label, place) for place in range(len(self.forms))]
+            yield [self._source(label, place) for place in range(len(self.forms))]
             while self._head is not None and self._head[0] == label:
                 self._advance()
 
-    def _feed(self, label: int, place: int) -> Iterator[pa.RecordBatch]:
+    def _source(self, label: int, place: int) -> Iterator[pa.RecordBatch]:
         yield from self._held.pop(place, ())
         while (head := self._head) is not None and head[0] == label and head[1] <= place:
             _, found, data = head

@@ -8,9 +8,18 @@ import pytest
 from gpujoin.engine.pipeline import run
 from gpujoin.model.expressions import Call, Function, Literal
 from gpujoin.model.jointype import JoinType
-from gpujoin.model.relations import Feed, Filter, Join, Output, PartialAggregate, Relation, Scan, column
+from gpujoin.model.relations import (
+    ExchangeSource,
+    Filter,
+    Join,
+    Output,
+    PartialAggregate,
+    Relation,
+    Scan,
+    column,
+)
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.plan.sideways import filtered_early
+from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -44,7 +53,7 @@ def semi_joins(relation: Relation) -> list[int]:
 
 def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     tree = joined(joined(scan(0), scan(1), key=1), scan(2, selective=True))
-    found = filtered_early(tree, SCANNED)
+    found = with_runtime_filters(tree, SCANNED)
     assert semi_joins(found) == [0]
     assert found.schema == tree.schema
     alone, indexes = numbered(found)
@@ -53,7 +62,7 @@ def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     }
     stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, repeated_bytes=1 << 28))
     assert stage is not None
-    assert [branch.divided for branch in stage.branches] == [indexes.index(0)]
+    assert [branch.partitioned for branch in stage.branches] == [indexes.index(0)]
 
 
 def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
@@ -61,7 +70,7 @@ def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
     groups = PartialAggregate(
         below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), once=True
     )
-    assert semi_joins(filtered_early(joined(groups, scan(2, selective=True)), SCANNED)) == [0]
+    assert semi_joins(with_runtime_filters(joined(groups, scan(2, selective=True)), SCANNED)) == [0]
 
 
 @pytest.mark.parametrize(
@@ -78,19 +87,19 @@ def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
     ids=["at once", "not selective", "not large", "left", "anti", "below full", "below right"],
 )
 def test_where_it_is_of_no_use_or_wrong_nothing_is_inserted(tree: Relation) -> None:
-    assert filtered_early(tree, SCANNED) == tree
+    assert with_runtime_filters(tree, SCANNED) == tree
 
 
 def test_the_rows_are_the_same() -> None:
-    def feed(index: int) -> Feed:
-        return Feed(index, SCHEMA)
+    def source(index: int) -> ExchangeSource:
+        return ExchangeSource(index, SCHEMA)
 
     condition = scan(2, selective=True).filters[0]
     tree = joined(joined(scan(0), scan(1), key=1), scan(2, selective=True))
 
     def fed(relation: Relation) -> Relation:
         if isinstance(relation, Scan):
-            return Filter(feed(relation.index), condition) if relation.filters else feed(relation.index)
+            return Filter(source(relation.index), condition) if relation.filters else source(relation.index)
         return relation.with_children([fed(child) for child in relation.children])
 
     tables = {
@@ -98,7 +107,7 @@ def test_the_rows_are_the_same() -> None:
         1: pa.table({"k": [5, 5, 7, None], "v": [1, 2, 3, 4]}, SCHEMA),
         2: pa.table({"k": [3, 3, 1, None], "v": [3, 3, 4, 3]}, SCHEMA),
     }
-    found = filtered_early(tree, SCANNED)
+    found = with_runtime_filters(tree, SCANNED)
     assert found != tree
     rows = [
         sorted(map(str, pa.Table.from_batches(run(fed(one), tables), one.schema).to_pylist()))

@@ -12,25 +12,27 @@ from gpujoin.model.relations import Output, PartialAggregate, Project, Relation,
 from gpujoin.model.spec import JoinSpec, KeyPair
 
 
-def moved(node: Expression, left: Mapping[int, int], right: Mapping[int, int] | None = None) -> Expression:
+def remapped(node: Expression, left: Mapping[int, int], right: Mapping[int, int] | None = None) -> Expression:
     """An expression by the positions that columns have now."""
     if isinstance(node, ColumnRef):
-        moves = left if node.side is Side.LEFT or right is None else right
+        positions = left if node.side is Side.LEFT or right is None else right
         assert node.index is not None
-        return dataclasses.replace(node, index=moves[node.index])
+        return dataclasses.replace(node, index=positions[node.index])
     return (
-        node.with_children([moved(child, left, right) for child in node.children]) if node.children else node
+        node.with_children([remapped(child, left, right) for child in node.children])
+        if node.children
+        else node
     )
 
 
-def moved_spec(spec: JoinSpec, moves: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
+def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
     """A join by the positions that columns of its sides have now."""
-    left, right = moves[Side.LEFT], moves[Side.RIGHT]
+    left, right = positions[Side.LEFT], positions[Side.RIGHT]
     as_of = spec.as_of
     return dataclasses.replace(
         spec,
         keys=tuple(KeyPair(left[pair.left], right[pair.right], pair.nulls) for pair in spec.keys),
-        condition=None if spec.condition is None else moved(spec.condition, left, right),
+        condition=None if spec.condition is None else remapped(spec.condition, left, right),
         left_output=tuple(left[i] for i in spec.left_output),
         right_output=tuple(right[i] for i in spec.right_output),
         as_of=None
@@ -39,14 +41,18 @@ def moved_spec(spec: JoinSpec, moves: Mapping[Side, Mapping[int, int]]) -> JoinS
     )
 
 
-def moved_aggregate(node: PartialAggregate, child: Relation, moves: Mapping[int, int]) -> PartialAggregate:
-    """The same aggregation over an input whose columns have moved."""
-    keys = tuple(dataclasses.replace(key, expression=moved(key.expression, moves)) for key in node.keys)
+def remapped_aggregate(
+    node: PartialAggregate, child: Relation, positions: Mapping[int, int]
+) -> PartialAggregate:
+    """The same aggregation over an input whose columns are at other positions."""
+    keys = tuple(
+        dataclasses.replace(key, expression=remapped(key.expression, positions)) for key in node.keys
+    )
     calls = tuple(
         dataclasses.replace(
             call,
-            arguments=tuple(moved(one, moves) for one in call.arguments),
-            filter=None if call.filter is None else moved(call.filter, moves),
+            arguments=tuple(remapped(one, positions) for one in call.arguments),
+            filter=None if call.filter is None else remapped(call.filter, positions),
         )
         for call in node.aggregates
     )

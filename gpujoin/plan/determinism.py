@@ -15,8 +15,8 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFu
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
-    Feed,
     Filter,
     Join,
     Output,
@@ -32,15 +32,15 @@ _BY_VALUE = frozenset({AggregateFunction.SUM, AggregateFunction.MIN, AggregateFu
 _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 
 
-def unsettled(relation: Relation, feeds: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[int]]) -> frozenset[int]:
     """Find the columns of a relation that depend on the order in which rows come.
 
     Parameters
     ----------
     relation : Relation
         Any tree.
-    feeds : mapping of int to frozenset of int
-        The same of each feed in it, by its index.
+    sources : mapping of int to frozenset of int
+        The same of each source in it, by its index.
 
     Returns
     -------
@@ -50,21 +50,23 @@ def unsettled(relation: Relation, feeds: Mapping[int, frozenset[int]]) -> frozen
     match relation:
         case Scan():
             return frozenset()
-        case Feed():
-            return feeds[relation.index]
+        case ExchangeSource():
+            return sources[relation.index]
         case Filter():
-            return unsettled(relation.child, feeds)
+            return indeterminate_columns(relation.child, sources)
         case Project():
-            return _outputs(relation.outputs, unsettled(relation.child, feeds))
+            return _outputs(relation.outputs, indeterminate_columns(relation.child, sources))
         case Expand():
-            below = unsettled(relation.child, feeds)
+            below = indeterminate_columns(relation.child, sources)
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
         case Union():
-            return frozenset().union(*(unsettled(one, feeds) for one in relation.inputs))
+            return frozenset().union(*(indeterminate_columns(one, sources) for one in relation.inputs))
         case PartialAggregate():
-            return _aggregated(relation, unsettled(relation.child, feeds))
+            return _aggregated(relation, indeterminate_columns(relation.child, sources))
         case Join():
-            return _joined(relation, {side: unsettled(relation.side(side), feeds) for side in Side})
+            return _joined(
+                relation, {side: indeterminate_columns(relation.side(side), sources) for side in Side}
+            )
         case _:
             # Which rows a limit takes depends on their order.
             return frozenset(range(len(relation.schema)))

@@ -17,7 +17,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Join, PartialAggregate
 from gpujoin.model.spec import NullEquality
-from gpujoin.plan.collapse import collapse
+from gpujoin.plan.eager_aggregation import eager_aggregation
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
 from tests.oracle.join import oracle_join
 from tests.trees import Aggregate, Tree, count, total
@@ -48,11 +48,11 @@ def tree(
     one: pa.Table, two: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
     nulls: NullEquality = NullEquality.UNEQUAL,
 ) -> Tree:  # fmt: skip
-    mine, theirs = Tree.feed(one.schema, 0, mode=mode), Tree.feed(two.schema, 1, mode=mode)
+    mine, theirs = Tree.source(one.schema, 0, mode=mode), Tree.source(two.schema, 1, mode=mode)
     return mine.join(theirs, {"k": "q"}, build=build, nulls=nulls)
 
 
-def check(made: Tree, one: pa.Table, two: pa.Table, *, collapsed: int, context: str = "") -> None:
+def check(made: Tree, one: pa.Table, two: pa.Table, *, eager: int, context: str = "") -> None:
     node = made.relation
     assert isinstance(node, PartialAggregate)
     assert isinstance(node.child, Join)
@@ -64,7 +64,7 @@ def check(made: Tree, one: pa.Table, two: pa.Table, *, collapsed: int, context: 
         out = run(node, inputs, metrics=metrics, piece_bytes=1)
         partial = pa.Table.from_batches(out, node.schema)
         assert_same_groups(merged(node, partial), aggregated(node, pairs), f"{context}, {rows} rows a batch")
-        assert metrics.collapsed_joins == collapsed
+        assert metrics.eager_aggregations == eager
         if not node.keys:
             assert partial.num_rows == 1
 
@@ -94,14 +94,14 @@ def test_against_the_row_loop(
         assert isinstance(made.relation, PartialAggregate)
         once = dataclasses.replace(made.relation, once=nulls is NullEquality.EQUAL)
         context = f"seed {seed}, {mode.value}, {nulls.value}"
-        check(dataclasses.replace(made, relation=once), one, two, collapsed=1, context=context)
+        check(dataclasses.replace(made, relation=once), one, two, eager=1, context=context)
 
 
 def test_empty_sides(rng: np.random.Generator) -> None:
     one, two = sides(rng)
     for mine, theirs in ((one.slice(0, 0), two), (one, two.slice(0, 0)), (one.slice(0, 0), two.slice(0, 0))):
         made = tree(one, two, Side.RIGHT).group(**every(Side.RIGHT))
-        check(made, mine, theirs, collapsed=int(theirs.num_rows > 0))
+        check(made, mine, theirs, eager=int(theirs.num_rows > 0))
 
 
 def test_what_may_overflow_is_computed_pair_by_pair() -> None:
@@ -111,11 +111,11 @@ def test_what_may_overflow_is_computed_pair_by_pair() -> None:
     near = pa.table({"k": keys, "i": pa.array([5] * 20, pa.int32()), "n": pa.array([big, -big] * 10)})
     two = pa.table({"q": keys, "j": pa.array([1] * 20, pa.int32()), "m": pa.array([1] * 20)})
     made = tree(near, two, Side.RIGHT).group(a=total(left("n") + left("m")), b=count(), c=total(left("n")))
-    check(made, near, two, collapsed=1)
+    check(made, near, two, eager=1)
     # The sum over the build side's own rows might overflow: then it is not aggregated at all.
     other = near.rename_columns(["q", "j", "m"])
     mine = two.rename_columns(["k", "i", "n"])
-    check(tree(mine, other, Side.RIGHT).group(a=total(left("m"))), mine, other, collapsed=0)
+    check(tree(mine, other, Side.RIGHT).group(a=total(left("m"))), mine, other, eager=0)
     far = near.set_column(2, "n", pa.array([(1 << 63) - 1] * 20))
     failing = tree(far, two, Side.RIGHT).group(a=total(left("n") + left("m")), b=count())
     with pytest.raises(ExpressionEvaluationError, match="overflow"):
@@ -125,12 +125,12 @@ def test_what_may_overflow_is_computed_pair_by_pair() -> None:
 def test_unique_and_light_keys_are_joined_first(rng: np.random.Generator) -> None:
     one, _ = sides(rng)
     two = pa.table({"q": pa.array(range(9), pa.int32()), "j": pa.array(range(9), pa.int32())})
-    check(tree(one, two, Side.RIGHT).group("i", a=count(), b=total(left("j"))), one, two, collapsed=0)
+    check(tree(one, two, Side.RIGHT).group("i", a=count(), b=total(left("j"))), one, two, eager=0)
 
 
 def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
     one, two = sides(rng)
-    mine, theirs = Tree.feed(one.schema, 0), Tree.feed(two.schema, 1)
+    mine, theirs = Tree.source(one.schema, 0), Tree.source(two.schema, 1)
     joined = tree(one, two, Side.RIGHT)
     for name, made in {
         "groups of the build side": joined.group("j", a=count()),
@@ -143,4 +143,4 @@ def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
         "an outer join": mine.join(theirs, {"k": "q"}, "left").group(a=count()),
     }.items():
         assert isinstance(made.relation, PartialAggregate)
-        assert collapse(made.relation) is None, name
+        assert eager_aggregation(made.relation) is None, name

@@ -11,8 +11,8 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
-    Feed,
     Filter,
     Join,
     Limit,
@@ -25,8 +25,8 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
-from gpujoin.plan.unsettled import unsettled
 
 SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.float64()), ("m", pa.decimal128(7, 2)), ("s", pa.string())])
 K, D, M, S = range(4)
@@ -52,8 +52,8 @@ def grouped(
     return PartialAggregate(below, outputs, calls, once=once)
 
 
-def names(tree: Relation, feeds: dict[int, frozenset[int]] | None = None) -> set[str]:
-    return {tree.schema.names[i] for i in unsettled(tree, feeds or {})}
+def names(tree: Relation, sources: dict[int, frozenset[int]] | None = None) -> set[str]:
+    return {tree.schema.names[i] for i in indeterminate_columns(tree, sources or {})}
 
 
 F = AggregateFunction
@@ -70,7 +70,9 @@ F = AggregateFunction
 def test_aggregates(function: AggregateFunction, at: int, depends: bool) -> None:
     tree = grouped(call(function, at, "a"), call(F.COUNT, S, "n"))
     assert names(tree) == ({f.name for f in call(function, at, "a").buffer} if depends else set())
-    assert unsettled(dataclasses.replace(tree, once=False), {}) == frozenset(range(1, len(tree.schema)))
+    assert indeterminate_columns(dataclasses.replace(tree, once=False), {}) == frozenset(
+        range(1, len(tree.schema))
+    )
 
 
 def test_what_is_computed_of_them_depends_too() -> None:
@@ -104,19 +106,19 @@ def test_what_is_computed_of_them_depends_too() -> None:
 
 
 def test_other_nodes() -> None:
-    feed = Feed(3, SCHEMA)
-    feeds = {3: frozenset({D})}
-    assert names(feed, feeds) == {"d"}
+    source = ExchangeSource(3, SCHEMA)
+    sources = {3: frozenset({D})}
+    assert names(source, sources) == {"d"}
     ways = tuple(
         tuple(Output(f"e{i}", column(SCHEMA, at)) for i, at in enumerate(way)) for way in ((K, D), (K, D))
     )
-    assert names(Expand(feed, ways), feeds) == {"e1"}
-    assert names(Union((scan(), feed)), feeds) == {"d"}
-    assert unsettled(Limit(scan(), 3), {}) == frozenset(range(4))
+    assert names(Expand(source, ways), sources) == {"e1"}
+    assert names(Union((scan(), source)), sources) == {"d"}
+    assert indeterminate_columns(Limit(scan(), 3), {}) == frozenset(range(4))
     spec = JoinSpec(JoinType.EXISTENCE, (KeyPair(D, D),), left_output=(K, S), right_output=())
-    assert names(Join(feed, scan(), spec), feeds) == {spec.existence_name}
+    assert names(Join(source, scan(), spec), sources) == {spec.existence_name}
     inner = JoinSpec(JoinType.INNER, (KeyPair(K, K),), left_output=(K, D), right_output=(D, S))
-    assert unsettled(Join(scan(), feed, inner), feeds) == frozenset({2})
+    assert indeterminate_columns(Join(scan(), source, inner), sources) == frozenset({2})
 
 
 def joined(left: Relation, right: Relation, kind: JoinType, *keys: tuple[int, int]) -> Join:
@@ -148,4 +150,4 @@ def test_exchanges_know_them() -> None:
     total = grouped(call(F.SUM, D, "d"), call(F.MAX, S, "s"))
     found = plan_stages(joined(total, scan(1), JoinType.LEFT, (2, S)), {0: BIG, 1: BIG}, LIMITS)
     assert found is not None
-    assert {one.unsettled for one in found.inputs} == {frozenset({1}), frozenset()}
+    assert {one.indeterminate for one in found.inputs} == {frozenset({1}), frozenset()}

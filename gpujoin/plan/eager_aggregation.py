@@ -21,7 +21,7 @@ import pyarrow as pa
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Feed, Join, Output, PartialAggregate, column
+from gpujoin.model.relations import ExchangeSource, Join, Output, PartialAggregate, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.types import is_whole, logical
 
@@ -30,7 +30,7 @@ _LINEAR = frozenset({Function.ADD, Function.SUBTRACT})
 
 
 @dataclass(frozen=True)
-class Collapse:
+class EagerAggregation:
     """An aggregation over a join, with the build side aggregated first.
 
     Attributes
@@ -41,7 +41,7 @@ class Collapse:
         The build side's keys, each once, and what is known of its rows.
     joined : Join
         The stream side with that.
-    collapsed : tuple of Expression
+    aggregated : tuple of Expression
         What :attr:`final` reads, over the rows of ``joined``.
     plain : tuple of Expression
         The same over the rows of ``join``.
@@ -62,7 +62,7 @@ class Collapse:
     join: Join
     built: PartialAggregate
     joined: Join
-    collapsed: tuple[Expression, ...]
+    aggregated: tuple[Expression, ...]
     plain: tuple[Expression, ...]
     final: PartialAggregate
     outputs: tuple[Expression, ...]
@@ -72,7 +72,7 @@ class Collapse:
     of_joined: tuple[Expression, ...]
 
 
-def collapse(node: PartialAggregate) -> Collapse | None:
+def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
     """Aggregate the build side of a join first.
 
     Parameters
@@ -82,7 +82,7 @@ def collapse(node: PartialAggregate) -> Collapse | None:
 
     Returns
     -------
-    Collapse or None
+    EagerAggregation or None
         ``None`` if it does not stand on an inner join by equality alone, groups by columns of the build side, or
         computes what cannot be computed so.
     """
@@ -105,7 +105,7 @@ class _Weighed:
 
     function: AggregateFunction
     mode: EvalMode
-    collapsed: Expression
+    aggregated: Expression
     plain: Expression
 
 
@@ -125,7 +125,7 @@ class _Collapsing:
     def stream(self) -> Side:
         return self.build.other
 
-    def done(self) -> Collapse | None:
+    def done(self) -> EagerAggregation | None:
         try:
             if any(self._sides(key.expression) - {self.stream} for key in self.node.keys):
                 return None
@@ -245,7 +245,7 @@ class _Collapsing:
         (buffer,) = self.terms[at].buffer
         return ColumnRef(side=Side.LEFT, name=buffer.name, index=len(self.join.schema) + at, type=buffer.type)
 
-    def _assembled(self, weighed: Sequence[_Weighed]) -> Collapse:
+    def _assembled(self, weighed: Sequence[_Weighed]) -> EagerAggregation:
         join, build, stream = self.join, self.build, self.stream
         spec = join.spec
         below = join.side(build)
@@ -266,7 +266,9 @@ class _Collapsing:
         of_columns = self._apart(len(keys))
         groups = tuple(key.expression for key in self.node.keys)
         plain = (*groups, *(one.plain for one in weighed))
-        fed = Feed(0, pa.schema([pa.field(f"c{n}", logical(one.type)) for n, one in enumerate(plain)]))
+        fed = ExchangeSource(
+            0, pa.schema([pa.field(f"c{n}", logical(one.type)) for n, one in enumerate(plain)])
+        )
         final = PartialAggregate(
             fed,
             tuple(Output(key.name, column(fed.schema, n)) for n, key in enumerate(self.node.keys)),
@@ -278,13 +280,13 @@ class _Collapsing:
             ),
             once=self.node.once,
         )  # fmt: skip
-        return Collapse(
+        return EagerAggregation(
             join, built, joined,
-            tuple(_mapped(one, of_rows) for one in (*groups, *(one.collapsed for one in weighed))),
+            tuple(_mapped(one, of_rows) for one in (*groups, *(one.aggregated for one in weighed))),
             plain, final, tuple(self._outputs(final)),
             tuple(argument for call in self.terms for argument in call.arguments), tuple(self.sums),
             tuple(_mapped(one, of_columns) for one in self.pairs),
-            tuple(_mapped(one.collapsed, of_columns) for one in weighed if one.function is AggregateFunction.SUM),
+            tuple(_mapped(one.aggregated, of_columns) for one in weighed if one.function is AggregateFunction.SUM),
         )  # fmt: skip
 
     def _joined_places(self, joined: Join, terms: Sequence[int]) -> dict[int, ColumnRef]:

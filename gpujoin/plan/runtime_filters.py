@@ -37,7 +37,7 @@ _PASSES = {
 """Joins below which one side may be filtered by a column of it, instead of the result."""
 
 
-def filtered_early(relation: Relation, scanned: Mapping[int, float]) -> Relation:
+def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:
     """Insert semi-joins where they pay.
 
     Parameters
@@ -48,7 +48,9 @@ def filtered_early(relation: Relation, scanned: Mapping[int, float]) -> Relation
         Rows of each scan's files, by its index.
     """
     if relation.children:
-        relation = relation.with_children([filtered_early(child, scanned) for child in relation.children])
+        relation = relation.with_children(
+            [with_runtime_filters(child, scanned) for child in relation.children]
+        )
     if not isinstance(relation, Join):
         return relation
     for side in _FILTERS.get(relation.spec.join_type, ()):
