@@ -113,7 +113,7 @@ class TestReadingNoFurtherThanNeeded:
         with join:
             join.build(batches(self.one, 50))
             rows = sum(batch.num_rows for batch in [*join.probe(counted()), *join.finish()])
-            assert join.settled is (read < self.two.num_rows)
+            assert join.can_stop is (read < self.two.num_rows)
         return rows, metrics, read
 
     @pytest.mark.parametrize("how", FORMS, ids=lambda how: how.value)

@@ -113,8 +113,8 @@ def test_every_join_type(emulated: EmulatedDevice, kind: JoinType, build_side: S
         metrics = joined(backend, sides, kind, condition, build_side=build_side)
         assert backend.morsel_rows >= PROBE_ROWS
         # Where left rows that have a match need no further right rows, those come in rounds.
-        settling = build_side is Side.LEFT and kind.left_rows_only
-        assert metrics.compiled_probes == (2 if settling else 1), name
+        stops_early = build_side is Side.LEFT and kind.left_rows_only
+        assert metrics.compiled_probes == (2 if stops_early else 1), name
         assert 0 < metrics.candidate_pairs < PROBE_ROWS
         assert not backend.evaluated
     assert "residual_found" in emulated.launches

@@ -148,9 +148,9 @@ class HashJoin:
         return self._started().finish()
 
     @property
-    def settled(self) -> bool:
-        """Whether further probe rows would change nothing. See :attr:`JoinRun.settled`."""
-        return self._run is not None and self._run.settled
+    def can_stop(self) -> bool:
+        """Whether no further probe row can change the result, so that the caller may stop reading them."""
+        return self._run is not None and self._run.can_stop
 
     def close(self) -> None:
         """Drop the built side and remove what was spilled."""
@@ -225,8 +225,8 @@ class JoinRun:
             yield self._out(batch)
 
     @property
-    def settled(self) -> bool:
-        """Whether further probe rows would change nothing: only build rows are returned, and all have a match."""
+    def can_stop(self) -> bool:
+        """Whether no further probe row can change the result: only build rows are returned, and all have a match."""
         return isinstance(self._run, Run) and self._run.progress.complete
 
     def close(self) -> None:

@@ -145,7 +145,7 @@ class Emitter:
         return Emission(self.sink, dict(zip(sides, made, strict=False)), rows, self.rows_per_batch)
 
     def _pieces(
-        self, side: Side, rows: RowMap, others: RowMap | None, flags: Mask | None = None
+        self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None
     ) -> Iterator[Any]:
         per_batch, metrics = self.rows_per_batch, self.run.metrics
         for first in range(0, rows.length, per_batch):
@@ -156,15 +156,15 @@ class Emitter:
                     made = list(
                         in_pieces(
                             start, length,
-                            lambda s, n: self.emit(side, rows, others, flags, s, n),
-                            lambda s, n: self._emit_on_cpu(side, rows, others, flags, s, n),
+                            lambda s, n: self.emit(side, rows, others, exists, s, n),
+                            lambda s, n: self._emit_on_cpu(side, rows, others, exists, s, n),
                             metrics,
                         )
                     )  # fmt: skip
                 yield from made
 
     def emit(
-        self, side: Side, rows: RowMap, others: RowMap | None, flags: Mask | None, start: int, length: int
+        self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None, start: int, length: int
     ) -> Any:
         """One batch: the rows of one side by a map, with those of the other side by another."""
         maps = {side: slice_map(rows, start, length)}
@@ -174,18 +174,18 @@ class Emitter:
             which: self.columns[which].gather(wanted, self.layout.part(which).output_schema)
             for which, wanted in maps.items()
         }
-        flagged = None if flags is None else self.sink.flags(flags)[start : start + length]
-        return self.sink.assemble(columns, flagged, length)
+        exists_column = None if exists is None else self.sink.exists_column(exists)[start : start + length]
+        return self.sink.assemble(columns, exists_column, length)
 
     def _emit_on_cpu(
-        self, side: Side, rows: RowMap, others: RowMap | None, flags: Mask | None, start: int, length: int
+        self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None, start: int, length: int
     ) -> Any:
         own = self._to_cpu(slice_map(rows, start, length))
         other = None if others is None else self._to_cpu(slice_map(others, start, length))
         emitter = self._on_cpu
-        if flags is not None:
-            flags = Mask(flags.on_host[start : start + length], None)
-        return emitter.emit(side, own, other, flags, 0, length)
+        if exists is not None:
+            exists = Mask(exists.on_host[start : start + length], None)
+        return emitter.emit(side, own, other, exists, 0, length)
 
     def _fitting(
         self, side: Side, rows: RowMap, others: RowMap | None, start: int, length: int

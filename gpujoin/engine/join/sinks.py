@@ -197,18 +197,18 @@ class Sink:
         """Rows of a frame of a side's output columns, as :meth:`assemble` takes them."""
         return self.backend.to_arrow(self.backend.gather(frame, rows), part.output_schema).columns
 
-    def flags(self, matched: Mask) -> Any:
-        """A mask as :meth:`assemble` takes it; may be sliced."""
+    def exists_column(self, matched: Mask) -> Any:
+        """The column of an existence join, which says whether each row has a match, as :meth:`assemble` takes it."""
         return matched.on_host
 
-    def assemble(self, columns: Mapping[Side, Any], flags: Any | None, length: int) -> Any:
-        """Result rows from the gathered columns of each side that has any, and from a flag for each row."""
+    def assemble(self, columns: Mapping[Side, Any], exists: Any | None, length: int) -> Any:
+        """Put result rows together from the gathered columns of each side and the column of an existence join."""
         schema = self.layout.output_schema
         if not schema:
             return pa.record_batch({"rows": pa.nulls(length)}).select([])
         arrays = [*columns.get(Side.LEFT, ()), *columns.get(Side.RIGHT, ())]
-        if flags is not None:
-            arrays.append(pa.array(flags))
+        if exists is not None:
+            arrays.append(pa.array(exists))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     # -- on the CPU ----------------------------------------------------------------------------------------
@@ -288,15 +288,15 @@ class FrameSink(Sink):
         """Rows of a frame."""
         return self.backend.gather(frame, rows)
 
-    def flags(self, matched: Mask) -> Any:
+    def exists_column(self, matched: Mask) -> Any:
         """The mask on the device."""
         return matched.on(self.backend)
 
-    def assemble(self, columns: Mapping[Side, Any], flags: Any | None, length: int) -> Any:
+    def assemble(self, columns: Mapping[Side, Any], exists: Any | None, length: int) -> Any:
         """A frame of the join's output."""
         frames = [columns[side] for side in Side if side in columns]
-        if flags is not None:
-            frames.append(self.device.mask_column(flags, length))
+        if exists is not None:
+            frames.append(self.device.mask_column(exists, length))
         return self.device.hstack(frames)
 
     def on_cpu(self) -> Sink:

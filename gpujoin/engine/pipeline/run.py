@@ -324,7 +324,7 @@ class _Runner:
                         "a join whose build side is on disk gives rows when it is finished only"
                     )
             for piece in pieces:
-                if join.settled:
+                if join.can_stop:
                     break
                 streamed = backend.collect(piece)
                 self._metrics.gather_joins += 1

@@ -1,4 +1,4 @@
-"""Integer and floating-point arithmetic as Java does it, with overflow settled by the node's mode."""
+"""Integer and floating-point arithmetic as Java does it, whose overflow is handled by the node's mode."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions import decimals
-from gpujoin.backends.cpu.expressions.implementation import Run, of_arrays, settle
-from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Mask, Vector, both
+from gpujoin.backends.cpu.expressions.implementation import Run, null_or_raise, of_arrays
+from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Mask, Vector, mask_and
 from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.types import is_float
 
@@ -24,7 +24,7 @@ def _binary(node: Call, operands: list[Vector], _length: int) -> Vector:
     if pat.is_decimal(left.dtype):
         return decimals.arithmetic(node, left, right)
     assert node.type is not None
-    valid = both(left.mask(), right.mask())
+    valid = mask_and(left.mask(), right.mask())
     with np.errstate(all="ignore"):
         if node.function in _SIMPLE:
             values, valid = _simple(node, left.values, right.values, valid)
@@ -45,7 +45,7 @@ def _simple(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[Arr
     values = np.asarray(_SIMPLE[node.function](one, two))
     if is_float(node.type) or node.mode is EvalMode.LEGACY:
         return values, valid
-    return values, settle(node, _overflows(node.function, one, two, values), valid, _OVERFLOW)
+    return values, null_or_raise(node, _overflows(node.function, one, two, values), valid, _OVERFLOW)
 
 
 def _overflows(function: Function, one: Array, two: Array, result: Array) -> Mask:
@@ -65,7 +65,7 @@ def _overflows(function: Function, one: Array, two: Array, result: Array) -> Mas
 def _division(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
     zero = two == 0
     if zero.any():
-        valid = settle(node, zero, valid, _ZERO)
+        valid = null_or_raise(node, zero, valid, _ZERO)
         two = np.where(zero, np.ones(1, two.dtype), two)
     match node.function:
         case Function.DIVIDE:
@@ -82,7 +82,7 @@ def _division(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[A
         case _:
             least = np.iinfo(np.int64).min
             if node.mode is not EvalMode.LEGACY:
-                valid = settle(node, np.asarray((one == least) & (two == -1)), valid, _OVERFLOW)
+                valid = null_or_raise(node, np.asarray((one == least) & (two == -1)), valid, _OVERFLOW)
             rest = _remainder(one, two)
             # Dividing the least integer by −1 leaves it as it is, as in Java.
             return np.where(two == -1, np.negative(one), (one - rest) // np.where(two == -1, 1, two)), valid
@@ -113,7 +113,7 @@ def _without_least(node: Call, vector: Vector) -> Mask | None:
     if vector.values.dtype.kind != "i" or pat.is_decimal(vector.dtype) or node.mode is EvalMode.LEGACY:
         return vector.valid
     least = np.iinfo(vector.values.dtype).min
-    return settle(node, vector.values == least, vector.valid, _OVERFLOW)
+    return null_or_raise(node, vector.values == least, vector.valid, _OVERFLOW)
 
 
 def _floor_or_ceil(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -127,7 +127,7 @@ def _floor_or_ceil(node: Call, operands: list[Vector], _length: int) -> Vector:
     valid = vector.valid
     if node.mode is not EvalMode.LEGACY:
         edge = float(1 << 63)
-        valid = settle(node, ~((rounded >= -edge) & (rounded < edge)), valid, _OVERFLOW)
+        valid = null_or_raise(node, ~((rounded >= -edge) & (rounded < edge)), valid, _OVERFLOW)
     return Vector(pa.int64(), to_int64(rounded), valid)
 
 

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.expressions import dates, decimals, parse
 from gpujoin.backends.cpu.expressions.arithmetic import to_int64
 from gpujoin.backends.cpu.expressions.format import to_text
-from gpujoin.backends.cpu.expressions.implementation import settle
+from gpujoin.backends.cpu.expressions.implementation import null_or_raise
 from gpujoin.backends.cpu.expressions.vector import (
     Array,
     Mask,
@@ -169,7 +169,7 @@ def _parsed(node: Cast, vector: Vector, parser: Callable[[str], Any], dtype: pa.
     got = found.mask()
     if got is None:
         return found
-    valid = settle(node, ~got, present, f"a text is not a valid {node.to}")
+    valid = null_or_raise(node, ~got, present, f"a text is not a valid {node.to}")
     if valid is None:
         return found.with_valid(None)
     return found.with_valid(valid & got)
@@ -195,7 +195,7 @@ def _text_to_decimal(step: _Step) -> Vector:
     got = np.array([u is not None for u in unscaled] or [False], np.bool_)
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
     present = step.vector.mask()
-    valid = settle(step.node, ~got[codes], present, f"a text is not a valid {step.node.to}")
+    valid = null_or_raise(step.node, ~got[codes], present, f"a text is not a valid {step.node.to}")
     return Vector(step.target, decimals.narrow(wide[codes]), valid)
 
 
@@ -214,7 +214,7 @@ def _text_to_bool(step: _Step) -> Vector:
     words = pc.ascii_lower(pc.ascii_trim(step.vector.values, parse.BLANK))
     true = as_numpy_bool(pc.is_in(words, pa.array(parse.TRUE_WORDS, words.type)))
     false = as_numpy_bool(pc.is_in(words, pa.array(parse.FALSE_WORDS, words.type)))
-    valid = settle(step.node, ~(true | false), step.vector.mask(), "a text is neither true nor false")
+    valid = null_or_raise(step.node, ~(true | false), step.vector.mask(), "a text is neither true nor false")
     return Vector(step.target, true, valid)
 
 
@@ -268,7 +268,7 @@ def _narrowed(node: Cast, values: Array, valid: Mask | None, target: pa.DataType
     kind = numpy_type(target)
     result = values.astype(kind)
     if values.dtype.itemsize > kind.itemsize and node.mode is not EvalMode.LEGACY:
-        valid = settle(node, result != values, valid, f"a value does not fit {target}")
+        valid = null_or_raise(node, result != values, valid, f"a value does not fit {target}")
     return Vector(target, result, valid)
 
 
@@ -280,7 +280,7 @@ def _float_to_whole(node: Cast, vector: Vector, target: pa.DataType) -> Vector:
         high, low = float((1 << (bits - 1)) - 1), float(-(1 << (bits - 1)))
         near = values.astype(np.float64)
         fits = (np.floor(near) <= high) & (np.ceil(near) >= low)
-        valid = settle(node, ~fits, valid, f"a value does not fit {target}")
+        valid = null_or_raise(node, ~fits, valid, f"a value does not fit {target}")
     whole = to_int64(values)
     if bits == 32:
         limits = np.iinfo(np.int32)
@@ -301,7 +301,7 @@ def _to_timestamp(step: _Step) -> Vector:
         if bad.any() and (bad if step.vector.valid is None else bad & step.vector.valid).any():
             # Spark's own conversion raises in every mode.
             ansi = dataclasses.replace(step.node, mode=EvalMode.ANSI)
-            settle(ansi, bad, step.vector.valid, f"a value is out of the range of {step.target}")
+            null_or_raise(ansi, bad, step.vector.valid, f"a value is out of the range of {step.target}")
         return converted
     values = step.vector.values.astype(np.int64)
     if pat.is_boolean(step.source):

@@ -18,9 +18,9 @@ from gpujoin.backends.cpu.expressions.vector import (
     Mask,
     Vector,
     as_numpy_bool,
-    both,
     choose,
     from_arrow,
+    mask_and,
 )
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, Function
@@ -57,7 +57,7 @@ def compare(function: Function, left: Vector, right: Vector) -> Vector:
     """
     if function is Function.EQ_NULL_SAFE:
         return _null_safe(left, right)
-    return Vector(pa.bool_(), _values(function, left, right), both(left.mask(), right.mask()))
+    return Vector(pa.bool_(), _values(function, left, right), mask_and(left.mask(), right.mask()))
 
 
 def _null_safe(left: Vector, right: Vector) -> Vector:

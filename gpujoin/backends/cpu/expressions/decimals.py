@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.expressions.implementation import fail, settle
-from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Mask, Vector, both
+from gpujoin.backends.cpu.expressions.implementation import fail, null_or_raise
+from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Mask, Vector, mask_and
 from gpujoin.model.expressions import Call, Cast, EvalMode, Function
 from gpujoin.model.types import MAX_PRECISION
 
@@ -106,7 +106,7 @@ def fitted(node: Call | Cast, values: Array, valid: Mask | None, precision: int)
         values = np.where(valid, values, 0)
     bad = too_large(values, precision)
     why = f"the result does not fit {node.type}"
-    valid = settle(node, bad, valid, why)
+    valid = null_or_raise(node, bad, valid, why)
     if values.dtype == object and valid is not None:
         values = np.where(valid, values, 0)
     return narrow(values), valid
@@ -118,7 +118,7 @@ def arithmetic(node: Call, left: Vector, right: Vector) -> Vector:
     The result is exact before it is rounded half up to the scale of the node's type (Spark computes with a few more
     digits than the result has and then rounds; the outcome is the same).
     """
-    valid = both(left.mask(), right.mask())
+    valid = mask_and(left.mask(), right.mask())
     if node.function in (Function.ADD, Function.SUBTRACT):
         one, two = common_scale(left, right)
         if one.dtype != object and two.dtype != object and largest(one) + largest(two) > INT64_MAX:
@@ -150,7 +150,7 @@ def _finish(node: Call, values: Array, scale: int, valid: Mask | None) -> Vector
 def _division(node: Call, left: Vector, right: Vector, valid: Mask | None) -> Vector:
     assert node.type is not None
     zero = np.asarray(right.values == 0, np.bool_)
-    valid = settle(node, zero, valid, "division by zero")
+    valid = null_or_raise(node, zero, valid, "division by zero")
     one, two = left.values, np.where(zero, 1, right.values)
     if node.function is Function.DIVIDE:
         shift = node.type.scale + right.dtype.scale - left.dtype.scale
@@ -266,7 +266,7 @@ def to_whole(node: Cast, vector: Vector) -> tuple[npt.NDArray[np.int64], Mask | 
     valid = vector.valid
     if node.mode is not EvalMode.LEGACY and values.dtype == object:
         bad = np.array([not -(1 << 63) <= v < 1 << 63 for v in values], np.bool_)
-        valid = settle(node, bad, valid, f"a value does not fit {node.type}")
+        valid = null_or_raise(node, bad, valid, f"a value does not fit {node.type}")
     return wrap_int64(np.asarray(values)), valid
 
 

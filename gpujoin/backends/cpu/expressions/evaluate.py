@@ -15,7 +15,7 @@ from gpujoin.backends.cpu.expressions import arithmetic, compare, dates, logic, 
 from gpujoin.backends.cpu.expressions.casts import can_cast, cast
 from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
-from gpujoin.backends.cpu.expressions.vector import Mask, Vector, both, from_arrow, to_arrow
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.functions import SPECS, can_raise
 from gpujoin.functions.comparison import comparable
 from gpujoin.functions.spec import Nulls, Order
@@ -110,7 +110,7 @@ def _operands(node: Call, rows: Rows) -> list[Vector]:
     alive: Mask | None = None
     for i in order:
         vectors[i] = logic.partly(node.arguments[i], rows, alive, _evaluate)
-        alive = both(alive, vectors[i].mask())
+        alive = mask_and(alive, vectors[i].mask())
     return [vectors[i] for i in range(len(order))]
 
 

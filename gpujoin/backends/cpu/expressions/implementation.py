@@ -13,13 +13,13 @@ from gpujoin.backends.cpu.expressions.vector import (
     Array,
     Mask,
     Vector,
-    both,
     from_arrow,
+    mask_and,
+    mask_and_not,
     nulls,
     numpy_type,
     per_distinct,
     to_arrow,
-    without,
 )
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.errors import ExpressionEvaluationError
@@ -37,15 +37,15 @@ def fail(node: Expression, why: str) -> NoReturn:
     )
 
 
-def settle(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) -> Mask | None:
-    """Deal with rows without a result.
+def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) -> Mask | None:
+    """Make rows without a result null, or raise in ANSI mode.
 
     Parameters
     ----------
     node : Call or Cast
-        Whose mode decides: ``ANSI`` raises, the others give null.
+        The expression whose mode decides: ``ANSI`` raises, the others give null.
     bad : numpy.ndarray
-        Rows without a result; a null row never counts.
+        Rows without a result. Rows with a null operand are null in any case and never raise.
     valid : numpy.ndarray or None
         Validity of the operands.
     why : str
@@ -65,7 +65,7 @@ def settle(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) -> Mask |
         return valid
     if node.mode is EvalMode.ANSI and (bad if valid is None else bad & valid).any():
         fail(node, why)
-    return without(valid, bad)
+    return mask_and_not(valid, bad)
 
 
 def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -> Run:
@@ -85,7 +85,9 @@ def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -
         with np.errstate(all="ignore"):
             values = np.asarray(compute(*(o.values for o in operands)))
         return Vector(
-            result, values.astype(numpy_type(result), copy=False), reduce(both, (o.mask() for o in operands))
+            result,
+            values.astype(numpy_type(result), copy=False),
+            reduce(mask_and, (o.mask() for o in operands)),
         )
 
     return run

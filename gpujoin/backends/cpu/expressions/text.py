@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_arrow, of_characters, of_python
 from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_re2, like_to_re2
-from gpujoin.backends.cpu.expressions.vector import Mask, Vector, as_numpy_bool, both, nulls
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, as_numpy_bool, mask_and, nulls
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.functions.text import LikePatternError, like_parts
 from gpujoin.model.expressions import Call, Function, Literal
@@ -43,7 +43,7 @@ def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher
 
     Rows where either is null are not looked at, so that a bad pattern counts only where Spark would meet it.
     """
-    valid = both(text.mask(), patterns.mask())
+    valid = mask_and(text.mask(), patterns.mask())
     if patterns.constant:
         if not patterns.values[0].is_valid or (valid is not None and not valid.any()):
             return nulls(pa.bool_())
@@ -129,7 +129,7 @@ def _affix(node: Call, vectors: list[Vector], _length: int) -> Vector:
         }[node.function]
         return _by_pattern(text, part, lambda pattern: lambda values: kernel(values, pattern))
     length = len(part.values)
-    valid = both(text.mask(), part.mask())
+    valid = mask_and(text.mask(), part.mask())
     one, two = text.expand(length).values, part.values
     if node.function is Function.CONTAINS:
         return Vector(pa.bool_(), _contains(one, two), valid)

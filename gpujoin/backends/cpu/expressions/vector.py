@@ -81,16 +81,16 @@ class Vector:
         return Vector(self.dtype, self.values, valid, self.constant)
 
 
-def both(left: Mask | None, right: Mask | None) -> Mask | None:
-    """Intersect two validity masks, where ``None`` means all."""
+def mask_and(left: Mask | None, right: Mask | None) -> Mask | None:
+    """Rows that are in both of two masks; a mask of ``None`` has all rows."""
     if left is None:
         return right
     return left if right is None else left & right
 
 
-def without(valid: Mask | None, bad: Mask) -> Mask:
-    """Take rows out of a validity mask."""
-    return ~bad if valid is None else valid & ~bad
+def mask_and_not(mask: Mask | None, excluded: Mask) -> Mask:
+    """Rows of a mask less those of another; a mask of ``None`` has all rows."""
+    return ~excluded if mask is None else mask & ~excluded
 
 
 def nulls(dtype: pa.DataType) -> Vector:

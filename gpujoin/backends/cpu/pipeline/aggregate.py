@@ -103,13 +103,13 @@ class PolarsAggregation:
         if not keys:
             rows = [pl.first().is_null().alias("row")] if not prepared else []
             frame = taken.frame.select(prepared or rows).select(added)
-            return [taken.run(self._settled(frame))]
+            return [taken.run(self._normalised(frame))]
         frame = taken.frame.select([*keys, *prepared]).group_by(self._keys).agg(added)
-        return [taken.run(self._settled(frame))]
+        return [taken.run(self._normalised(frame))]
 
-    def _settled(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Give every state column the one type it has in all states."""
-        casts = [expr for state in self._states for expr in state.settle()]
+    def _normalised(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Bring the columns of a state into their normal form, as :meth:`_State.normalise` of each call says."""
+        casts = [expr for state in self._states for expr in state.normalise()]
         return frame.with_columns(casts) if casts else frame
 
     def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -117,8 +117,8 @@ class PolarsAggregation:
         whole = pl.concat(states).lazy()
         merged = [expr for state in self._states for expr in state.merge()]
         if not self._keys:
-            return self._settled(whole.select(merged)).collect()
-        return self._settled(whole.group_by(self._keys).agg(merged)).collect()
+            return self._normalised(whole.select(merged)).collect()
+        return self._normalised(whole.group_by(self._keys).agg(merged)).collect()
 
     def finish(self, state: pl.DataFrame) -> Piece:
         """Keys and Spark's buffers of the groups of a state."""
@@ -217,8 +217,8 @@ class _State(ABC):
     def nothing(self) -> list[pl.Expr]:
         """State columns of no rows."""
 
-    def settle(self) -> list[pl.Expr]:
-        """What is done to a state's columns after each step."""
+    def normalise(self) -> list[pl.Expr]:
+        """Replacements for state columns, applied after each step; none unless overridden."""
         return []
 
     @abstractmethod
@@ -288,9 +288,10 @@ class _ExactSum(_State):
         )
         return [pl.lit(0, kind).alias(self.name(part)) for part, kind in parts.items()]
 
-    def settle(self) -> list[pl.Expr]:
+    def normalise(self) -> list[pl.Expr]:
         if not self._split:
             return []
+        # The low limb keeps its digits; what is above them goes to the high limb.
         carried = self.column("s") // _LIMB
         return [
             (self.column("h") + carried).alias(self.name("h")),

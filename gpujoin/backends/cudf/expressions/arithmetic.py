@@ -11,7 +11,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, strict, types
-from gpujoin.backends.cudf.expressions.values import Value, both, without
+from gpujoin.backends.cudf.expressions.values import Value, mask_and, mask_and_not
 from gpujoin.model.expressions import Call, EvalMode, Function
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def _checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer:
         arrays: list[Array] = []
         valid: Array | None = None
         for argument in node.arguments:
-            value = run.fixed(argument, both(active, valid))
+            value = run.fixed(argument, mask_and(active, valid))
             arrays.append(value.data)
-            valid = both(valid, value.valid)
+            valid = mask_and(valid, value.valid)
         result, failed = compute(run.xp, *arrays)
         return run.checked(node, result, valid, failed, active)
 
@@ -51,12 +51,12 @@ def _division(run: Evaluator, node: Call, active: Active) -> Value:
     assert node.type is not None
     right = run.fixed(node.arguments[1], active)
     zero = right.data == 0
-    left = run.fixed(node.arguments[0], without(both(active, right.valid), zero))
-    valid = both(left.valid, right.valid)
+    left = run.fixed(node.arguments[0], mask_and_not(mask_and(active, right.valid), zero))
+    valid = mask_and(left.valid, right.valid)
     if node.mode is EvalMode.ANSI:
-        run.fail_if(both(both(zero, valid), active), f"{node}: division by zero")
+        run.fail_if(mask_and(mask_and(zero, valid), active), f"{node}: division by zero")
     safe = run.xp.where(zero, 1, right.data).astype(right.data.dtype)
-    valid = without(valid, zero)
+    valid = mask_and_not(valid, zero)
     if node.function is Function.DIVIDE:
         return Value(node.type, left.data / safe, valid)
     if node.function is Function.REMAINDER:

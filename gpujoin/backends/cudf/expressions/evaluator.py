@@ -15,7 +15,7 @@ from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import arithmetic, dates, logic, text
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, is_fixed
-from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value, both, without
+from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value, mask_and, mask_and_not
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
@@ -129,8 +129,8 @@ class Evaluator:
         branches: list[tuple[Array, Value]] = []
         for condition, branch in zip(node.conditions, node.values, strict=True):
             met = self.true(self.fixed(condition, left))
-            branches.append((met, self.fixed(branch, both(left, met))))
-            left = without(left, met)
+            branches.append((met, self.fixed(branch, mask_and(left, met))))
+            left = mask_and_not(left, met)
         result = self.fixed(node.otherwise, left)
         for met, chosen in reversed(branches):
             result = v.choose(self.xp, met, chosen, result)
@@ -156,8 +156,8 @@ class Evaluator:
     def pair(self, node: Call, active: Active) -> tuple[Value, Value, Array | None]:
         """Two operands, the second evaluated where the first is not null, and where both are not."""
         left = self.fixed(node.arguments[0], active)
-        right = self.fixed(node.arguments[1], both(active, left.valid))
-        return left, right, both(left.valid, right.valid)
+        right = self.fixed(node.arguments[1], mask_and(active, left.valid))
+        return left, right, mask_and(left.valid, right.valid)
 
     def checked(
         self, node: Call, result: Array, valid: Array | None, failed: Array | None, active: Active
@@ -167,8 +167,8 @@ class Evaluator:
         if failed is None or node.mode is EvalMode.LEGACY:
             return Value(node.type, result, valid)
         if node.mode is EvalMode.TRY:
-            return Value(node.type, result, without(valid, failed))
-        self.fail_if(both(both(failed, valid), active), f"{node}: overflow of {node.type}")
+            return Value(node.type, result, mask_and_not(valid, failed))
+        self.fail_if(mask_and(mask_and(failed, valid), active), f"{node}: overflow of {node.type}")
         return Value(node.type, result, valid)
 
     def fail_if(self, rows: Array | None, message: str) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, alike, alike_fixed, strict
-from gpujoin.backends.cudf.expressions.values import Value, both, without
+from gpujoin.backends.cudf.expressions.values import Value, mask_and, mask_and_not
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Function
 
@@ -31,12 +31,12 @@ def _junction(run: Evaluator, node: Call, active: Active, *, absorbing: bool) ->
     for argument in node.arguments:
         value = run.fixed(argument, active)
         decided = _is(value, absorbing)
-        active = without(active, decided)
+        active = mask_and_not(active, decided)
         if result is None:
             result = value
             continue
         settled = _is(result, absorbing) | decided
-        valid = both(result.valid, value.valid)
+        valid = mask_and(result.valid, value.valid)
         data = settled if absorbing else ~settled
         result = Value(value.dtype, data, None if valid is None else valid | settled)
     assert result is not None
@@ -69,8 +69,8 @@ def _compared(run: Evaluator, function: Function, left: Value | Text, right: Val
 
 def _comparison(run: Evaluator, node: Call, active: Active) -> Value:
     left = run.any(node.arguments[0], active)
-    right = run.any(node.arguments[1], both(active, left.valid))
-    return Value(pa.bool_(), _compared(run, node.function, left, right), both(left.valid, right.valid))
+    right = run.any(node.arguments[1], mask_and(active, left.valid))
+    return Value(pa.bool_(), _compared(run, node.function, left, right), mask_and(left.valid, right.valid))
 
 
 def _null_safe(run: Evaluator, node: Call, active: Active) -> Value:
@@ -88,7 +88,7 @@ def _in(run: Evaluator, node: Call, active: Active) -> Value:
     if len(node.arguments) == 1:
         return Value(pa.bool_(), run.xp.zeros(1, dtype=bool))
     value = run.any(node.arguments[0], active)
-    active = both(active, value.valid)
+    active = mask_and(active, value.valid)
     found: Array = run.xp.zeros(1, dtype=bool)
     all_valid = value.valid
     for argument in node.arguments[1:]:
@@ -96,8 +96,8 @@ def _in(run: Evaluator, node: Call, active: Active) -> Value:
         hit = _compared(run, Function.EQ, value, other)
         hit = hit if other.valid is None else hit & other.valid
         found = found | (hit if value.valid is None else hit & value.valid)
-        all_valid = both(all_valid, other.valid)
-        active = without(active, found)
+        all_valid = mask_and(all_valid, other.valid)
+        active = mask_and_not(active, found)
     return Value(pa.bool_(), found, None if all_valid is None else found | all_valid)
 
 
@@ -121,7 +121,7 @@ def _coalesce(run: Evaluator, node: Call, active: Active) -> Value:
         parts.append(part)
         if part.valid is None:
             break
-        active = both(active, ~part.valid)
+        active = mask_and(active, ~part.valid)
     result = parts[-1]
     for part in reversed(parts[:-1]):
         assert part.valid is not None

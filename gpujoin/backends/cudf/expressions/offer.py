@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, both, is_wide, numpy_name
+from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, numpy_name
 from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression
 
@@ -58,8 +58,8 @@ def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] = accepte
         values: list[Value] = []
         valid: Array | None = None
         for argument in node.arguments:
-            values.append(run.fixed(argument, both(active, valid)))
-            valid = both(valid, values[-1].valid)
+            values.append(run.fixed(argument, mask_and(active, valid)))
+            valid = mask_and(valid, values[-1].valid)
         return Value(node.type, compute(run.xp, *values).astype(numpy_name(node.type)), valid)
 
     return Offer(fits, run)

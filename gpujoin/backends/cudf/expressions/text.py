@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, types
-from gpujoin.backends.cudf.expressions.values import Value, both
+from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.functions.text import is_well_formed, like_constants
 from gpujoin.model.expressions import Call, Function
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _search(run: Evaluator, node: Call, active: Active) -> Value:
     text, wanted = (run.text(a, active) for a in node.arguments)
-    return Value(pa.bool_(), text.search(node.function, wanted), both(text.valid, wanted.valid))
+    return Value(pa.bool_(), text.search(node.function, wanted), mask_and(text.valid, wanted.valid))
 
 
 def _like(run: Evaluator, node: Call, active: Active) -> Value:

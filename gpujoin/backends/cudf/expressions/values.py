@@ -52,16 +52,16 @@ class Value:
         return Value(self.dtype, self.data, valid, self.low)
 
 
-def both(left: Array | None, right: Array | None) -> Array | None:
-    """Intersection of masks, ``None`` being all."""
+def mask_and(left: Array | None, right: Array | None) -> Array | None:
+    """Rows that are in both of two masks; a mask of ``None`` has all rows."""
     if left is None:
         return right
     return left if right is None else left & right
 
 
-def without(mask: Array | None, bad: Array) -> Array:
-    """A mask less some rows."""
-    return ~bad if mask is None else mask & ~bad
+def mask_and_not(mask: Array | None, excluded: Array) -> Array:
+    """Rows of a mask less those of another; a mask of ``None`` has all rows."""
+    return ~excluded if mask is None else mask & ~excluded
 
 
 def is_wide(dtype: pa.DataType) -> bool:

@@ -13,7 +13,7 @@ from gpujoin.backends.cudf.expressions import evaluator as conditions
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.offer import Active
-from gpujoin.backends.cudf.expressions.values import Value, both, is_wide, without
+from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, mask_and_not
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.offers import is_constant, is_decimal_arithmetic, natural
 from gpujoin.backends.cudf.pipeline.words import Words
@@ -112,6 +112,8 @@ class PipelineEvaluator(conditions.Evaluator):
         target = logical(node.type)
         bad = overflow | words.outside(self.xp, found, min(target.precision, MAX_PRECISION))
         if node.mode is EvalMode.ANSI:
-            self.fail_if(both(both(bad, valid), active), f"{node}: the result does not fit {node.type}")
+            self.fail_if(
+                mask_and(mask_and(bad, valid), active), f"{node}: the result does not fit {node.type}"
+            )
             return of_words(found, target, valid)
-        return of_words(found, target, without(valid, bad))
+        return of_words(found, target, mask_and_not(valid, bad))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, both, is_wide, ordered
+from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, ordered
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
@@ -173,7 +173,7 @@ class CountState(State[Frame]):
         """See :class:`State`."""
         valid = mask
         for position in at:
-            valid = both(valid, rows.valid(position))
+            valid = mask_and(valid, rows.valid(position))
         return self._counted(rows, Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
@@ -214,7 +214,7 @@ class ExactSumState(State[Frame]):
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
         """See :class:`State`."""
         value = rows.value(at[0])
-        valid = both(mask, value.valid)
+        valid = mask_and(mask, value.valid)
         count = rows.ask(Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
         if value.low is None and _sum_fits(rows.xp, value.data, valid, rows.rows):
             total = rows.ask(Reduce.SUM, value.data.astype("int64"), valid)
@@ -298,7 +298,7 @@ class FloatSumState(State[Frame]):
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
         """See :class:`State`."""
         value = rows.value(at[0])
-        valid = both(mask, value.valid)
+        valid = mask_and(mask, value.valid)
         total = rows.ask(Reduce.SUM, doubled(rows.xp, value), valid)
         count = rows.ask(Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
         return self._made(rows, total, count)
@@ -354,7 +354,7 @@ class PickState(State[Frame]):
         return self._picked(rows, at[0], self._set(rows, at))
 
     def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
-        return both(mask, rows.valid(at))
+        return mask_and(mask, rows.valid(at))
 
     def _set(self, rows: Reducer[Frame], at: Sequence[int]) -> Array | None:
         return rows.valid(at[0])
@@ -458,7 +458,7 @@ class EndState(PickState[Frame]):
         return (carried(self.call.dtype), pa.bool_())
 
     def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
-        return both(mask, rows.valid(at)) if self.call.ignore_nulls else mask
+        return mask_and(mask, rows.valid(at)) if self.call.ignore_nulls else mask
 
     def _set(self, rows: Reducer[Frame], at: Sequence[int]) -> Array | None:
         return rows.value(at[1]).data
@@ -498,7 +498,7 @@ class MomentsState(State[Frame]):
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
         """See :class:`State`."""
         value = rows.value(at[0])
-        valid = both(mask, value.valid)
+        valid = mask_and(mask, value.valid)
         data = value.data
         ones = rows.xp.ones(rows.rows, dtype="float64")
         return self._moments(rows, ones, data, None, valid)
