@@ -18,7 +18,7 @@ from gpujoin.launch.keys import (
     total,
     value_of,
 )
-from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8)
@@ -70,13 +70,13 @@ class UniqueTable:
         """Memory held."""
         return int(self.row.nbytes)
 
-    def probe(self, device: Device, probe: KeyCodes) -> Found:
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """The build row of each probe row."""
         checked_keys(probe, ranged=True)
         found = device.empty(probe.rows, np.int32)
         matches = total(device)
         _launch(device, "direct_probe", probe, self.keys, self.row, found, matches)
-        return Found(found, value_of(device, matches))
+        return UniqueMatches(found, value_of(device, matches))
 
 
 @dataclass(frozen=True)

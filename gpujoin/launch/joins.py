@@ -19,7 +19,7 @@ from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, direct, expand, facts, partition, rows, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
-from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn, check_columns
 
 BATCH_ROWS = 1 << 27
@@ -126,7 +126,7 @@ def semi_join(
     _check(probe)
     if kernel is Kernel.DIRECT:
         marks, number = direct.build_set(device, build, _range(device, build)).test(device, probe.keys)
-        found = Found(marks.astype(np.int32) - device.xp.int32(1), number)
+        found = UniqueMatches(marks.astype(np.int32) - device.xp.int32(1), number)
     elif kernel is Kernel.PARTITIONED:
         table = partition.build(device, build, duplicates=True)
         assert table is not None
@@ -139,7 +139,7 @@ def semi_join(
     return Output(found.pairs if matched else probe.keys.rows - found.pairs, tuple(kept), ())
 
 
-def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> Found | None:
+def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> UniqueMatches | None:
     """The build row of each probe row; ``None`` where a build key occurs twice."""
     if kernel is Kernel.DIRECT:
         addressed = direct.build_unique(device, build, _range(device, build))
@@ -190,7 +190,7 @@ def _packed(device: Device, payload: Sequence[FieldColumn]) -> rows.PackedRows |
 
 
 def _emitted(
-    device: Device, found: Found, probe: Sequence[FieldColumn], build: rows.PackedRows | None
+    device: Device, found: UniqueMatches, probe: Sequence[FieldColumn], build: rows.PackedRows | None
 ) -> Output:
     of_probe, of_build = rows.emit(device, found, probe, build)
     return Output(found.pairs, tuple(of_probe), tuple(of_build))

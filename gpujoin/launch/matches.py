@@ -8,7 +8,7 @@ from gpujoin.launch.device import Array
 
 
 @dataclass(frozen=True)
-class Found:
+class UniqueMatches:
     """At most one match of each probe row.
 
     Attributes

@@ -10,7 +10,7 @@ import numpy as np
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.device import Array, Device, ModuleSpec
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_rows, grid_of, total, value_of
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.ranges import ROWS_PER_BLOCK, Groups, Ordered
 
 
@@ -93,7 +93,7 @@ class Sought:
 
 def find(
     device: Device, points: Ordered, groups: Groups | None, placed: Array, sought: Sought, terms: Terms
-) -> Found:
+) -> UniqueMatches:
     """The nearest build row of each probe row.
 
     Parameters
@@ -142,4 +142,4 @@ def find(
             ModuleSpec("nearest.cu", (("FLOAT_BYTES", terms.codes.value),)), "nearest_rows"
         )
         device.launch(kernel, grid_of(device, rows, ROWS_PER_BLOCK), BLOCK_THREADS, arguments)
-    return Found(found, value_of(device, matches))
+    return UniqueMatches(found, value_of(device, matches))

@@ -10,7 +10,7 @@ import numpy as np
 from gpujoin.launch import facts, unique
 from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, check_width, checked_keys, grid_of
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn, check_columns
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
@@ -134,7 +134,7 @@ class PartitionedTable:
         """Memory held."""
         return self.table.nbytes + int(self.row.nbytes)
 
-    def probe(self, device: Device, probe: KeyCodes, *, least_match: float = 0.0) -> Found:
+    def probe(self, device: Device, probe: KeyCodes, *, least_match: float = 0.0) -> UniqueMatches:
         """The build row of each probe row, in the order of the probe rows.
 
         Parameters
@@ -158,7 +158,7 @@ class PartitionedTable:
             xp, hit = device.xp, found.row >= 0
             if not int(self.row.shape[0]):
                 return found
-            return Found(xp.where(hit, self.row[xp.maximum(found.row, 0)], xp.int32(-1)), found.pairs)
+            return UniqueMatches(xp.where(hit, self.row[xp.maximum(found.row, 0)], xp.int32(-1)), found.pairs)
         ordered = partition(device, probe)
         found = self.table.probe(device, ordered.keys)
         rows = device.full(probe.rows, -1, np.int32)
@@ -166,7 +166,7 @@ class PartitionedTable:
             arguments = [found.row, np.uint64(ordered.keys.rows), ordered.row, self.row, rows]
             kernel = _kernel(device, probe, "restore_order")
             device.launch(kernel, grid_of(device, ordered.keys.rows), BLOCK_THREADS, arguments)
-        return Found(rows, found.pairs)
+        return UniqueMatches(rows, found.pairs)
 
     def match_ratio(self, device: Device, probe: KeyCodes) -> float:
         """Share of some probe rows, taken from all over, that have a match; 0 of none."""

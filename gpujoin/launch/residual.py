@@ -18,7 +18,7 @@ from gpujoin.launch.keys import (
     total,
     value_of,
 )
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 
 _ROW_BYTES = 4
 _NUMBER = "from_left(pair).column<i64>(0)"
@@ -113,11 +113,11 @@ def restricted(
     device: Device,
     text: str,
     columns: Sequence[ConditionColumn],
-    found: Found,
+    found: UniqueMatches,
     build_rows: int,
     *,
     probe_is_left: bool,
-) -> tuple[Found, bool]:
+) -> tuple[UniqueMatches, bool]:
     """Those of at most one match a row for which a condition is true.
 
     Parameters
@@ -126,7 +126,7 @@ def restricted(
         Where.
     text, columns : str, sequence of ConditionColumn
         As for :func:`mask`; the columns are those of the whole sides.
-    found : Found
+    found : UniqueMatches
         The matches, which stay as they are.
     build_rows : int
         Rows of the build side.
@@ -135,7 +135,7 @@ def restricted(
 
     Returns
     -------
-    found : Found
+    found : UniqueMatches
         What is left.
     failed : bool
         As for :func:`mask`.
@@ -163,7 +163,7 @@ def restricted(
             failed,
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
-    return Found(kept, value_of(device, matches)), bool(value_of(device, failed))
+    return UniqueMatches(kept, value_of(device, matches)), bool(value_of(device, failed))
 
 
 def _check_lengths(columns: Sequence[ConditionColumn], lengths: set[int]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room, memory_errors
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_contiguous, check_rows, grid_of
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("rows.cu"),)
 
@@ -244,7 +244,7 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
 
 def emit(
     device: Device,
-    found: Found,
+    found: UniqueMatches,
     probe: Sequence[FieldColumn],
     packed: PackedRows | None,
     *,
@@ -256,7 +256,7 @@ def emit(
     ----------
     device : Device
         Where.
-    found : Found
+    found : UniqueMatches
         Build row of each probe row.
     probe : sequence of FieldColumn
         Columns of the probe side; each becomes an output column.
@@ -339,7 +339,7 @@ def check_columns(columns: Sequence[FieldColumn]) -> int:
     return rows
 
 
-def _tile_offsets(device: Device, found: Found, *, matched: bool) -> Array:
+def _tile_offsets(device: Device, found: UniqueMatches, *, matched: bool) -> Array:
     """First output row of each tile of probe rows."""
     rows = int(found.row.shape[0])
     tiles = -(-rows // BLOCK_THREADS)

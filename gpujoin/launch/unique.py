@@ -17,7 +17,7 @@ from gpujoin.launch.keys import (
     total,
     value_of,
 )
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 
 MAX_SLOTS = (1 << 32) - 1
 """Slots are nowhere numbered in 32 signed bits here, so a table is never more than two thirds full."""
@@ -50,7 +50,7 @@ class HashTable:
         """Memory held."""
         return int(self.table.nbytes)
 
-    def probe(self, device: Device, probe: KeyCodes) -> Found:
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """The build row of each probe row.
 
         Raises
@@ -68,7 +68,7 @@ class HashTable:
                 probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), found, matches,
             ]  # fmt: skip
             device.launch(kernel, grid_of(device, probe.rows), BLOCK_THREADS, arguments)
-        return Found(found, value_of(device, matches))
+        return UniqueMatches(found, value_of(device, matches))
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:

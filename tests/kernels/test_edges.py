@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpujoin.launch import direct, expand, partition, rows, unique
-from gpujoin.launch.matches import Found, Ranges
+from gpujoin.launch.matches import UniqueMatches, Ranges
 from tests.kernels.cases import DTYPES, Side
 from tests.kernels.devices import RecordingDevice
 
@@ -138,7 +138,7 @@ def test_matches_of_many_tiles_are_emitted(
     hit[rng.random(count) < 0.4] = -1
     hit[256:512], hit[1024:1280] = -1, 5
     build, probe = columns_of(device, 300), columns_of(device, count)
-    found = Found(device.upload(hit), int((hit >= 0).sum()))
+    found = UniqueMatches(device.upload(hit), int((hit >= 0).sum()))
     packed = rows.pack(device, build) if matched else None
     probe_out, build_out = rows.emit(device, found, probe, packed, matched=matched)
     kept = np.flatnonzero((hit >= 0) == matched)

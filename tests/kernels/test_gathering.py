@@ -14,7 +14,7 @@ import pytest
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.launch import expand, rows
-from gpujoin.launch.matches import Found, Ranges
+from gpujoin.launch.matches import UniqueMatches, Ranges
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.jointype import JoinType, Side
@@ -165,7 +165,7 @@ def test_output_over_memory_is_refused_before_anything_is_launched(make_device: 
     launched, used = list(device.launches), device.arena.used
     with pytest.raises(DeviceMemoryError, match="80000"):
         rows.gather(device, packed, device.zeros(5000, np.int32), may_miss=False)
-    found = Found(device.zeros(5000, np.int32), 5000)
+    found = UniqueMatches(device.zeros(5000, np.int32), 5000)
     with pytest.raises(DeviceMemoryError, match="80000"):
         rows.emit(device, found, [], packed)
     del found

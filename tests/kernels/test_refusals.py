@@ -12,7 +12,7 @@ from gpujoin.errors import DeviceMemoryError, KernelArgumentError
 from gpujoin.launch import csr, direct, facts, joins, partition, residual, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import MAX_ROWS, KeyCodes
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.normalise import KeyColumn, Kind, layout_of, packed
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.conftest import MakeDevice
@@ -98,7 +98,7 @@ def test_condition_columns_of_another_length(emulated: EmulatedDevice) -> None:
     text = "from_left(pair).missing(0)"
     with pytest.raises(KernelArgumentError, match="column 0 has"):
         residual.mask(emulated, text, short, 8)
-    found = Found(emulated.zeros(8, np.int32), 8)
+    found = UniqueMatches(emulated.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="column 0 has"):
         residual.restricted(emulated, text, short, found, 4, probe_is_left=True)
     assert not emulated.launches

@@ -17,7 +17,7 @@ from gpujoin.backends.cudf.residual import compiled_mask, write
 from gpujoin.config import AlgorithmChoice
 from gpujoin.errors import ExpressionEvaluationError, KernelArgumentError
 from gpujoin.launch import residual as launcher
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn
 from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
@@ -135,7 +135,7 @@ def test_matches_are_restricted(emulated: EmulatedDevice, rng: np.random.Generat
     for probe_is_left in (True, False):
         given = (probe, build) if probe_is_left else (build, probe)
         columns = [ConditionColumn(emulated.upload(values), None) for values in given]
-        before = Found(emulated.upload(row), 0)
+        before = UniqueMatches(emulated.upload(row), 0)
         found, failed = launcher.restricted(emulated, text, columns, before, 40, probe_is_left=probe_is_left)
         assert emulated.download(before.row).tolist() == row.tolist(), "another way may have to start from it"
         kept = (row >= 0) & ((probe < build[row]) if probe_is_left else (build[row] < probe))
@@ -160,7 +160,7 @@ def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.G
         probe[overflows] = (1 << 63) - 1
         columns = [ConditionColumn(emulated.upload(values), None) for values in (probe, build)]
         found, failed = launcher.restricted(
-            emulated, text, columns, Found(emulated.upload(row), 0), 40, probe_is_left=True
+            emulated, text, columns, UniqueMatches(emulated.upload(row), 0), 40, probe_is_left=True
         )
         kept = (row >= 0) & (probe + build[row] < 10)
         assert failed == bool(overflows)

@@ -17,7 +17,7 @@ from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ExchangeSource, Join
@@ -225,11 +225,11 @@ def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind:
             found = probe.single()
             assert found is not None
             source = HostSource({probe_side: own, probe_side.other: other})
-            there = Found(emulated.upload(found.row), found.pairs)
-            kept = residual.restricted_found(
+            there = UniqueMatches(emulated.upload(found.row), found.pairs)
+            kept = residual.restricted_matches(
                 emulated_ops(emulated), source, condition, there, probe.build_rows, probe_side
             )
-            return None if kept is None else probe.restricted_to(Found(on_host(kept.row), kept.pairs))
+            return None if kept is None else probe.restricted_to(UniqueMatches(on_host(kept.row), kept.pairs))
 
     device = host_pipeline(Restricting())
     found = pa.Table.from_batches(run(tree, inputs, device=device, join_metrics=metrics), tree.schema)

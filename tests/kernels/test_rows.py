@@ -9,7 +9,7 @@ import pytest
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import rows as rows_module
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, pack
 from tests.kernels.cases import SIZES
 from tests.kernels.devices import RecordingDevice
@@ -88,7 +88,7 @@ def test_emission(device: RecordingDevice, rng: np.random.Generator, rows: int, 
     probe = table(rng, (8, 1, 16), rows, nulls=True)
     build = table(rng, (4, 8, 8), 40, nulls=bool(rows % 2))
     row = np.where(rng.random(rows) < 0.6, rng.integers(0, 40, rows), -1).astype(np.int32)
-    found = Found(device.upload(row), int((row >= 0).sum()))
+    found = UniqueMatches(device.upload(row), int((row >= 0).sum()))
     packed = pack(device, upload(device, build)) if matched else None
     of_probe, of_build = emit(device, found, upload(device, probe), packed, matched=matched)
     kept = np.flatnonzero((row >= 0) == matched)
@@ -100,7 +100,7 @@ def test_emission(device: RecordingDevice, rng: np.random.Generator, rows: int, 
 def test_emission_of_all_or_nothing(device: RecordingDevice, rng: np.random.Generator, hits: str) -> None:
     probe, build = (table(rng, (8,), 300, nulls=False) for _ in range(2))
     row = np.arange(300, dtype=np.int32) if hits == "all" else np.full(300, -1, np.int32)
-    found = Found(device.upload(row), 300 if hits == "all" else 0)
+    found = UniqueMatches(device.upload(row), 300 if hits == "all" else 0)
     kept = list(range(300)) if hits == "all" else []
     of_probe, of_build = emit(device, found, upload(device, probe), pack(device, upload(device, build)))
     check(device, of_probe, probe, kept)
@@ -145,7 +145,7 @@ def test_bad_columns_are_refused_before_a_launch(device: RecordingDevice) -> Non
         with pytest.raises(KernelArgumentError):
             pack(device, columns)
     packed = rows_module.PackedRows(8, RowLayout.of([8], nullable=False), None, None, ((np.int64, ()),))
-    found = Found(device.zeros(8, np.int32), 8)
+    found = UniqueMatches(device.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="int32"):
         gather(device, packed, device.zeros(4, np.int64), may_miss=False)
     with pytest.raises(KernelArgumentError, match="probe rows"):

@@ -86,18 +86,18 @@ class CpuBuild:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        held = 0 if self.locator is None else self.locator.nbytes
-        return held + (0 if self.groups is None else self.groups.nbytes)
+        locator_bytes = 0 if self.locator is None else self.locator.nbytes
+        return locator_bytes + (0 if self.groups is None else self.groups.nbytes)
 
     @memory_errors
     def probe(self, keys: Frame) -> UniqueProbe | GroupProbe:
         """Find the matches of each row of a key frame with the same column types."""
         if self.locator is None:
             return UniqueProbe(np.full(keys.rows, -1, np.int32))
-        found = self.locator.locate(self.layout.encode(keys))
+        entries = self.locator.locate(self.layout.encode(keys))
         if self.groups is None:
-            return UniqueProbe(found)
-        return GroupProbe(found, self.groups)
+            return UniqueProbe(entries)
+        return GroupProbe(entries, self.groups)
 
 
 @memory_errors
@@ -188,10 +188,12 @@ def _hashed(
     kind = Algorithm.HASH if len(encoded.words) == 1 else Algorithm.HASH_WORDS
     if encoded.tails:
         kind = Algorithm.HASH_BYTES
-    found = _numbered(encoded, rows, total, scramble)
-    if found.of_row is None:
-        return CpuBuild(total, kind, layout, found.cascade, None)
-    return CpuBuild(total, kind, layout, found.cascade, group_rows(found.of_row, found.size + 1, rows))
+    numbering = _numbered(encoded, rows, total, scramble)
+    if numbering.of_row is None:
+        return CpuBuild(total, kind, layout, numbering.cascade, None)
+    return CpuBuild(
+        total, kind, layout, numbering.cascade, group_rows(numbering.of_row, numbering.size + 1, rows)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,41 +111,41 @@ class Cascade:
         if not self.entries.tails:
             return self._search(keys, self.entries)
         # The words alone nearly always find the entry; its bytes are then compared once, and in order.
-        found = self._search(keys.without_tails(), self.entries.without_tails())
+        entry_of_row = self._search(keys.without_tails(), self.entries.without_tails())
         for rows in _chunks(keys.rows):
-            part, met = keys.slice(rows), found[rows]
-            hit = met >= 0
-            wrong = np.flatnonzero(hit > self.entries.tails_equal(met, part, hit))
+            chunk, entries_of_chunk = keys.slice(rows), entry_of_row[rows]
+            hit = entries_of_chunk >= 0
+            wrong = np.flatnonzero(hit > self.entries.tails_equal(entries_of_chunk, chunk, hit))
             if len(wrong):
-                met[wrong] = self._search(part.take(wrong), self.entries)
-        return found
+                entries_of_chunk[wrong] = self._search(chunk.take(wrong), self.entries)
+        return entry_of_row
 
     def _search(self, keys: KeyRows, entries: KeyRows) -> IndexArray:
-        found = empty(keys.rows, self.levels[0].slots.dtype)
+        entry_of_row = empty(keys.rows, self.levels[0].slots.dtype)
         waiting: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(len(self.levels) + 1)]
         for rows in _chunks(keys.rows):
-            self._first_rounds(keys.slice(rows), entries, rows.start, found[rows], waiting)
+            self._first_rounds(keys.slice(rows), entries, rows.start, entry_of_row[rows], waiting)
         if keys.valid is not None:
-            found[~keys.valid] = -1
+            entry_of_row[~keys.valid] = -1
         for number, level in enumerate(self.levels):
             if not waiting[number]:
                 continue
             pending = np.concatenate(waiting[number])
             if keys.valid is not None:
                 pending = pending[keys.valid[pending]]
-            for part in _chunks(len(pending)):
-                chosen = pending[part]
+            for chunk in _chunks(len(pending)):
+                chosen = pending[chunk]
                 candidates, left = self._round(level, keys.take(chosen), entries)
-                found[chosen] = candidates
+                entry_of_row[chosen] = candidates
                 waiting[number + 1].append(chosen[left])
-        return found
+        return entry_of_row
 
     def _first_rounds(
         self,
         keys: KeyRows,
         entries: KeyRows,
         start: int,
-        found: IndexArray,
+        entry_of_row: IndexArray,
         waiting: list[list[npt.NDArray[np.int64]]],
     ) -> None:
         """Look in one table after the other while enough rows need it; leave the others waiting for their table."""
@@ -153,10 +153,10 @@ class Cascade:
         for number, level in enumerate(self.levels):
             candidates, left = self._round(level, keys, entries)
             if rows is None:
-                found[:] = candidates
+                entry_of_row[:] = candidates
                 rows = left
             else:
-                found[rows] = candidates
+                entry_of_row[rows] = candidates
                 rows = rows[left]
             if len(left) < _FEW:
                 if len(left):

@@ -69,14 +69,14 @@ class DirectRows:
 
     def locate(self, keys: KeyRows) -> IndexArray:
         """Build row of each probe row, or −1."""
-        found = empty(keys.rows, self.table.dtype)
+        result = empty(keys.rows, self.table.dtype)
         words = keys.words[0]
-        for start in range(0, len(found), _CHUNK):
+        for start in range(0, len(result), _CHUNK):
             positions = self.address.positions(words[start : start + _CHUNK])
-            np.take(self.table, positions, out=found[start : start + _CHUNK], mode="clip")
+            np.take(self.table, positions, out=result[start : start + _CHUNK], mode="clip")
         if keys.valid is not None:
-            found[~keys.valid] = -1
-        return found
+            result[~keys.valid] = -1
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,18 @@ class DirectOffset:
 
     def locate(self, keys: KeyRows) -> IndexArray:
         """Build row of each probe row, or −1."""
-        found = empty(keys.rows, index_type(self.address.size))
+        result = empty(keys.rows, index_type(self.address.size))
         words = keys.words[0]
-        for start in range(0, len(found), _CHUNK):
+        for start in range(0, len(result), _CHUNK):
             positions = self.address.positions(words[start : start + _CHUNK])
             positions -= 1
             outside = positions.view(np.uint64) >= np.uint64(self.address.size)
             if outside.any():
                 positions[outside] = -1
-            found[start : start + _CHUNK] = positions
+            result[start : start + _CHUNK] = positions
         if keys.valid is not None:
-            found[~keys.valid] = -1
-        return found
+            result[~keys.valid] = -1
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,14 @@ class DirectGroups:
     def locate(self, keys: KeyRows) -> IndexArray:
         """Group of each probe row; the last one, ``size + 1``, where none."""
         last = self.address.size + 1
-        found = empty(keys.rows, index_type(last + 1))
+        result = empty(keys.rows, index_type(last + 1))
         words = keys.words[0]
-        for start in range(0, len(found), _CHUNK):
+        for start in range(0, len(result), _CHUNK):
             positions = self.address.positions(words[start : start + _CHUNK])
-            np.clip(positions, 0, last, out=found[start : start + _CHUNK], casting="unsafe")
+            np.clip(positions, 0, last, out=result[start : start + _CHUNK], casting="unsafe")
         if keys.valid is not None:
-            found[~keys.valid] = last
-        return found
+            result[~keys.valid] = last
+        return result
 
 
 def direct_unique(

@@ -73,27 +73,27 @@ class KeyRows:
             None,
         )
 
-    def equal(self, mine: npt.NDArray[np.int64], others: KeyRows) -> npt.NDArray[np.bool_]:
+    def equal(self, rows: npt.NDArray[np.int64], others: KeyRows) -> npt.NDArray[np.bool_]:
         """Whether rows of this have the same key as the rows of another, pairwise.
 
         Parameters
         ----------
-        mine : ndarray of int64
+        rows : ndarray of int64
             Rows of this; −1 is read as row 0.
         others : KeyRows
             As many rows, encoded by the same layout.
         """
-        same: npt.NDArray[np.bool_] = np.take(self.words[0], mine, mode="clip") == others.words[0]
-        for own, other in zip(self.words[1:], others.words[1:], strict=True):
-            same &= np.take(own, mine, mode="clip") == other
-        return self.tails_equal(mine, others, same)
+        same: npt.NDArray[np.bool_] = np.take(self.words[0], rows, mode="clip") == others.words[0]
+        for word, other_word in zip(self.words[1:], others.words[1:], strict=True):
+            same &= np.take(word, rows, mode="clip") == other_word
+        return self.tails_equal(rows, others, same)
 
     def tails_equal(
-        self, mine: npt.NDArray[Any], others: KeyRows, where: npt.NDArray[np.bool_]
+        self, rows: npt.NDArray[Any], others: KeyRows, where: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
         """The same of the tails alone, and false outside a mask."""
-        for tail, other in zip(self.tails, others.tails, strict=True):
-            where = tail.equal(mine, other, where)
+        for tail, other_tail in zip(self.tails, others.tails, strict=True):
+            where = tail.equal(rows, other_tail, where)
         return where
 
     def without_tails(self) -> KeyRows:

@@ -47,26 +47,26 @@ class Tail:
         return Tail(self.array, rows if self.rows is None else np.take(self.rows, rows))
 
     def equal(
-        self, mine: npt.NDArray[Any], others: Tail, where: npt.NDArray[np.bool_]
+        self, rows: npt.NDArray[Any], others: Tail, where: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
         """Whether values of this equal the values of another, pairwise; a null equals nothing.
 
         Parameters
         ----------
-        mine : ndarray of int
+        rows : ndarray of int
             Values of this; −1 is read as 0.
         others : Tail
             As many values.
         where : ndarray of bool
             Pairs to be compared; the others count as different.
         """
-        there = np.flatnonzero(where)
-        if others.rows is None and 2 * len(there) > len(where):
+        compared = np.flatnonzero(where)
+        if others.rows is None and 2 * len(compared) > len(where):
             # Comparing all in place is cheaper than gathering most.
-            return _equal(self._values(np.maximum(mine, 0)), others.array) & where
+            return _equal(self._values(np.maximum(rows, 0)), others.array) & where
         same = np.zeros(len(where), np.bool_)
-        if len(there):
-            same[there] = _equal(self._values(np.maximum(mine[there], 0)), others._values(there))
+        if len(compared):
+            same[compared] = _equal(self._values(np.maximum(rows[compared], 0)), others._values(compared))
         return same
 
     def _values(self, at: npt.NDArray[Any]) -> pa.Array:

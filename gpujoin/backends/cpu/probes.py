@@ -30,17 +30,17 @@ class UniqueProbe:
         Build row of each probe row, or −1.
     """
 
-    def __init__(self, found: IndexArray) -> None:
-        self._found = found
+    def __init__(self, build_rows: IndexArray) -> None:
+        self._build_rows = build_rows
 
     @property
     def rows(self) -> int:
         """Rows of the probed key frame."""
-        return len(self._found)
+        return len(self._build_rows)
 
     @cached_property
     def _mask(self) -> Mask:
-        return self._found >= 0
+        return self._build_rows >= 0
 
     @cached_property
     def pairs(self) -> int:
@@ -54,7 +54,7 @@ class UniqueProbe:
     @memory_errors
     def lookup(self) -> Indices:
         """For each probe row its build row or −1."""
-        return Indices(self._found, self.rows, OutOfBounds.NULLIFY)
+        return Indices(self._build_rows, self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """All pairs, at most ``max_pairs`` at a time."""
@@ -70,15 +70,17 @@ class UniqueProbe:
     @memory_errors
     def _slice(self, rows: npt.NDArray[np.int64] | None, start: int, length: int) -> PairSlice:
         if rows is None:
-            return PairSlice(Span(start, length), Indices(self._found[start : start + length], length))
+            return PairSlice(Span(start, length), Indices(self._build_rows[start : start + length], length))
         here = rows[start : start + length]
-        return PairSlice(Indices(here, length), Indices(np.take(self._found, here), length))
+        return PairSlice(Indices(here, length), Indices(np.take(self._build_rows, here), length))
 
     @memory_errors
     def mark_build(self, marks: Mask) -> None:
         """Set ``marks`` wherever a build row has a match."""
-        found = self._found if self.pairs == self.rows else np.compress(self._mask, self._found)
-        marks[found] = True
+        matched_rows = (
+            self._build_rows if self.pairs == self.rows else np.compress(self._mask, self._build_rows)
+        )
+        marks[matched_rows] = True
 
 
 class GroupProbe:

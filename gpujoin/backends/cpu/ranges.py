@@ -64,9 +64,9 @@ def _sorted_digit(
     bits = np.uint64(64 - digit)
     for start in range(0, rows, _CHUNK):
         stop = min(rows, start + _CHUNK)
-        some = values[start:stop] if order is None else np.take(values, order[start:stop])
+        chunk = values[start:stop] if order is None else np.take(values, order[start:stop])
         part = packed[start:stop]
-        np.subtract(some.view(np.uint64), np.uint64(low % (1 << 64)), out=part)
+        np.subtract(chunk.view(np.uint64), np.uint64(low % (1 << 64)), out=part)
         part >>= np.uint64(shift)
         part <<= bits  # what does not fit is left to the next digit
         part |= np.arange(start, stop, dtype=np.uint64)
@@ -89,16 +89,16 @@ def _search(
     if bool((values[1:] >= values[:-1]).all()):
         return _merged(ordered, values, side)
     sought, order = _sort(values)
-    found = empty(len(values), np.int64)
-    found[order] = _merged(ordered, sought, side)
-    return found
+    positions = empty(len(values), np.int64)
+    positions[order] = _merged(ordered, sought, side)
+    return positions
 
 
 def _merged(
     ordered: npt.NDArray[np.int64], sought: npt.NDArray[np.int64], side: Any
 ) -> npt.NDArray[np.int64]:
     """Search ascending values, some at a time between where the first and the last of them are found."""
-    found = empty(len(sought), np.int64)
+    positions = empty(len(sought), np.int64)
     edges = np.searchsorted(ordered, sought[::_FEW], side=side).tolist()
     edges.append(int(np.searchsorted(ordered, sought[-1], side=side)))
     for number, start in enumerate(range(0, len(sought), _FEW)):
@@ -106,9 +106,9 @@ def _merged(
         np.add(
             np.searchsorted(ordered[low:high], sought[start : start + _FEW], side=side),
             low,
-            out=found[start : start + _FEW],
+            out=positions[start : start + _FEW],
         )
-    return found
+    return positions
 
 
 def _owners(sizes: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
@@ -175,9 +175,9 @@ class CpuGrouper:
         keys = from_arrow(codes)
         if self._locator is None:
             return np.full(keys.rows, -1)
-        found = self._locator.locate(self._layout.encode(keys)).astype(np.int64)
+        groups = self._locator.locate(self._layout.encode(keys)).astype(np.int64)
         for column in keys.columns:
             valid = validity(column)
             if valid is not None:
-                found[~valid] = -1
-        return found
+                groups[~valid] = -1
+        return groups

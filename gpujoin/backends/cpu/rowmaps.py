@@ -33,8 +33,8 @@ def as_indices(rows: RowMap) -> IndexArray:
         case Tile(start, length, period, chosen):
             offset = start % period
             pieces = -(-(offset + length) // period)
-            one = np.arange(period) if chosen is None else chosen
-            return np.tile(one, pieces)[offset : offset + length]
+            period_rows = np.arange(period) if chosen is None else chosen
+            return np.tile(period_rows, pieces)[offset : offset + length]
         case AllNull(length):
             return np.full(length, -1)
 

@@ -37,9 +37,9 @@ def create(request: BackendRequest) -> CudfBackend:
 
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     """Why one node of a pipeline cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
-    from gpujoin.backends.cudf.pipeline.offers import node_obstacles as found
+    from gpujoin.backends.cudf.pipeline import offers
 
-    return found(node)
+    return offers.node_obstacles(node)
 
 
 def compiles(condition: Expression) -> bool:

@@ -21,7 +21,7 @@ from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, downlo
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
-from gpujoin.backends.cudf.ranges import DeviceRangeBuild, FoundProbe
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate, restricted
 from gpujoin.backends.ordered.index import Points
@@ -94,7 +94,7 @@ class CudfRangeBuild(DeviceRangeBuild):
         with self._device.entered():
             return self.probe_columns(_points(bounds))
 
-    def nearest(self, points: CudfFrame, terms: NearestTerms) -> FoundProbe:
+    def nearest(self, points: CudfFrame, terms: NearestTerms) -> LookupProbe:
         """See :class:`gpujoin.model.backend.NearestBuild`."""
         with self._device.entered():
             return self.nearest_columns(_points(points), terms)
@@ -200,10 +200,10 @@ class CudfBackend:
         matched: bool = True,
     ) -> tuple[CudfFrame, CudfFrame | None] | None:
         """Output rows at once; see :func:`gpujoin.backends.cudf.emission.emitted`."""
-        found = probe.marked() if other is None else probe.single()
-        if found is None:
+        matches = probe.marked() if other is None else probe.single()
+        if matches is None:
             return None
-        return output_at_once(self.ops, found, own, other, choose, matched=matched)
+        return output_at_once(self.ops, matches, own, other, choose, matched=matched)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:

@@ -35,12 +35,15 @@ def words(xp: Any, column: KeyColumn) -> list[Array]:
     Words of rows that are null and match nothing are arbitrary. Of a null-safe column, nulls have words of zero, and
     there is one word more, which says null.
     """
-    found = _words(xp, column)
+    column_words = _words(xp, column)
     if not column.null_safe:
-        return found
+        return column_words
     if column.valid is None:
-        return [*found, xp.zeros(column.rows, dtype=xp.int32)]
-    return [*(xp.where(column.valid, word, word.dtype.type(0)) for word in found), null_flag(xp, column)]
+        return [*column_words, xp.zeros(column.rows, dtype=xp.int32)]
+    return [
+        *(xp.where(column.valid, word, word.dtype.type(0)) for word in column_words),
+        null_flag(xp, column),
+    ]
 
 
 def null_flag(xp: Any, column: KeyColumn) -> Array:

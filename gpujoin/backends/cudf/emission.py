@@ -12,7 +12,7 @@ from gpujoin.backends.cudf.packing import Fields, Packing, packed_once, row_byte
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Device
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.gathering import ChooseEmission, EmissionFacts, EmissionMethod, GatherFacts
 
@@ -57,7 +57,7 @@ class EmittedSide:
 
 def emitted(
     device: Device,
-    found: Found,
+    matches: UniqueMatches,
     probe: EmittedSide,
     build: EmittedSide | None,
     choose: ChooseEmission,
@@ -70,7 +70,7 @@ def emitted(
     ----------
     device : Device
         Where.
-    found : Found
+    matches : UniqueMatches
         The build row of each probe row.
     probe : EmittedSide
         What is output of the probe side.
@@ -87,9 +87,9 @@ def emitted(
         In the order of the probe rows. ``None``: to be made by maps, by the planner's choice, or since it does not fit
         the device in one piece, or its kernels do not compile.
     """
-    rows = found.pairs if matched else int(found.row.shape[0]) - found.pairs
+    rows = matches.pairs if matched else int(matches.row.shape[0]) - matches.pairs
     facts = EmissionFacts(
-        probe_rows=int(found.row.shape[0]),
+        probe_rows=int(matches.row.shape[0]),
         rows=rows,
         probe_widths=probe.fields.widths if probe.fixed else None,
         build=None if build is None or not build.fields.widths else _build_facts(device, build, rows),
@@ -107,7 +107,9 @@ def emitted(
                 if packed is None:
                     return None
                 build.packing.entries += rows
-        of_probe, of_build = packed_rows.emit(device, found, probe.fields.columns(), packed, matched=matched)
+        of_probe, of_build = packed_rows.emit(
+            device, matches, probe.fields.columns(), packed, matched=matched
+        )
     except KernelCompileError as problem:
         _logger.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
         return None
@@ -115,7 +117,10 @@ def emitted(
         _logger.debug("output does not fit in one piece: %s", problem)
         return None
     nullable = build.fields.nullable if build is not None else ()
-    trimmed = [one if null else FieldColumn(one.values) for one, null in zip(of_build, nullable, strict=True)]
+    trimmed = [
+        column if null else FieldColumn(column.values)
+        for column, null in zip(of_build, nullable, strict=True)
+    ]
     return Emitted(rows, tuple(of_probe), tuple(trimmed))
 
 

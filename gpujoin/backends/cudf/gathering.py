@@ -23,7 +23,7 @@ from gpujoin.backends.cudf.frames import (
 )
 from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
 from gpujoin.errors import GpuJoinError
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.gathering import ChooseEmission, ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
@@ -75,8 +75,8 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
         return frame.with_table(plc.copying.gather(frame.table, index, policy, stream=STREAM))
     source = frame.table.columns()
     rest = plc.copying.gather(plc.Table([source[i] for i in others]), index, policy, stream=STREAM)
-    found = {**packed, **dict(zip(others, rest.columns(), strict=True))}
-    return frame.with_table(plc.Table([found[i] for i in range(len(found))]))
+    columns = {**packed, **dict(zip(others, rest.columns(), strict=True))}
+    return frame.with_table(plc.Table([columns[i] for i in range(len(columns))]))
 
 
 def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather) -> dict[int, plc.Column]:
@@ -84,11 +84,11 @@ def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
     if ops.kernels is None:
         return {}
     columns = frame.table.columns()
-    held = _held(columns)
-    found = gathered_by_rows(ops.kernels, frame.packing, _fields(frame, held), rows, choose)
-    if found is None:
+    packable = _held(columns)
+    gathered = gathered_by_rows(ops.kernels, frame.packing, _fields(frame, packable), rows, choose)
+    if gathered is None:
         return {}
-    return {i: from_field(one, columns[i].type()) for i, one in zip(held, found, strict=True)}
+    return {i: from_field(column, columns[i].type()) for i, column in zip(packable, gathered, strict=True)}
 
 
 def _held(columns: Sequence[plc.Column]) -> list[int]:
@@ -96,19 +96,19 @@ def _held(columns: Sequence[plc.Column]) -> list[int]:
     return [i for i, column in enumerate(columns) if is_fixed_width(column)]
 
 
-def _fields(frame: CudfFrame, held: list[int]) -> Fields:
+def _fields(frame: CudfFrame, packable: list[int]) -> Fields:
     columns = frame.table.columns()
     return Fields(
         rows=frame.rows,
-        widths=tuple(plc.types.size_of(columns[i].type()) for i in held),
-        nullable=tuple(columns[i].null_count() > 0 for i in held),
-        columns=lambda: [as_field(columns[i]) for i in held],
+        widths=tuple(plc.types.size_of(columns[i].type()) for i in packable),
+        nullable=tuple(columns[i].null_count() > 0 for i in packable),
+        columns=lambda: [as_field(columns[i]) for i in packable],
     )
 
 
 def output_at_once(
     ops: ArrayOps,
-    found: Found,
+    matches: UniqueMatches,
     probe: CudfFrame,
     build: CudfFrame | None,
     choose: ChooseEmission,
@@ -120,7 +120,7 @@ def output_at_once(
         return None
     sides = [None if frame is None else _emitted_side(frame) for frame in (probe, build)]
     assert sides[0] is not None
-    made = emitted(ops.kernels, found, sides[0], sides[1], choose, matched=matched)
+    made = emitted(ops.kernels, matches, sides[0], sides[1], choose, matched=matched)
     if made is None:
         return None
     of_build = None if build is None else _frame_of(build, made.build, made.rows)
@@ -128,8 +128,8 @@ def output_at_once(
 
 
 def _emitted_side(frame: CudfFrame) -> EmittedSide:
-    held = _held(frame.table.columns())
-    return EmittedSide(_fields(frame, held), len(held) == frame.table.num_columns(), frame.packing)
+    packable = _held(frame.table.columns())
+    return EmittedSide(_fields(frame, packable), len(packable) == frame.table.num_columns(), frame.packing)
 
 
 def _frame_of(like: CudfFrame, fields: tuple[FieldColumn, ...], rows: int) -> CudfFrame:

@@ -23,7 +23,7 @@ from gpujoin.backends.cudf.arrays import (
     run_starts,
 )
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 
 SMALL_TABLE_SLOTS = 1 << 24
 """A direct-address table up to this size (64 MiB) is made however few the rows: about a device's L2 cache."""
@@ -84,10 +84,10 @@ class SortedCodes:
         xp = ops.xp
         rank = xp.searchsorted(self.distinct, probe.codes).astype(xp.int32)
         xp.minimum(rank, self.distinct.shape[0] - 1, out=rank)
-        found = self.distinct[rank] == probe.codes
+        hit = self.distinct[rank] == probe.codes
         if probe.valid is not None:
-            found &= probe.valid
-        return xp.where(found, rank, -1)
+            hit &= probe.valid
+        return xp.where(hit, rank, -1)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class ArrayMatcher:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.groups if isinstance(self.groups, Places) else None
 
-    def match(self, probe: KeyCodes) -> Found | Ranges:
+    def match(self, probe: KeyCodes) -> UniqueMatches | Ranges:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         xp = self.ops.xp
         group = self.locator.locate(self.ops, probe)
@@ -203,23 +203,23 @@ class ArrayMatcher:
         if isinstance(self.groups, OneRow):
             row = self.groups.row[there]
             row[missing] = -1
-            return Found(row, int((row >= 0).sum()))
+            return UniqueMatches(row, int((row >= 0).sum()))
         start = self.groups.first[there]
         count = self.groups.first[there + 1] - start
         count[missing] = 0
         return Ranges(start, count, int(count.sum(dtype=xp.int64)))
 
-    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+    def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         xp = self.ops.xp
         assert isinstance(self.groups, Places)
         ends = xp.searchsorted(running, xp.asarray([begin, end - 1], dtype=xp.int64), side="right")
         low, high = int(ends[0]), int(ends[1]) + 1
-        counts = found.count[low:high]
+        counts = matches.count[low:high]
         starts = running[low:high] - counts - begin
         owner = owners(self.ops, counts, starts, end - begin)
         within = xp.arange(end - begin, dtype=xp.int64) - starts[owner]
-        place = found.start[low:high][owner] + within
+        place = matches.start[low:high][owner] + within
         return owner + xp.int32(low), self.groups.rows[place]
 
 

@@ -21,7 +21,7 @@ from gpujoin.backends.cudf.grouping import match_by_arrays
 from gpujoin.backends.cudf.kernels import kernel_codings, match_by_kernels
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.keyfacts import Choose, Wanted
@@ -79,11 +79,11 @@ class Matcher(Protocol):
         """Build rows by code, ascending for each; ``None`` where no code has two."""
         ...
 
-    def match(self, probe: KeyCodes) -> Found | Ranges:
-        """Matches of each probe row: ``Found`` if and only if ``places`` is ``None``."""
+    def match(self, probe: KeyCodes) -> UniqueMatches | Ranges:
+        """Matches of each probe row: ``UniqueMatches`` if and only if ``places`` is ``None``."""
         ...
 
-    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+    def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """int32 probe and build rows of pairs ``begin … end - 1``, given the running count of the matches."""
         ...
 
@@ -100,7 +100,7 @@ class Coding(Protocol):
         """Codes of some keys of either side."""
         ...
 
-    def same(self, one: Keys, one_rows: Array, two: Keys, two_rows: Array) -> Array:
+    def same(self, left: Keys, left_rows: Array, right: Keys, right_rows: Array) -> Array:
         """Whether the keys of pairs of rows are equal."""
         ...
 
@@ -116,9 +116,9 @@ class ArrayCoding:
         """See :class:`Coding`."""
         return keys.coded(self.seed)
 
-    def same(self, one: Keys, one_rows: Array, two: Keys, two_rows: Array) -> Array:
+    def same(self, left: Keys, left_rows: Array, right: Keys, right_rows: Array) -> Array:
         """See :class:`Coding`."""
-        return one.same(one_rows, two, two_rows)
+        return left.same(left_rows, right, right_rows)
 
 
 class Entered(Protocol):
@@ -225,34 +225,34 @@ class Index:
     def group_of_place(self) -> Array:
         """Group of each place, kept for further marking."""
         assert self.matcher.places is not None
-        found = _group_of_place(self.ops, self.matcher.places)
-        if self.ops.kernels is not None and int(found.shape[0]):
+        groups = _group_of_place(self.ops, self.matcher.places)
+        if self.ops.kernels is not None and int(groups.shape[0]):
             # Waits for the device: another thread, on a stream of its own, may read the groups next.
-            self.ops.kernels.download(found[-1:])
-        return found
+            self.ops.kernels.download(groups[-1:])
+        return groups
 
-    def match(self, keys: Keys) -> tuple[int, Found | Ranges]:
+    def match(self, keys: Keys) -> tuple[int, UniqueMatches | Ranges]:
         """Row count of a probe's keys, and their matches, verified where codes are not exact."""
         probe = self.coding.codes(keys)
         if probe.rows > MAX_ROWS:
             raise GpuJoinError(f"a probe of {probe.rows} rows is over the {MAX_ROWS} rows of a device column")
-        found = self.matcher.match(probe)
-        return probe.rows, found if self._keys is None else self._verified(keys, self._keys, found)
+        matches = self.matcher.match(probe)
+        return probe.rows, matches if self._keys is None else self._verified(keys, self._keys, matches)
 
-    def _verified(self, keys: Keys, build: Keys, found: Found | Ranges) -> Found | Ranges:
+    def _verified(self, keys: Keys, build: Keys, matches: UniqueMatches | Ranges) -> UniqueMatches | Ranges:
         """The matches whose keys are equal; all build rows of one code have one key."""
-        if isinstance(found, Found):
-            maybe = positions(self.ops, found.row >= 0)
-            wrong = maybe[~self.coding.same(keys, maybe, build, found.row[maybe])]
-            found.row[wrong] = -1
-            return Found(found.row, found.pairs - int(wrong.shape[0]))
+        if isinstance(matches, UniqueMatches):
+            maybe = positions(self.ops, matches.row >= 0)
+            wrong = maybe[~self.coding.same(keys, maybe, build, matches.row[maybe])]
+            matches.row[wrong] = -1
+            return UniqueMatches(matches.row, matches.pairs - int(wrong.shape[0]))
         places = self.matcher.places
         assert places is not None
-        maybe = positions(self.ops, found.count > 0)
-        wrong = maybe[~self.coding.same(keys, maybe, build, places.rows[found.start[maybe]])]
-        lost = int(found.count[wrong].sum(dtype=self.ops.xp.int64))
-        found.count[wrong] = 0
-        return Ranges(found.start, found.count, found.pairs - lost)
+        maybe = positions(self.ops, matches.count > 0)
+        wrong = maybe[~self.coding.same(keys, maybe, build, places.rows[matches.start[maybe]])]
+        lost = int(matches.count[wrong].sum(dtype=self.ops.xp.int64))
+        matches.count[wrong] = 0
+        return Ranges(matches.start, matches.count, matches.pairs - lost)
 
 
 class IndexProbe:
@@ -260,64 +260,64 @@ class IndexProbe:
 
     def __init__(self, index: Index, keys: Keys) -> None:
         self._index = index
-        self.rows, self._found = index.match(keys)
-        self.pairs = self._found.pairs
+        self.rows, self._matches = index.match(keys)
+        self.pairs = self._matches.pairs
 
     def matched(self) -> Array:
         """See :class:`gpujoin.model.backend.Probe`."""
         with self._index.entered():
-            found = self._found
-            return found.row >= 0 if isinstance(found, Found) else found.count > 0
+            matches = self._matches
+            return matches.row >= 0 if isinstance(matches, UniqueMatches) else matches.count > 0
 
     @property
     def build_rows(self) -> int:
         """Rows of the build side."""
         return self._index.rows
 
-    def restricted_to(self, found: Found) -> IndexProbe:
+    def restricted_to(self, matches: UniqueMatches) -> IndexProbe:
         """The same probe with other matches."""
         other = copy.copy(self)
-        other._found = found  # noqa: SLF001 - of the same class
-        other.pairs = found.pairs
+        other._matches = matches  # noqa: SLF001 - of the same class
+        other.pairs = matches.pairs
         return other
 
     def lookup(self) -> Indices:
         """See :class:`gpujoin.model.backend.Probe`."""
-        if not isinstance(self._found, Found):
+        if not isinstance(self._matches, UniqueMatches):
             raise GpuJoinError("a lookup needs a build side with unique keys; this one has duplicates")
-        return Indices(self._found.row, self.rows, OutOfBounds.NULLIFY)
+        return Indices(self._matches.row, self.rows, OutOfBounds.NULLIFY)
 
-    def single(self) -> Found | None:
+    def single(self) -> UniqueMatches | None:
         """What was found, where no probe row has two matches; ``None`` elsewhere."""
-        return self._found if isinstance(self._found, Found) else None
+        return self._matches if isinstance(self._matches, UniqueMatches) else None
 
-    def marked(self) -> Found:
+    def marked(self) -> UniqueMatches:
         """Row 0 in place of the build row of each probe row that has any."""
-        found, xp = self._found, self._index.ops.xp
-        if isinstance(found, Found):
-            return found
-        row = (found.count > 0).astype(xp.int32) - xp.int32(1)
-        return Found(row, int((row >= 0).sum()))
+        matches, xp = self._matches, self._index.ops.xp
+        if isinstance(matches, UniqueMatches):
+            return matches
+        row = (matches.count > 0).astype(xp.int32) - xp.int32(1)
+        return UniqueMatches(row, int((row >= 0).sum()))
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """See :class:`gpujoin.model.backend.Probe`. The device is current only while a slice is being made."""
         if self.pairs == 0:
             return
-        index, found = self._index, self._found
-        if isinstance(found, Found):
+        index, matches = self._index, self._matches
+        if isinstance(matches, UniqueMatches):
             with index.entered():
-                whole = self._unique_pairs(found.row)
+                whole = self._unique_pairs(matches.row)
             for start in range(0, self.pairs, max_pairs):
                 with index.entered():
                     part = _cut(whole, start, min(self.pairs, start + max_pairs))
                 yield part
             return
         with index.entered():
-            running = index.ops.xp.cumsum(found.count, dtype=index.ops.xp.int64)
+            running = index.ops.xp.cumsum(matches.count, dtype=index.ops.xp.int64)
         for start in range(0, self.pairs, max_pairs):
             end = min(self.pairs, start + max_pairs)
             with index.entered():
-                probe, build = index.matcher.expand(found, running, start, end)
+                probe, build = index.matcher.expand(matches, running, start, end)
             of_probe = Indices(probe, end - start, order=MapOrder.ASCENDING)
             yield PairSlice(of_probe, Indices(build, end - start))
 
@@ -330,16 +330,16 @@ class IndexProbe:
 
     def mark_build(self, marks: Array) -> None:
         """See :class:`gpujoin.model.backend.Probe`. Threads may mark at once: all write the same value."""
-        index, found = self._index, self._found
+        index, matches = self._index, self._matches
         with index.entered():
-            if isinstance(found, Found):
-                marks[found.row[found.row >= 0]] = True
+            if isinstance(matches, UniqueMatches):
+                marks[matches.row[matches.row >= 0]] = True
                 return
             places = index.matcher.places
             assert places is not None
             of_place = index.group_of_place
             hit = index.ops.xp.zeros(places.first.shape[0] - 1, dtype=bool)
-            hit[of_place[found.start[found.count > 0]]] = True
+            hit[of_place[matches.start[matches.count > 0]]] = True
             marks[places.rows[hit[of_place]]] = True
 
 

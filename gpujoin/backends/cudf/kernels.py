@@ -11,7 +11,7 @@ from gpujoin.errors import KernelCompileError
 from gpujoin.launch import csr, direct, expand, facts, normalise, partition, unique
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.matches import Found, Places, Ranges
+from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn, KeyLayout
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 
@@ -27,7 +27,7 @@ class UniqueTable(Protocol):
         """Memory held."""
         ...
 
-    def probe(self, device: Device, probe: KeyCodes) -> Found:
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """The build row of each probe row."""
         ...
 
@@ -64,11 +64,11 @@ class UniqueMatcher:
         """Memory held."""
         return self.table.nbytes
 
-    def match(self, probe: KeyCodes) -> Found:
+    def match(self, probe: KeyCodes) -> UniqueMatches:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.table.probe(self.device, probe)
 
-    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+    def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """There are no ranges to expand."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ class _Sampling:
     def nbytes(self) -> int:
         return self.table.nbytes
 
-    def probe(self, device: Device, probe: KeyCodes) -> Found:
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         return self.table.probe(device, probe, least_match=self.least_match)
 
 
@@ -110,9 +110,9 @@ class ManyMatcher:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.table.probe(self.device, probe)
 
-    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+    def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
-        return expand.pairs(self.device, found, running, self.places.rows, begin, end - begin)
+        return expand.pairs(self.device, matches, running, self.places.rows, begin, end - begin)
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ class MarksMatcher:
         """Memory held."""
         return self.table.nbytes
 
-    def match(self, probe: KeyCodes) -> Found:
+    def match(self, probe: KeyCodes) -> UniqueMatches:
         """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         marks, matches = self.table.test(self.device, probe)
-        return Found(marks.astype(self.device.xp.int32) - self.device.xp.int32(1), matches)
+        return UniqueMatches(marks.astype(self.device.xp.int32) - self.device.xp.int32(1), matches)
 
-    def expand(self, found: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
+    def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """There are no ranges to expand."""
         raise NotImplementedError
 
@@ -162,9 +162,9 @@ class PackedCoding:
         """See :class:`gpujoin.backends.cudf.index.Coding`."""
         return normalise.packed(self.device, self.layout, keys.columns())
 
-    def same(self, one: _Keys, one_rows: Array, two: _Keys, two_rows: Array) -> Array:
+    def same(self, left: _Keys, left_rows: Array, right: _Keys, right_rows: Array) -> Array:
         """See :class:`gpujoin.backends.cudf.index.Coding`."""
-        return normalise.verified(self.device, one.columns(), one_rows, two.columns(), two_rows)
+        return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,9 @@ class HashedCoding:
         """See :class:`gpujoin.backends.cudf.index.Coding`."""
         return normalise.fingerprints(self.device, keys.columns(), self.seed)
 
-    def same(self, one: _Keys, one_rows: Array, two: _Keys, two_rows: Array) -> Array:
+    def same(self, left: _Keys, left_rows: Array, right: _Keys, right_rows: Array) -> Array:
         """See :class:`gpujoin.backends.cudf.index.Coding`."""
-        return normalise.verified(self.device, one.columns(), one_rows, two.columns(), two_rows)
+        return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 
 def kernel_codings(
@@ -225,12 +225,12 @@ def match_by_kernels(
     """
     try:
         built = codes()
-        found = key_facts(device, built, exact=exact)
-        choice = choose(found)
+        facts = key_facts(device, built, exact=exact)
+        choice = choose(facts)
         _logger.debug("join by %s: %s", choice.algorithm.value, choice.reason)
-        if choice.algorithm is Algorithm.CUDF or found.keys == 0:
+        if choice.algorithm is Algorithm.CUDF or facts.keys == 0:
             return None
-        return _matcher(device, built, choice, found, wanted)
+        return _matcher(device, built, choice, facts, wanted)
     except KernelCompileError as problem:
         _logger.warning(_INSTEAD, problem)
         return None
@@ -253,13 +253,13 @@ def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
 
 
 def _matcher(
-    device: Device, built: KeyCodes, choice: Choice, found: KeyFacts, wanted: Wanted
+    device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts, wanted: Wanted
 ) -> KernelMatcher:
     algorithm = choice.algorithm
     if algorithm is Algorithm.DIRECT:
-        assert found.low is not None
-        assert found.slots is not None
-        return _by_address(device, built, direct.Range(found.low, found.slots), wanted)
+        assert facts.low is not None
+        assert facts.slots is not None
+        return _by_address(device, built, direct.Range(facts.low, facts.slots), wanted)
     table: UniqueTable | None = None
     if algorithm is Algorithm.PARTITIONED:
         ordered = partition.build(device, built, duplicates=wanted is Wanted.MARKS)
@@ -304,9 +304,9 @@ class _OfOne:
     def nbytes(self) -> int:
         return self.table.nbytes
 
-    def probe(self, device: Device, probe: KeyCodes) -> Found:
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         ranges = self.table.probe(device, probe)
         xp, hit = device.xp, ranges.count > 0
         rows = self.table.places.rows
         place = xp.where(hit, ranges.start, xp.int32(0))
-        return Found(xp.where(hit, rows[place], xp.int32(-1)), ranges.pairs)
+        return UniqueMatches(xp.where(hit, rows[place], xp.int32(-1)), ranges.pairs)

@@ -65,13 +65,13 @@ class FrameKeys:
     @cached_property
     def _words(self) -> list[Array]:
         """Words of all columns; of null-safe texts, what says that they are null."""
-        found: list[Array] = []
+        all_words: list[Array] = []
         for column in self._columns:
             if column.kind is not Kind.TEXT:
-                found += words(self.ops.xp, column)
+                all_words += words(self.ops.xp, column)
             elif column.null_safe:
-                found.append(null_flag(self.ops.xp, column))
-        return found
+                all_words.append(null_flag(self.ops.xp, column))
+        return all_words
 
     def coded(self, seed: int) -> KeyCodes:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
@@ -89,8 +89,8 @@ class FrameKeys:
     def same(self, rows: Array, other: FrameKeys, other_rows: Array) -> Array:
         """See :class:`gpujoin.backends.cudf.index.Keys`."""
         same = cupy.ones(rows.shape[0], dtype=bool)
-        for mine, theirs in zip(self._words, other._words, strict=True):
-            same &= mine[rows] == theirs[other_rows]
+        for word, other_word in zip(self._words, other._words, strict=True):
+            same &= word[rows] == other_word[other_rows]
         for i in self._texts:
             equal = _same_text(
                 self.frame.table.columns()[i], rows, other.frame.table.columns()[i], other_rows
@@ -119,14 +119,16 @@ def _key_column(column: plc.Column, dtype: pa.DataType, null_safe: bool) -> KeyC
     return KeyColumn(Kind.INTEGER, values.view(f"int{8 * values.dtype.itemsize}"), valid, null_safe=null_safe)
 
 
-def _same_text(mine: plc.Column, rows: Array, theirs: plc.Column, other_rows: Array) -> Array:
-    if rows.shape[0] == 0:
+def _same_text(
+    left_column: plc.Column, left_rows: Array, right_column: plc.Column, right_rows: Array
+) -> Array:
+    if left_rows.shape[0] == 0:
         return cupy.ones(0, dtype=bool)
     left, right = (
         plc.copying.gather(
             plc.Table([column]), as_column(index), plc.copying.OutOfBoundsPolicy.DONT_CHECK, stream=STREAM
         ).columns()[0]
-        for column, index in ((mine, rows), (theirs, other_rows))
+        for column, index in ((left_column, left_rows), (right_column, right_rows))
     )
     equal = plc.binaryop.binary_operation(
         left, right, plc.binaryop.BinaryOperator.EQUAL, plc.DataType(_T.BOOL8), stream=STREAM

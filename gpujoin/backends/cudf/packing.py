@@ -122,10 +122,10 @@ def gathered_by_rows(
     if packed is None:
         return None
     misses = may_miss(rows)
-    found = packed_rows.gather(device, packed, rows.values, may_miss=misses)
+    gathered = packed_rows.gather(device, packed, rows.values, may_miss=misses)
     return [
-        one if nullable or misses else FieldColumn(one.values)
-        for one, nullable in zip(found, fields.nullable, strict=True)
+        column if nullable or misses else FieldColumn(column.values)
+        for column, nullable in zip(gathered, fields.nullable, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from gpujoin.backends.ordered.probe import OrderedProbe, Stretches
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import candidates, expand, nearest, ranges, wavelet
 from gpujoin.launch.device import Device, ModuleSpec
-from gpujoin.launch.matches import Found, Ranges
+from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.ranges import Bounds, Groups, Ordered
 from gpujoin.model.backend import NearestTerms
 from gpujoin.model.spec import Direction
@@ -85,11 +85,11 @@ def _kept(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Arr
 
 
 def _all_of(masks: Sequence[Array | None]) -> Array | None:
-    found: Array | None = None
+    intersection: Array | None = None
     for mask in masks:
         if mask is not None:
-            found = mask if found is None else found & mask
-    return found
+            intersection = mask if intersection is None else intersection & mask
+    return intersection
 
 
 class KernelRangeIndex:
@@ -158,11 +158,11 @@ class KernelRangeIndex:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        held = self.points.nbytes + int(self.order.nbytes)
-        held += 0 if self.groups is None else int(self.groups.first.nbytes)
-        held += 0 if self.monotone is None else self.monotone.nbytes
-        held += 0 if self.second is None else self.second.nbytes
-        return held + (0 if self._wavelet is None else self._wavelet.nbytes)
+        total = self.points.nbytes + int(self.order.nbytes)
+        total += 0 if self.groups is None else int(self.groups.first.nbytes)
+        total += 0 if self.monotone is None else self.monotone.nbytes
+        total += 0 if self.second is None else self.second.nbytes
+        return total + (0 if self._wavelet is None else self._wavelet.nbytes)
 
     def wavelet(self) -> wavelet.Matrix:
         """The second points, searchable in any stretch; made when first needed."""
@@ -184,23 +184,23 @@ class KernelRangeIndex:
         valid = _all_of(masks)
         asked = [Bounds(low.values, high.values) for low, high in bounds]
         first = Bounds(asked[0].low, asked[0].high, valid, group)
-        found = ranges.find(self.device, self.points, self.groups, first)
+        stretches = ranges.find(self.device, self.points, self.groups, first)
         if self.monotone is not None:
-            found = ranges.narrow(self.device, self.monotone, found, asked[1])
+            stretches = ranges.narrow(self.device, self.monotone, stretches, asked[1])
         if self.second is None:
-            return Stretches(found.start, found.count, found.pairs, None)
+            return Stretches(stretches.start, stretches.count, stretches.pairs, None)
         ranks = ranges.find(self.device, self.second.distinct, None, asked[1])
         xp = self.ops.xp
-        length = xp.where(ranks.count > 0, found.count, xp.int32(0))
+        length = xp.where(ranks.count > 0, stretches.count, xp.int32(0))
         total = int(length.sum(dtype=xp.int64)) if int(length.shape[0]) else 0
-        return Stretches(found.start, length, total, ranks)
+        return Stretches(stretches.start, length, total, ranks)
 
     @cached_property
     def finds_nearest(self) -> bool:
         """Whether :meth:`nearest` is possible: its kernels are compiled when this is first asked."""
         return _compile(self.device, _NEAREST)
 
-    def nearest(self, points: Points, groups: Points | None, terms: NearestTerms) -> Found:
+    def nearest(self, points: Points, groups: Points | None, terms: NearestTerms) -> UniqueMatches:
         """The nearest build row of each probe row; only for one point."""
         valid = _all_of([points.valid, None if groups is None else groups.valid])
         sought = nearest.Sought(points.values, valid, None if groups is None else groups.values)
@@ -320,15 +320,15 @@ class KernelRangeProbe(OrderedProbe):
 
     def _continued(self, rows: Array, counts: Array, skip: int, total: int) -> tuple[Array, Array]:
         xp = self._ops.xp
-        found = self._matches
+        stretches = self._matches
         counts = counts.astype(xp.int32)
         running = xp.cumsum(counts, dtype=xp.int64)
-        begin, more = found.begin[rows], xp.int32(skip)
+        begin, more = stretches.begin[rows], xp.int32(skip)
         if self._counted is None:
             places = Ranges(begin + more, counts, total)
             owner, build = expand.pairs(self._device, places, running, self._order, 0, total)
         else:
-            places = Ranges(begin, found.length[rows], total)
+            places = Ranges(begin, stretches.length[rows], total)
             part = wavelet.Counted(places, self._counted.below[rows] + more, counts, total)
             owner, build = wavelet.pairs(self._device, self._index.wavelet(), part, running, 0, total)
         return rows[owner].astype(self._ops.index), build

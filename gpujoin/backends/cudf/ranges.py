@@ -11,7 +11,7 @@ from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProb
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.backends.ordered.probe import OrderedProbe
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.model.backend import NearestTerms, PairSlice
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
@@ -93,15 +93,15 @@ class DeviceRangeBuild:
             return KernelRangeProbe(self._index, pairs, groups)
         return RangeProbe(self._index, pairs, groups)
 
-    def nearest_columns(self, columns: Sequence[Points], terms: NearestTerms) -> FoundProbe:
+    def nearest_columns(self, columns: Sequence[Points], terms: NearestTerms) -> LookupProbe:
         """Find the nearest row for each row, given the columns of its frame."""
         assert isinstance(self._index, KernelRangeIndex)
         groups, (points,) = self._grouped_apart(columns)
-        found = self._index.nearest(points, groups, terms)
-        return FoundProbe(self._ops, self._entered, found)
+        matches = self._index.nearest(points, groups, terms)
+        return LookupProbe(self._ops, self._entered, matches)
 
 
-class FoundProbe:
+class LookupProbe:
     """At most one match of each row; see :class:`gpujoin.model.backend.Probe`.
 
     Parameters
@@ -110,16 +110,16 @@ class FoundProbe:
         The arrays of the backend.
     entered : callable
         Makes the device current for a ``with`` block.
-    found : Found
+    found : UniqueMatches
         The matches.
     """
 
     def __init__(
-        self, ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]], found: Found
+        self, ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]], matches: UniqueMatches
     ) -> None:
         self._ops, self._entered = ops, entered
-        self._row = found.row
-        self.rows, self.pairs = int(found.row.shape[0]), found.pairs
+        self._row = matches.row
+        self.rows, self.pairs = int(matches.row.shape[0]), matches.pairs
 
     def matched(self) -> Array:
         """See :class:`gpujoin.model.backend.Probe`."""
@@ -138,10 +138,10 @@ class FoundProbe:
             probe = positions(self._ops, self._row >= 0)
             build = self._row[probe]
         for start in range(0, self.pairs, max_pairs):
-            some = slice(start, min(self.pairs, start + max_pairs))
-            length = some.stop - start
+            pairs = slice(start, min(self.pairs, start + max_pairs))
+            length = pairs.stop - start
             yield PairSlice(
-                Indices(probe[some], length, order=MapOrder.ASCENDING), Indices(build[some], length)
+                Indices(probe[pairs], length, order=MapOrder.ASCENDING), Indices(build[pairs], length)
             )
 
     def mark_build(self, marks: Array) -> None:

@@ -25,7 +25,7 @@ from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Source
 from gpujoin.backends.cudf.expressions.values import Value, constant, is_wide
 from gpujoin.errors import GpuJoinError, KernelCompileError
 from gpujoin.launch.device import Device
-from gpujoin.launch.matches import Found
+from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn, mask, restricted
 from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import Side
@@ -59,9 +59,9 @@ def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int)
         If it fails on a value in ANSI mode.
     """
     if ops.kernels is not None and length >= FEWEST_PAIRS:
-        found = compiled_mask(ops.kernels, source, condition, length)
-        if found is not None:
-            return found
+        compiled = compiled_mask(ops.kernels, source, condition, length)
+        if compiled is not None:
+            return compiled
     return Evaluator(ops.xp, source).mask(condition, length)
 
 
@@ -84,21 +84,21 @@ def compiled_mask(device: Device, source: Source, condition: Expression, length:
         return None
     columns = [_column(device, source, node, length, nulls=only) for node, only in written.columns]
     try:
-        found, failed = mask(device, written.text, columns, length)
+        true_pairs, failed = mask(device, written.text, columns, length)
     except KernelCompileError as problem:
         _logger.warning(_INSTEAD, problem)
         return None
-    return None if failed else found
+    return None if failed else true_pairs
 
 
-def restricted_found(
+def restricted_matches(
     ops: ArrayOps,
     source: Source,
     condition: Expression,
-    found: Found,
+    matches: UniqueMatches,
     build_rows: int,
     probe_side: Side,
-) -> Found | None:
+) -> UniqueMatches | None:
     """The matches for which a condition is true, by a kernel.
 
     Parameters
@@ -109,7 +109,7 @@ def restricted_found(
         All columns of both sides that the condition reads.
     condition : Expression
         Resolved.
-    found : Found
+    matches : UniqueMatches
         At most one match a probe row.
     build_rows : int
         Rows of the build side.
@@ -118,7 +118,7 @@ def restricted_found(
 
     Returns
     -------
-    Found or None
+    UniqueMatches or None
         ``None``: there are too few to compile for, the condition takes another way to say, or fails on some pair.
 
     Raises
@@ -126,18 +126,18 @@ def restricted_found(
     DeviceMemoryError
         If what is left does not fit.
     """
-    if ops.kernels is None or found.pairs < max(1, FEWEST_PAIRS):
+    if ops.kernels is None or matches.pairs < max(1, FEWEST_PAIRS):
         return None
     written = write(condition)
     if written is None:
         return None
-    rows = {probe_side: int(found.row.shape[0]), probe_side.other: build_rows}
+    rows = {probe_side: int(matches.row.shape[0]), probe_side.other: build_rows}
     columns = [
         _column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns
     ]
     try:
         kept, failed = restricted(
-            ops.kernels, written.text, columns, found, build_rows, probe_is_left=probe_side is Side.LEFT
+            ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT
         )
     except KernelCompileError as problem:
         _logger.warning(_INSTEAD, problem)
@@ -297,10 +297,10 @@ def _suffix(text: str) -> Callable[[_Writer, Call], str]:
 def _null_test(run: _Writer, node: Call) -> str:
     argument = node.arguments[0]
     if isinstance(argument, ColumnRef):
-        found = f"{_row(argument)}.missing({run.number(argument, only_nulls=True)})"
+        test = f"{_row(argument)}.missing({run.number(argument, only_nulls=True)})"
     else:
-        found = f"{run.node(argument)}.is_null()"
-    return found if node.function is Function.IS_NULL else f"{found}.negated()"
+        test = f"{run.node(argument)}.is_null()"
+    return test if node.function is Function.IS_NULL else f"{test}.negated()"
 
 
 def _in(run: _Writer, node: Call) -> str:

@@ -35,10 +35,10 @@ def indices(ops: ArrayOps, rows: RowMap) -> Array:
 
 def gather_indices(ops: ArrayOps, rows: RowMap) -> Array:
     """A map as libcudf wants it: :func:`indices` with every negative one as ``OUT_OF_BOUNDS``."""
-    found = indices(ops, rows)
+    index = indices(ops, rows)
     if may_miss(rows):
-        return ops.xp.where(found < 0, OUT_OF_BOUNDS, found).astype(ops.xp.int32)
-    return found
+        return ops.xp.where(index < 0, OUT_OF_BOUNDS, index).astype(ops.xp.int32)
+    return index
 
 
 def may_miss(rows: RowMap) -> bool:
@@ -67,9 +67,9 @@ def filtered(ops: ArrayOps, rows: RowMap, mask: Array) -> RowMap:
 
 def selected(ops: ArrayOps, mask: Array, value: bool) -> RowMap:
     """Ascending positions at which a mask has a value."""
-    found = positions(ops, mask if value else ~mask)
-    count = int(found.shape[0])
-    return Span(0, count) if count == mask.shape[0] else _ascending(found)
+    selected_rows = positions(ops, mask if value else ~mask)
+    count = int(selected_rows.shape[0])
+    return Span(0, count) if count == mask.shape[0] else _ascending(selected_rows)
 
 
 def _ascending(values: Array) -> Indices:

@@ -16,7 +16,7 @@ from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, upload, validity
 from gpujoin.backends.cudf.index import IndexProbe
-from gpujoin.backends.cudf.residual import evaluated, restricted_found
+from gpujoin.backends.cudf.residual import evaluated, restricted_matches
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical
@@ -52,12 +52,12 @@ def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfF
 def restricted(
     ops: ArrayOps, condition: Expression, probe: IndexProbe, frames: dict[Side, CudfFrame], probe_side: Side
 ) -> IndexProbe | None:
-    """A probe with the matches for which a condition is true; see :func:`.residual.restricted_found`."""
-    found = probe.single()
-    if found is None:
+    """A probe with the matches for which a condition is true; see :func:`.residual.restricted_matches`."""
+    matches = probe.single()
+    if matches is None:
         return None
     source = FrameSource(frames, probe.rows)
-    kept = restricted_found(ops, source, condition, found, probe.build_rows, probe_side)
+    kept = restricted_matches(ops, source, condition, matches, probe.build_rows, probe_side)
     return None if kept is None else probe.restricted_to(kept)
 
 

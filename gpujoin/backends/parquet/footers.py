@@ -120,10 +120,10 @@ def check_unchanged(part: FileSlice) -> None:
     ScanError
         If its size or modification time differs, or it is gone.
     """
-    found = facts(part.path)
-    if found.size != part.size or part.modified_ms not in (None, found.modified_ms):
+    current = facts(part.path)
+    if current.size != part.size or part.modified_ms not in (None, current.modified_ms):
         raise ScanError(
-            f"{part.path}: has changed since the query was planned: {found.size} bytes of {found.modified_ms} ms, "
+            f"{part.path}: has changed since the query was planned: {current.size} bytes of {current.modified_ms} ms, "
             f"planned {part.size} bytes of {part.modified_ms} ms. Run the query again, after refreshing its tables"
         )
 
@@ -261,33 +261,35 @@ class FileColumns:
             raise ScanError(f"{path}: column {field.name!r} is nested, planned as {field.type}")
         int96 = leaf.physical is Physical.INT96
         if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type), int96=int96):
-            held = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
+            file_type = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
             raise ScanError(
-                f"{path}: column {field.name!r} is {held} ({leaf.physical.name}), planned as {field.type}; has "
+                f"{path}: column {field.name!r} is {file_type} ({leaf.physical.name}), planned as {field.type}; has "
                 "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
             )
         integers = leaf.physical in (Physical.INT32, Physical.INT64)
         return Source(column.name, column.first, leaf.arrow, int96, integers)
 
 
-def _readable(held: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
+def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
     if pat.is_decimal(wanted):
         return bool(
-            pat.is_decimal128(held) and held.scale == wanted.scale and held.precision <= wanted.precision
+            pat.is_decimal128(file_type)
+            and file_type.scale == wanted.scale
+            and file_type.precision <= wanted.precision
         )
     if pat.is_timestamp(wanted):
-        if not pat.is_timestamp(held):
+        if not pat.is_timestamp(file_type):
             return False
         if int96:
             return wanted.tz is not None
-        return held.unit in ("ms", "us") and (held.tz is None) == (wanted.tz is None)
+        return file_type.unit in ("ms", "us") and (file_type.tz is None) == (wanted.tz is None)
     if is_text(wanted):
-        return is_text(held)
+        return is_text(file_type)
     if is_bytes(wanted):
-        return pat.is_binary(held) or pat.is_large_binary(held) or pat.is_binary_view(held)
+        return pat.is_binary(file_type) or pat.is_large_binary(file_type) or pat.is_binary_view(file_type)
     if is_whole(wanted):
-        return bool(is_whole(held) and held.bit_width <= wanted.bit_width)
-    return bool(held == wanted)
+        return bool(is_whole(file_type) and file_type.bit_width <= wanted.bit_width)
+    return bool(file_type == wanted)
 
 
 # -- statistics --------------------------------------------------------------------------------------------------

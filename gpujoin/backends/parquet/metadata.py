@@ -249,23 +249,25 @@ class ParquetFooter:
             refuse("is encrypted; encrypted columns are not read here")
         if 1 in chunk:
             refuse(f"is in another file, {chunk[1]!r}")
-        held = chunk.get(3)
-        if held is None or not {1, 3, 4, 5, 6, 7, 9} <= held.keys():
+        description = chunk.get(3)
+        if description is None or not {1, 3, 4, 5, 6, 7, 9} <= description.keys():
             refuse("has a damaged description: it lacks a field that all have")
-        if held[1] != about.physical or held[3] != [part.encode() for part in about.path]:
+        if description[1] != about.physical or description[3] != [part.encode() for part in about.path]:
             refuse("is described as another column")
-        if not 0 <= held[4] <= _MOST_CODEC:
-            refuse(f"has the unknown codec {held[4]}")
-        if about.flat and held[5] != self.groups[group].rows:
-            refuse(f"has {held[5]} values for {self.groups[group].rows} rows")
-        first = held[9]
-        if 0 < held.get(11, 0) < first:
-            first = held[11]
+        if not 0 <= description[4] <= _MOST_CODEC:
+            refuse(f"has the unknown codec {description[4]}")
+        if about.flat and description[5] != self.groups[group].rows:
+            refuse(f"has {description[5]} values for {self.groups[group].rows} rows")
+        first = description[9]
+        if 0 < description.get(11, 0) < first:
+            first = description[11]
         # Where a chunk without values is, writers say as they like.
-        outside = held[5] and (first < len(_MAGIC) or first + held[7] > self._data_end)
-        if held[7] < 0 or held[6] < 0 or outside:
-            refuse(f"is said to be {held[7]} bytes from byte {first} on; data ends at byte {self._data_end}")
-        return ColumnChunk(first, held[7], held[6], held[5], held.get(12, {}))
+        outside = description[5] and (first < len(_MAGIC) or first + description[7] > self._data_end)
+        if description[7] < 0 or description[6] < 0 or outside:
+            refuse(
+                f"is said to be {description[7]} bytes from byte {first} on; data ends at byte {self._data_end}"
+            )
+        return ColumnChunk(first, description[7], description[6], description[5], description.get(12, {}))
 
 
 def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:

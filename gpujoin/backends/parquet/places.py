@@ -57,8 +57,8 @@ def facts(path: str) -> FileFacts:
     gone = "was it removed since the query was planned?"
     try:
         if is_local(path):
-            found = Path(path).stat()
-            return FileFacts(found.st_size, found.st_mtime_ns // 1_000_000)
+            stat = Path(path).stat()
+            return FileFacts(stat.st_size, stat.st_mtime_ns // 1_000_000)
         store, name = _stored(path)
         stored = store.get_file_info(name)
     except (OSError, pa.ArrowException) as problem:

@@ -55,18 +55,18 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
         case Function.OR:
             return any(may_match(a, statistics) for a in arguments)
         case Function.IS_NOT_NULL if isinstance(arguments[0], ColumnRef):
-            found = statistics(arguments[0].index)
-            return found is None or found.nulls != found.rows
+            known = statistics(arguments[0].index)
+            return known is None or known.nulls != known.rows
         case Function.IS_NULL if isinstance(arguments[0], ColumnRef):
-            found = statistics(arguments[0].index)
-            return found is None or found.nulls != 0
+            known = statistics(arguments[0].index)
+            return known is None or known.nulls != 0
         case Function.IN if isinstance(arguments[0], ColumnRef):
             return any(_compared(Function.EQ, arguments[0], a, statistics) for a in arguments[1:])
         case function if function is Function.EQ or function in MIRRORED:
-            one, two = arguments
-            if _constant(one) is not _UNKNOWN:
-                return _compared(MIRRORED.get(function, function), two, one, statistics)
-            return _compared(function, one, two, statistics)
+            left, right = arguments
+            if _constant(left) is not _UNKNOWN:
+                return _compared(MIRRORED.get(function, function), right, left, statistics)
+            return _compared(function, left, right, statistics)
     return True
 
 
@@ -81,14 +81,14 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
         return False
     if is_float(logical(column.type)):
         return True  # NaN, the greatest value, is in no statistics
-    found = statistics(column.index)
-    if found is None:
+    known = statistics(column.index)
+    if known is None:
         return True
-    if found.nulls == found.rows:
+    if known.nulls == known.rows:
         return False
-    if found.low is None or found.high is None:
+    if known.low is None or known.high is None:
         return True
-    low, high, value = _value(found.low), _value(found.high), _value(value)
+    low, high, value = _value(known.low), _value(known.high), _value(value)
     try:
         match function:
             case Function.EQ:

@@ -140,7 +140,7 @@ class AsOfBuild:
             most = tolerance_in(self.codec.dtype, self.terms.tolerance)
             distance = self._distance(rows_at, codes, numbers)
             rows_at = np.where((rows_at >= 0) & ~(distance <= most), -1, rows_at)
-        return FoundProbe(self.backend, rows_at)
+        return LookupProbe(self.backend, rows_at)
 
     @cached_property
     def _nearest(self) -> NearestTerms:
@@ -268,7 +268,7 @@ class NearestOfSlices:
         return probe_rows, self.build_rows[start : start + rows][probe_rows]
 
 
-class FoundProbe:
+class LookupProbe:
     """A probe whose answer is known: see :class:`gpujoin.model.backend.Probe`.
 
     Parameters

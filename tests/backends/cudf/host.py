@@ -22,7 +22,7 @@ from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text, can_eva
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
-from gpujoin.backends.cudf.ranges import DeviceRangeBuild, FoundProbe
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
@@ -362,7 +362,7 @@ class HostRangeBuild(DeviceRangeBuild):
     def probe(self, bounds: pa.Table) -> OrderedProbe:
         return self.probe_columns(_points(self._ops, bounds))
 
-    def nearest(self, points: pa.Table, terms: NearestTerms) -> FoundProbe:
+    def nearest(self, points: pa.Table, terms: NearestTerms) -> LookupProbe:
         return self.nearest_columns(_points(self._ops, points), terms)
 
 
@@ -518,7 +518,7 @@ class HostBackend:
         if found is None:
             return None
         source = HostSource({probe_side: own, probe_side.other: other})
-        kept = residual.restricted_found(self.ops, source, condition, found, probe.build_rows, probe_side)
+        kept = residual.restricted_matches(self.ops, source, condition, found, probe.build_rows, probe_side)
         return None if kept is None else probe.restricted_to(kept)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:

@@ -40,62 +40,64 @@ _SIMPLE: dict[Function, Callable[[Any, Any], Any]] = {
 }
 
 
-def _simple(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+def _simple(node: Call, left: Array, right: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
     assert node.type is not None
-    values = np.asarray(_SIMPLE[node.function](one, two))
+    values = np.asarray(_SIMPLE[node.function](left, right))
     if is_float(node.type) or node.mode is EvalMode.LEGACY:
         return values, valid
-    return values, null_or_raise(node, _overflows(node.function, one, two, values), valid, _OVERFLOW)
+    return values, null_or_raise(node, _overflows(node.function, left, right, values), valid, _OVERFLOW)
 
 
-def _overflows(function: Function, one: Array, two: Array, result: Array) -> Mask:
+def _overflows(function: Function, left: Array, right: Array, result: Array) -> Mask:
     if function is Function.ADD:
-        return np.asarray(((one ^ result) & (two ^ result)) < 0)
+        return np.asarray(((left ^ result) & (right ^ result)) < 0)
     if function is Function.SUBTRACT:
-        return np.asarray(((one ^ two) & (one ^ result)) < 0)
+        return np.asarray(((left ^ right) & (left ^ result)) < 0)
     if result.dtype.itemsize < 8:
-        return np.asarray(np.multiply(one, two, dtype=np.int64) != result)
-    if decimals.largest(one) * decimals.largest(two) <= INT64_MAX:
+        return np.asarray(np.multiply(left, right, dtype=np.int64) != result)
+    if decimals.largest(left) * decimals.largest(right) <= INT64_MAX:
         return np.zeros(len(result), np.bool_)
-    divisor = np.where(two == 0, 1, two)
+    divisor = np.where(right == 0, 1, right)
     least = np.iinfo(np.int64).min
-    return np.asarray(((result // divisor != one) & (two != 0)) | ((two == -1) & (one == least)))
+    return np.asarray(((result // divisor != left) & (right != 0)) | ((right == -1) & (left == least)))
 
 
-def _division(node: Call, one: Array, two: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    zero = two == 0
+def _division(node: Call, left: Array, right: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
+    zero = right == 0
     if zero.any():
         valid = null_or_raise(node, zero, valid, _ZERO)
-        two = np.where(zero, np.ones(1, two.dtype), two)
+        right = np.where(zero, np.ones(1, right.dtype), right)
     match node.function:
         case Function.DIVIDE:
-            return np.asarray(one / two), valid
+            return np.asarray(left / right), valid
         case Function.REMAINDER:
-            return _remainder(one, two), valid
+            return _remainder(left, right), valid
         case Function.PMOD:
-            kind = one.dtype
+            kind = left.dtype
             if kind.itemsize < 4:
                 # Java adds bytes and shorts as ints.
-                one, two = one.astype(np.int32), two.astype(np.int32)
-            rest = _remainder(one, two)
-            return np.where(rest < 0, _remainder(rest + two, two), rest).astype(kind), valid
+                left, right = left.astype(np.int32), right.astype(np.int32)
+            remainder = _remainder(left, right)
+            positive = np.where(remainder < 0, _remainder(remainder + right, right), remainder)
+            return positive.astype(kind), valid
         case _:
             least = np.iinfo(np.int64).min
             if node.mode is not EvalMode.LEGACY:
-                valid = null_or_raise(node, np.asarray((one == least) & (two == -1)), valid, _OVERFLOW)
-            rest = _remainder(one, two)
+                valid = null_or_raise(node, np.asarray((left == least) & (right == -1)), valid, _OVERFLOW)
+            remainder = _remainder(left, right)
             # Dividing the least integer by −1 leaves it as it is, as in Java.
-            return np.where(two == -1, np.negative(one), (one - rest) // np.where(two == -1, 1, two)), valid
+            quotient = (left - remainder) // np.where(right == -1, 1, right)
+            return np.where(right == -1, np.negative(left), quotient), valid
 
 
-def _remainder(one: Array, two: Array) -> Array:
+def _remainder(left: Array, right: Array) -> Array:
     """Compute Java's remainder: the sign is the dividend's."""
-    if one.dtype.kind == "i":
+    if left.dtype.kind == "i":
         # C leaves the least integer modulo −1 undefined.
         return np.asarray(
-            np.where(two == -1, np.zeros(1, one.dtype), np.fmod(one, np.where(two == -1, 1, two)))
+            np.where(right == -1, np.zeros(1, left.dtype), np.fmod(left, np.where(right == -1, 1, right)))
         )
-    return np.asarray(np.fmod(one, two))
+    return np.asarray(np.fmod(left, right))
 
 
 def _signed(compute: Callable[[Array], Array], of_decimals: Callable[[Call, Vector], Array]) -> Run:

@@ -149,11 +149,11 @@ def _cast(node: Cast, vector: Vector, source: pa.DataType, target: pa.DataType) 
 
 def _cast_struct(node: Cast, vector: Vector, source: pa.DataType, target: pa.DataType) -> Vector:
     columns = []
-    for i, (mine, theirs) in enumerate(zip(source, target, strict=True)):
+    for i, (source_field, target_field) in enumerate(zip(source, target, strict=True)):
         child = from_arrow(pc.struct_field(vector.values, [i]))
-        inner = dataclasses.replace(node, to=theirs.type, type=theirs.type)
-        converted = _cast(inner, child, mine.type, theirs.type)
-        columns.append(to_arrow(converted, theirs.type, len(vector.values)))
+        inner = dataclasses.replace(node, to=target_field.type, type=target_field.type)
+        converted = _cast(inner, child, source_field.type, target_field.type)
+        columns.append(to_arrow(converted, target_field.type, len(vector.values)))
     valid = vector.mask()
     mask = None if valid is None else pa.array(~valid)
     return Vector(target, pa.StructArray.from_arrays(columns, fields=list(target), mask=mask))
@@ -164,15 +164,15 @@ def _cast_struct(node: Cast, vector: Vector, source: pa.DataType, target: pa.Dat
 
 def _parsed(node: Cast, vector: Vector, parser: Callable[[str], Any], dtype: pa.DataType) -> Vector:
     """Parse distinct texts; a text that gives nothing is malformed."""
-    found = from_arrow(per_distinct(vector.values, parser, dtype))
+    parsed = from_arrow(per_distinct(vector.values, parser, dtype))
     present = vector.mask()
-    got = found.mask()
-    if got is None:
-        return found
-    valid = null_or_raise(node, ~got, present, f"a text is not a valid {node.to}")
+    well_formed = parsed.mask()
+    if well_formed is None:
+        return parsed
+    valid = null_or_raise(node, ~well_formed, present, f"a text is not a valid {node.to}")
     if valid is None:
-        return found.with_valid(None)
-    return found.with_valid(valid & got)
+        return parsed.with_valid(None)
+    return parsed.with_valid(valid & well_formed)
 
 
 def _text_to_whole(step: _Step) -> Vector:
@@ -192,10 +192,10 @@ def _text_to_decimal(step: _Step) -> Vector:
         parse.decimal(t, step.target.precision, step.target.scale) for t in encoded.dictionary.to_pylist()
     ]
     wide = np.array([0 if u is None else u for u in unscaled] or [0], object)
-    got = np.array([u is not None for u in unscaled] or [False], np.bool_)
+    well_formed = np.array([u is not None for u in unscaled] or [False], np.bool_)
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
     present = step.vector.mask()
-    valid = null_or_raise(step.node, ~got[codes], present, f"a text is not a valid {step.node.to}")
+    valid = null_or_raise(step.node, ~well_formed[codes], present, f"a text is not a valid {step.node.to}")
     return Vector(step.target, decimals.narrow(wide[codes]), valid)
 
 

@@ -62,12 +62,12 @@ def compare(function: Function, left: Vector, right: Vector) -> Vector:
 
 def _null_safe(left: Vector, right: Vector) -> Vector:
     equal = _values(Function.EQ, left, right)
-    mine, theirs = left.mask(), right.mask()
-    if mine is None and theirs is None:
+    left_valid, right_valid = left.mask(), right.mask()
+    if left_valid is None and right_valid is None:
         return Vector(pa.bool_(), equal)
-    mine = np.ones(1, np.bool_) if mine is None else mine
-    theirs = np.ones(1, np.bool_) if theirs is None else theirs
-    return Vector(pa.bool_(), (equal & mine & theirs) | ~(mine | theirs))
+    left_valid = np.ones(1, np.bool_) if left_valid is None else left_valid
+    right_valid = np.ones(1, np.bool_) if right_valid is None else right_valid
+    return Vector(pa.bool_(), (equal & left_valid & right_valid) | ~(left_valid | right_valid))
 
 
 def _values(function: Function, left: Vector, right: Vector) -> Mask:
@@ -78,18 +78,18 @@ def _values(function: Function, left: Vector, right: Vector) -> Mask:
     if is_float(left.dtype):
         return _float_values(function, left, right)
     if pat.is_decimal(left.dtype):
-        one, two = common_scale(left, right)
-        return np.asarray(_NUMPY[function](one, two), np.bool_)
+        left_unscaled, right_unscaled = common_scale(left, right)
+        return np.asarray(_NUMPY[function](left_unscaled, right_unscaled), np.bool_)
     if pat.is_timestamp(left.dtype) and left.dtype.unit != right.dtype.unit:
         return _by_sign(function, _instant_sign(left, right))
     return np.asarray(_NUMPY[function](left.values, right.values))
 
 
 def _arrow_values(function: Function, left: Vector, right: Vector) -> Mask:
-    one = left.values[0] if left.constant and not right.constant else left.values
-    two = right.values[0] if right.constant and not left.constant else right.values
-    found = _ARROW[function](one, two)
-    return as_numpy_bool(found.fill_null(False) if found.null_count else found)
+    left_values = left.values[0] if left.constant and not right.constant else left.values
+    right_values = right.values[0] if right.constant and not left.constant else right.values
+    result = _ARROW[function](left_values, right_values)
+    return as_numpy_bool(result.fill_null(False) if result.null_count else result)
 
 
 def _float_values(function: Function, left: Vector, right: Vector) -> Mask:
@@ -124,10 +124,10 @@ def _by_sign(function: Function, sign: npt.NDArray[np.int8]) -> Mask:
 
 def _instant_sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
     """Compare timestamps of two units without leaving 64 bits: the finer one is split into quotient and rest."""
-    one, two = (_UNITS_PER_SECOND[v.dtype.unit] for v in (left, right))
-    if one < two:
+    left_units, right_units = (_UNITS_PER_SECOND[v.dtype.unit] for v in (left, right))
+    if left_units < right_units:
         return np.asarray(-_instant_sign(right, left), np.int8)
-    whole, rest = np.divmod(left.values, one // two)
+    whole, rest = np.divmod(left.values, left_units // right_units)
     sign = (whole > right.values).astype(np.int8) - (whole < right.values).astype(np.int8)
     return np.asarray(np.where((sign == 0) & (rest > 0), 1, sign), np.int8)
 
@@ -141,22 +141,22 @@ def _struct_sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
         undecided = sign == 0
         if not undecided.any():
             break
-        one = from_arrow(pc.struct_field(left.values, [i]))
-        two = from_arrow(pc.struct_field(right.values, [i]))
-        sign = np.where(undecided, _sign(one, two), sign)
+        left_field = from_arrow(pc.struct_field(left.values, [i]))
+        right_field = from_arrow(pc.struct_field(right.values, [i]))
+        sign = np.where(undecided, _sign(left_field, right_field), sign)
     return sign
 
 
 def _sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
     less, equal = _values(Function.LT, left, right), _values(Function.EQ, left, right)
     sign: Array = np.where(equal, 0, np.where(less, -1, 1)).astype(np.int8)
-    mine, theirs = left.mask(), right.mask()
-    if mine is None and theirs is None:
+    left_valid, right_valid = left.mask(), right.mask()
+    if left_valid is None and right_valid is None:
         return sign
-    mine = np.ones(len(sign), np.bool_) if mine is None else mine
-    theirs = np.ones(len(sign), np.bool_) if theirs is None else theirs
-    by_null = mine.astype(np.int8) - theirs.astype(np.int8)
-    return np.where(mine & theirs, sign, by_null)
+    left_valid = np.ones(len(sign), np.bool_) if left_valid is None else left_valid
+    right_valid = np.ones(len(sign), np.bool_) if right_valid is None else right_valid
+    by_null = left_valid.astype(np.int8) - right_valid.astype(np.int8)
+    return np.where(left_valid & right_valid, sign, by_null)
 
 
 def _extreme(node: Call, vectors: list[Vector], _length: int) -> Vector:

@@ -33,11 +33,11 @@ def zone_offset(dtype: pa.DataType) -> int | None:
     """
     if dtype.tz is None or dtype.tz in _UTC_NAMES:
         return 0
-    found = _OFFSET.match(dtype.tz)
-    if found is None or int(found[2]) > 18 or int(found[3]) > 59:
+    match = _OFFSET.match(dtype.tz)
+    if match is None or int(match[2]) > 18 or int(match[3]) > 59:
         return None
-    seconds = int(found[2]) * 3600 + int(found[3]) * 60
-    return -seconds if found[1] == "-" else seconds
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60
+    return -seconds if match[1] == "-" else seconds
 
 
 def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:

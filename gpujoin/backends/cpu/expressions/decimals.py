@@ -95,9 +95,9 @@ def too_large(values: Array, precision: int) -> Mask:
 def common_scale(left: Vector, right: Vector) -> tuple[Array, Array]:
     """Bring two decimal columns to the larger scale."""
     scale = max(left.dtype.scale, right.dtype.scale)
-    one = scale_up(left.values, scale - left.dtype.scale, magnitude(left))
-    two = scale_up(right.values, scale - right.dtype.scale, magnitude(right))
-    return one, two
+    left_unscaled = scale_up(left.values, scale - left.dtype.scale, magnitude(left))
+    right_unscaled = scale_up(right.values, scale - right.dtype.scale, magnitude(right))
+    return left_unscaled, right_unscaled
 
 
 def fitted(node: Call | Cast, values: Array, valid: Mask | None, precision: int) -> tuple[Array, Mask | None]:
@@ -120,10 +120,18 @@ def arithmetic(node: Call, left: Vector, right: Vector) -> Vector:
     """
     valid = mask_and(left.mask(), right.mask())
     if node.function in (Function.ADD, Function.SUBTRACT):
-        one, two = common_scale(left, right)
-        if one.dtype != object and two.dtype != object and largest(one) + largest(two) > INT64_MAX:
-            one = _wide(one)
-        values = one + two if node.function is Function.ADD else one - two
+        left_unscaled, right_unscaled = common_scale(left, right)
+        if (
+            left_unscaled.dtype != object
+            and right_unscaled.dtype != object
+            and largest(left_unscaled) + largest(right_unscaled) > INT64_MAX
+        ):
+            left_unscaled = _wide(left_unscaled)
+        values = (
+            left_unscaled + right_unscaled
+            if node.function is Function.ADD
+            else left_unscaled - right_unscaled
+        )
         scale = max(left.dtype.scale, right.dtype.scale)
         return _finish(node, values, scale, valid)
     if node.function is Function.MULTIPLY:
@@ -132,12 +140,12 @@ def arithmetic(node: Call, left: Vector, right: Vector) -> Vector:
 
 
 def _product(left: Vector, right: Vector) -> Array:
-    one, two = left.values, right.values
-    narrow_operands = one.dtype != object and two.dtype != object
+    left_unscaled, right_unscaled = left.values, right.values
+    narrow_operands = left_unscaled.dtype != object and right_unscaled.dtype != object
     proven = narrow_operands and magnitude(left) * magnitude(right) <= INT64_MAX
-    if narrow_operands and not proven and largest(one) * largest(two) > INT64_MAX:
-        one = _wide(one)
-    return np.asarray(one * two)
+    if narrow_operands and not proven and largest(left_unscaled) * largest(right_unscaled) > INT64_MAX:
+        left_unscaled = _wide(left_unscaled)
+    return np.asarray(left_unscaled * right_unscaled)
 
 
 def _finish(node: Call, values: Array, scale: int, valid: Mask | None) -> Vector:
@@ -151,37 +159,37 @@ def _division(node: Call, left: Vector, right: Vector, valid: Mask | None) -> Ve
     assert node.type is not None
     zero = np.asarray(right.values == 0, np.bool_)
     valid = null_or_raise(node, zero, valid, "division by zero")
-    one, two = left.values, np.where(zero, 1, right.values)
+    dividend, divisor = left.values, np.where(zero, 1, right.values)
     if node.function is Function.DIVIDE:
         shift = node.type.scale + right.dtype.scale - left.dtype.scale
         if shift >= 0:
-            one = scale_up(one, shift, magnitude(left))
+            dividend = scale_up(dividend, shift, magnitude(left))
         else:
-            two = scale_up(two, -shift, largest(two))
-        sign = np.where(np.asarray(two < 0, np.bool_), -1, 1)
-        values = divide_half_up(one * sign, np.abs(two))
+            divisor = scale_up(divisor, -shift, largest(divisor))
+        sign = np.where(np.asarray(divisor < 0, np.bool_), -1, 1)
+        values = divide_half_up(dividend * sign, np.abs(divisor))
         values, valid = fitted(node, values, valid, node.type.precision)
         return Vector(node.type, values, valid)
-    one, two = common_scale(left, Vector(right.dtype, two))
+    dividend, divisor = common_scale(left, Vector(right.dtype, divisor))
     if node.function is Function.INTEGRAL_DIVIDE:
         whole = left.dtype.precision - left.dtype.scale + right.dtype.scale
-        return _integral(node, _quotient(node, one, two, valid), valid, min(whole, MAX_PRECISION))
-    rest = _remainder(node, one, two, valid)
+        return _integral(node, _quotient(node, dividend, divisor, valid), valid, min(whole, MAX_PRECISION))
+    remainder = _remainder(node, dividend, divisor, valid)
     if node.function is Function.PMOD:
-        negative = np.asarray(rest < 0, np.bool_)
-        if rest.dtype != object and negative.any() and largest(rest) + largest(two) > INT64_MAX:
-            rest = _wide(rest)
-        rest = np.where(negative, _remainder(node, rest + two, two, valid), rest)
-    return _finish(node, rest, max(left.dtype.scale, right.dtype.scale), valid)
+        negative = np.asarray(remainder < 0, np.bool_)
+        if remainder.dtype != object and negative.any() and largest(remainder) + largest(divisor) > INT64_MAX:
+            remainder = _wide(remainder)
+        remainder = np.where(negative, _remainder(node, remainder + divisor, divisor, valid), remainder)
+    return _finish(node, remainder, max(left.dtype.scale, right.dtype.scale), valid)
 
 
-def _remainder(node: Call, one: Array, two: Array, valid: Mask | None) -> Array:
-    return np.asarray(one - _quotient(node, one, two, valid) * two)
+def _remainder(node: Call, dividend: Array, divisor: Array, valid: Mask | None) -> Array:
+    return np.asarray(dividend - _quotient(node, dividend, divisor, valid) * divisor)
 
 
-def _quotient(node: Call, one: Array, two: Array, valid: Mask | None) -> Array:
+def _quotient(node: Call, dividend: Array, divisor: Array, valid: Mask | None) -> Array:
     """Divide, rounding towards zero; a quotient that is too long for Java is an error in every mode."""
-    quotient = truncate(one, two)
+    quotient = truncate(dividend, divisor)
     if quotient.dtype == object:
         # Java gives up on a quotient of more than 39 digits, unless all beyond are zeros.
         size = np.abs(quotient)

@@ -49,8 +49,8 @@ def evaluate(
     """
     if length == 0:
         return np.zeros(0, np.bool_)
-    found = logic.is_true(_evaluate(condition, Rows(left, right, length)))
-    return found if len(found) == length else np.repeat(found, length)
+    result = logic.is_true(_evaluate(condition, Rows(left, right, length)))
+    return result if len(result) == length else np.repeat(result, length)
 
 
 def evaluate_column(

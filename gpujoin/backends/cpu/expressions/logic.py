@@ -46,8 +46,8 @@ def partly(node: Expression, rows: Rows, needed: Mask | None, evaluate: Evaluato
     if not can_raise(node) and (count * _WORTH_SELECTING > rows.length or not _expensive(node)):
         return evaluate(node, rows)
     selected, positions = rows.where(np.broadcast_to(needed, rows.length))
-    found = evaluate(node, selected)
-    return found if found.constant else scatter(found, positions, rows.length)
+    result = evaluate(node, selected)
+    return result if result.constant else scatter(result, positions, rows.length)
 
 
 def _expensive(node: Expression) -> bool:
@@ -128,9 +128,9 @@ def _membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     if not elements:
         return Vector(pa.bool_(), np.zeros(1, np.bool_), constant=True)
     if len(elements) > 4 and all(isinstance(e, Literal) for e in elements):
-        found = _literal_membership(value, [e for e in elements if isinstance(e, Literal)])
-        if found is not None:
-            return found
+        membership = _literal_membership(value, [e for e in elements if isinstance(e, Literal)])
+        if membership is not None:
+            return membership
     present = value.mask()
     hit: Mask = np.zeros(1, np.bool_)
     unknown: Mask = np.zeros(1, np.bool_)

@@ -33,23 +33,23 @@ _EPOCH = dt.date(1970, 1, 1).toordinal()
 def whole(text: str, bits: int, *, fraction: bool) -> int | None:
     """Parse an integer of some width; without ANSI mode a fraction is allowed and dropped."""
     text = text.strip(BLANK)
-    found = (_LEGACY_WHOLE if fraction else _ANSI_WHOLE).match(text)
-    if found is None or text in ("", "+", "-"):
+    match = (_LEGACY_WHOLE if fraction else _ANSI_WHOLE).match(text)
+    if match is None or text in ("", "+", "-"):
         return None
-    value = int(found[1] + (found[2] or "0"))
+    value = int(match[1] + (match[2] or "0"))
     return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
 def double(text: str) -> float | None:
     """Parse a double as ``Double.parseDouble`` does, or one of Spark's names for infinity and NaN."""
     text = text.strip(_JAVA_BLANK)
-    found = _FLOAT.match(text)
-    if found is not None:
-        return float(found[0])
-    found = _HEX_FLOAT.match(text)
-    if found is not None:
+    match = _FLOAT.match(text)
+    if match is not None:
+        return float(match[0])
+    match = _HEX_FLOAT.match(text)
+    if match is not None:
         try:
-            return float.fromhex(found[0])
+            return float.fromhex(match[0])
         except OverflowError:
             return float("-inf") if text.startswith("-") else float("inf")
     special = "nan" if text in ("+NaN", "-NaN") else _SPECIAL.get(text.lower())
@@ -58,11 +58,11 @@ def double(text: str) -> float | None:
 
 def decimal(text: str, precision: int, scale: int) -> int | None:
     """Parse a decimal and give it unscaled, rounded half up; ``None`` also if it has too many digits."""
-    found = _DECIMAL.match(text.strip(_JAVA_BLANK))
-    if found is None or not all(ord(c) < 0x10000 for c in found[0]):
+    match = _DECIMAL.match(text.strip(_JAVA_BLANK))
+    if match is None or not all(ord(c) < 0x10000 for c in match[0]):
         return None
-    before, _, after = found[2].partition(".")
-    exponent = int(found[3] or 0)
+    before, _, after = match[2].partition(".")
+    exponent = int(match[3] or 0)
     digits = int(before + after or "0")
     if digits == 0:
         return 0
@@ -78,16 +78,16 @@ def decimal(text: str, precision: int, scale: int) -> int | None:
         unscaled = divide_half_up_int(digits, 10**-shift)
     if unscaled >= 10**precision:
         return None
-    return -unscaled if found[1] == "-" else unscaled
+    return -unscaled if match[1] == "-" else unscaled
 
 
 def date(text: str) -> int | None:
     """Parse a date, ignoring a time after it, and give it as days since 1970."""
-    found = _DATE.match(text.strip(BLANK))
-    if found is None:
+    match = _DATE.match(text.strip(BLANK))
+    if match is None:
         return None
-    year = int(found[1] + found[2])
-    return days_from_civil(year, int(found[3] or 1), int(found[4] or 1))
+    year = int(match[1] + match[2])
+    return days_from_civil(year, int(match[3] or 1), int(match[4] or 1))
 
 
 def days_from_civil(year: int, month: int, day: int) -> int | None:
@@ -124,20 +124,20 @@ def timestamp(text: str, offset: int, *, zoned: bool) -> int | None:
     int or None
         ``None`` where this is not one of the forms that are understood here.
     """
-    found = _TIMESTAMP.match(text.strip(BLANK))
-    if found is None:
+    match = _TIMESTAMP.match(text.strip(BLANK))
+    if match is None:
         return None
-    days = days_from_civil(int(found[1]), int(found[2]), int(found[3]))
-    hour, minute, second = (int(found[i] or 0) for i in (4, 5, 6))
+    days = days_from_civil(int(match[1]), int(match[2]), int(match[3]))
+    hour, minute, second = (int(match[i] or 0) for i in (4, 5, 6))
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
-    micros = int((found[7] or "").ljust(6, "0")[:6])
+    micros = int((match[7] or "").ljust(6, "0")[:6])
     ahead = offset
-    if found[8] is not None and zoned:
-        ahead = 0 if found[8] == "Z" else int(found[8][1:3]) * 3600 + int(found[8][4:]) * 60
-        if ahead > 18 * 3600 or int(found[8][-2:] if found[8] != "Z" else 0) > 59:
+    if match[8] is not None and zoned:
+        ahead = 0 if match[8] == "Z" else int(match[8][1:3]) * 3600 + int(match[8][4:]) * 60
+        if ahead > 18 * 3600 or int(match[8][-2:] if match[8] != "Z" else 0) > 59:
             return None
-        ahead = -ahead if found[8][0] == "-" else ahead
+        ahead = -ahead if match[8][0] == "-" else ahead
     return ((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros - ahead * 1_000_000
 
 

@@ -32,14 +32,14 @@ class Rows:
     def column(self, ref: ColumnRef) -> Vector:
         """The values of a column."""
         key = (ref.side, ref.index)
-        found = self._columns.get(key)
-        if found is None:
+        column = self._columns.get(key)
+        if column is None:
             if self._parent is not None and self._selection is not None:
-                found = self._parent.column(ref).take(self._selection)
+                column = self._parent.column(ref).take(self._selection)
             else:
-                found = from_arrow(self._batches[ref.side].column(ref.index))
-            self._columns[key] = found
-        return found
+                column = from_arrow(self._batches[ref.side].column(ref.index))
+            self._columns[key] = column
+        return column
 
     def where(self, mask: Mask) -> tuple[Rows, npt.NDArray[np.int64]]:
         """The rows at which a mask is true, and their positions."""

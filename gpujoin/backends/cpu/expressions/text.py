@@ -24,8 +24,10 @@ _COMPARED_BYTES = 1 << 22
 Matcher = Callable[[pa.Array], pa.Array]
 
 
-def _booleans(found: pa.Array, valid: Mask | None) -> Vector:
-    return Vector(pa.bool_(), as_numpy_bool(found.fill_null(False) if found.null_count else found), valid)
+def _booleans(booleans: pa.Array, valid: Mask | None) -> Vector:
+    return Vector(
+        pa.bool_(), as_numpy_bool(booleans.fill_null(False) if booleans.null_count else booleans), valid
+    )
 
 
 def _groups(patterns: pa.Array) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
@@ -49,14 +51,14 @@ def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher
             return nulls(pa.bool_())
         return _booleans(matcher(patterns.values[0].as_py())(text.values), valid)
     length = len(patterns.values)
-    found = np.zeros(length, np.bool_)
+    result = np.zeros(length, np.bool_)
     values = text.expand(length).values
     for pattern, rows in _groups(patterns.values):
         wanted = rows if valid is None else rows[np.broadcast_to(valid, length)[rows]]
         if len(wanted):
             hits = matcher(pattern)(values.take(pa.array(wanted)))
-            found[wanted] = as_numpy_bool(hits)
-    return Vector(pa.bool_(), found, valid)
+            result[wanted] = as_numpy_bool(hits)
+    return Vector(pa.bool_(), result, valid)
 
 
 def _like(node: Call, vectors: list[Vector], _length: int) -> Vector:
@@ -130,10 +132,10 @@ def _affix(node: Call, vectors: list[Vector], _length: int) -> Vector:
         return _by_pattern(text, part, lambda pattern: lambda values: kernel(values, pattern))
     length = len(part.values)
     valid = mask_and(text.mask(), part.mask())
-    one, two = text.expand(length).values, part.values
+    texts, parts = text.expand(length).values, part.values
     if node.function is Function.CONTAINS:
-        return Vector(pa.bool_(), _contains(one, two), valid)
-    return Vector(pa.bool_(), _aligned(one, two, at_end=node.function is Function.ENDS_WITH), valid)
+        return Vector(pa.bool_(), _contains(texts, parts), valid)
+    return Vector(pa.bool_(), _aligned(texts, parts, at_end=node.function is Function.ENDS_WITH), valid)
 
 
 def _contains(texts: pa.Array, parts: pa.Array) -> Mask:
@@ -161,8 +163,8 @@ def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
     text_at, text_bytes = _layout(texts)
     part_at, part_bytes = _layout(parts)
     sizes = np.diff(part_at)
-    found = np.asarray(sizes <= np.diff(text_at))
-    candidates = np.flatnonzero(found & (sizes > 0))
+    result = np.asarray(sizes <= np.diff(text_at))
+    candidates = np.flatnonzero(result & (sizes > 0))
     totals = np.cumsum(sizes[candidates])
     start = 0
     while start < len(candidates):
@@ -177,9 +179,9 @@ def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
             text_bytes[np.repeat(origin, count) + within]
             == part_bytes[np.repeat(part_at[rows], count) + within]
         )
-        found[rows] = np.logical_and.reduceat(same, first)
+        result[rows] = np.logical_and.reduceat(same, first)
         start = stop
-    return found
+    return result
 
 
 def _concat(node: Call, vectors: list[Vector], length: int) -> Vector:

@@ -226,41 +226,43 @@ def per_distinct(array: pa.Array, parse: Callable[[Any], Any], dtype: pa.DataTyp
     return results.take(encoded.indices)
 
 
-def choose(mask: Mask, one: Vector, two: Vector) -> Vector:
-    """Take ``one`` where the mask is true, ``two`` elsewhere.
+def choose(mask: Mask, when_true: Vector, when_false: Vector) -> Vector:
+    """Take ``when_true`` where the mask is true, ``when_false`` elsewhere.
 
     Parameters
     ----------
     mask : numpy.ndarray
-        One entry a row, or a single one.
-    one, two : Vector
-        Of one type.
+        One entry a row, or a single one for all rows.
+    when_true, when_false : Vector
+        Columns of the same type.
     """
-    length = max(len(mask), len(one.values), len(two.values))
-    constant = one.constant and two.constant and len(mask) == 1
-    if one.in_arrow:
-        return Vector(
-            one.dtype, _choose_arrow(np.broadcast_to(mask, length), one, two, length), constant=constant
+    length = max(len(mask), len(when_true.values), len(when_false.values))
+    constant = when_true.constant and when_false.constant and len(mask) == 1
+    if when_true.in_arrow:
+        chosen = _choose_arrow(np.broadcast_to(mask, length), when_true, when_false, length)
+        return Vector(when_true.dtype, chosen, constant=constant)
+    if when_true.values.dtype != when_false.values.dtype:
+        when_true, when_false = (
+            Vector(v.dtype, v.values.astype(object), v.valid, v.constant) for v in (when_true, when_false)
         )
-    if one.values.dtype != two.values.dtype:
-        one, two = (Vector(v.dtype, v.values.astype(object), v.valid, v.constant) for v in (one, two))
-    values = np.where(mask, one.values, two.values)
-    if one.valid is None and two.valid is None:
-        return Vector(one.dtype, values, constant=constant)
-    mine = np.ones(1, np.bool_) if one.valid is None else one.valid
-    theirs = np.ones(1, np.bool_) if two.valid is None else two.valid
-    return Vector(one.dtype, values, np.broadcast_to(np.where(mask, mine, theirs), len(values)), constant)
+    values = np.where(mask, when_true.values, when_false.values)
+    if when_true.valid is None and when_false.valid is None:
+        return Vector(when_true.dtype, values, constant=constant)
+    valid_when_true = np.ones(1, np.bool_) if when_true.valid is None else when_true.valid
+    valid_when_false = np.ones(1, np.bool_) if when_false.valid is None else when_false.valid
+    valid = np.broadcast_to(np.where(mask, valid_when_true, valid_when_false), len(values))
+    return Vector(when_true.dtype, values, valid, constant)
 
 
-def _choose_arrow(mask: Mask, one: Vector, two: Vector, length: int) -> pa.Array:
-    first, second = one.expand(length).values, two.expand(length).values
-    if first.type != second.type:
+def _choose_arrow(mask: Mask, when_true: Vector, when_false: Vector, length: int) -> pa.Array:
+    true_values, false_values = when_true.expand(length).values, when_false.expand(length).values
+    if true_values.type != false_values.type:
         wide = (
             pa.large_string()
-            if is_text(one.dtype)
+            if is_text(when_true.dtype)
             else pa.large_binary()
-            if is_bytes(one.dtype)
-            else one.dtype
+            if is_bytes(when_true.dtype)
+            else when_true.dtype
         )
-        first, second = first.cast(wide), second.cast(wide)
-    return pc.if_else(pa.array(mask), first, second)
+        true_values, false_values = true_values.cast(wide), false_values.cast(wide)
+    return pc.if_else(pa.array(mask), true_values, false_values)

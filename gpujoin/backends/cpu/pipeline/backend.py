@@ -84,11 +84,11 @@ class CpuPipeline:
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file."""
-        found = footer(node, path, constants)
-        if found.obstacles:
-            return found
+        file_footer = footer(node, path, constants)
+        if file_footer.obstacles:
+            return file_footer
         obstacles = parquet.obstacles(node, path)
-        return dataclasses.replace(found, obstacles=tuple(obstacles)) if obstacles else found
+        return dataclasses.replace(file_footer, obstacles=tuple(obstacles)) if obstacles else file_footer
 
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics

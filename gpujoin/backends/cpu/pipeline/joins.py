@@ -60,9 +60,9 @@ class QueryJoin:
         if spec.as_of is not None or (spec.condition is not None and spec.join_type is not JoinType.INNER):
             return None
         for key in spec.keys:
-            one = logical(node.side(side).schema.field(key.of(side)).type)
-            two = logical(node.side(stream).schema.field(key.of(stream)).type)
-            if key.nulls is not NullEquality.UNEQUAL or one != two or is_float(one):
+            build_type = logical(node.side(side).schema.field(key.of(side)).type)
+            stream_type = logical(node.side(stream).schema.field(key.of(stream)).type)
+            if key.nulls is not NullEquality.UNEQUAL or build_type != stream_type or is_float(build_type):
                 return None
         keys = [build.columns[key.of(side)].name for key in spec.keys]
         matches = 1
@@ -89,11 +89,11 @@ class QueryJoin:
         extra: list[pl.Expr] = []
         extra_build: list[pl.Expr] = []
         for key in spec.keys:
-            mine, theirs = streamed[key.of(side.other)], built[key.of(side)]
+            stream_column, build_column = streamed[key.of(side.other)], built[key.of(side)]
             pair = []
-            for column, added in ((mine, extra), (theirs, extra_build)):
+            for column, added in ((stream_column, extra), (build_column, extra_build)):
                 name = fresh()
-                wide = mine.wide or theirs.wide
+                wide = stream_column.wide or build_column.wide
                 expression = pl.col(column.name)
                 added.append(
                     (

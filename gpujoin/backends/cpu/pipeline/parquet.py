@@ -85,15 +85,15 @@ def obstacles(scan: Scan, path: str) -> list[str]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
         return [f"{path}: {problem}"]
     wanted = {field.name.lower() for field in scan.file_columns}
-    found = []
+    problems = []
     for name, dtype in schema.items():
         if name.lower() not in wanted:
             continue
         if not isinstance(dtype, _DECODED):
-            found.append(f"{path}: column {name!r} is {dtype} to Polars")
+            problems.append(f"{path}: column {name!r} is {dtype} to Polars")
         if name == "*" or (name.startswith("^") and name.endswith("$")):
-            found.append(f"{path}: the name of column {name!r} is a pattern to Polars")
-    return found
+            problems.append(f"{path}: the name of column {name!r} is a pattern to Polars")
+    return problems
 
 
 def _read_slice(
@@ -157,10 +157,10 @@ def _piece(
     scan: Scan, part: FileSlice, sources: Sequence[Source], decoded: _Decoded, rows: int,
     metrics: PipelineMetrics, rung: Rung,
 ) -> Piece:  # fmt: skip
-    frame, held, as_bytes = decoded
+    frame, decoded_names, as_bytes = decoded
     columns: list[Column] = []
     added: list[pl.Expr] = []
-    beside = pl.col(next(iter(held.values()))) if held else pl.first()
+    beside = pl.col(next(iter(decoded_names.values()))) if decoded_names else pl.first()
     for source, field in zip(sources, scan.file_columns, strict=True):
         dtype, name = logical(field.type), fresh()
         if source.name is None:
@@ -168,14 +168,14 @@ def _piece(
             columns.append(Column(name, dtype, LazyBounds(dtype, lambda: (0, 0))))
             continue
         wide = source.name in as_bytes or (pat.is_decimal(dtype) and dtype.precision > 18)
-        added.append(_carried(pl.col(held[source.name]), source, dtype, wide=wide).alias(name))
+        added.append(_carried(pl.col(decoded_names[source.name]), source, dtype, wide=wide).alias(name))
         columns.append(Column(name, dtype, LazyBounds(dtype), wide))
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
         name = fresh()
         added.append(as_column(constant, beside).alias(name))
         columns.append(Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide))
-    if held:
+    if decoded_names:
         # Columns of the file are left behind: their names may be any, those of pieces too.
         frame = frame.select(added)
     elif added:
@@ -251,8 +251,8 @@ def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
 
 def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool) -> pl.Expr:
     """A file's values in the form in which pieces carry them."""
-    held = source.arrow
-    assert held is not None
+    file_type = source.arrow
+    assert file_type is not None
     if pat.is_decimal(dtype):
         physical = column.to_physical()
         if dtype.precision > 18:
@@ -261,7 +261,7 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool)
         return physical.cast(pl.Int64, wrap_numerical=source.integers)
     if pat.is_timestamp(dtype):
         units = column.to_physical()
-        if held.unit == "ms":
+        if file_type.unit == "ms":
             # What is beyond 64 bits in microseconds is an error, in Spark too: the cast back is checked.
             units = (units.cast(pl.Int128) * 1000).cast(pl.Int64)
         return units.cast(pl.Datetime("us"))

@@ -89,8 +89,8 @@ class Piece:
             return empty([logical(f.type) for f in schema], metrics)
         series = []
         for i, wanted in enumerate(schema):
-            held = batches[0].schema.field(i).type
-            values = pa.chunked_array([batch.column(i) for batch in batches], held)
+            batch_type = batches[0].schema.field(i).type
+            values = pa.chunked_array([batch.column(i) for batch in batches], batch_type)
             series.append(series_of(values, wanted.type)[0].alias(fresh()))
         return cls.of_frame(pl.DataFrame(series), [logical(f.type) for f in schema], metrics)
 

@@ -93,17 +93,17 @@ class Evaluator:
 
     def fixed(self, node: Expression, active: Active) -> Value:
         """The values of a node of a fixed-width type."""
-        found = self.any(node, active)
-        if not isinstance(found, Value):
+        value = self.any(node, active)
+        if not isinstance(value, Value):
             raise GpuJoinError(f"{node} of type {node.type} is text where a number is needed")
-        return found
+        return value
 
     def text(self, node: Expression, active: Active) -> Text:
         """The values of a text node."""
-        found = self.any(node, active)
-        if isinstance(found, Value):
+        value = self.any(node, active)
+        if isinstance(value, Value):
             raise GpuJoinError(f"{node} of type {node.type} is no text")
-        return found
+        return value
 
     def any(self, node: Expression, active: Active) -> Value | Text:
         """The values of a node."""

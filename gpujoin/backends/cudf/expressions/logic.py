@@ -79,8 +79,8 @@ def _null_safe(run: Evaluator, node: Call, active: Active) -> Value:
     if left.valid is None and right.valid is None:
         return Value(pa.bool_(), same)
     yes = run.xp.ones(1, dtype=bool)
-    one, two = (yes if side.valid is None else side.valid for side in (left, right))
-    return Value(pa.bool_(), (same & one & two) | (~one & ~two))
+    left_valid, right_valid = (yes if side.valid is None else side.valid for side in (left, right))
+    return Value(pa.bool_(), (same & left_valid & right_valid) | (~left_valid & ~right_valid))
 
 
 def _in(run: Evaluator, node: Call, active: Active) -> Value:
@@ -89,16 +89,16 @@ def _in(run: Evaluator, node: Call, active: Active) -> Value:
         return Value(pa.bool_(), run.xp.zeros(1, dtype=bool))
     value = run.any(node.arguments[0], active)
     active = mask_and(active, value.valid)
-    found: Array = run.xp.zeros(1, dtype=bool)
+    is_member: Array = run.xp.zeros(1, dtype=bool)
     all_valid = value.valid
     for argument in node.arguments[1:]:
         other = run.any(argument, active)
         hit = _compared(run, Function.EQ, value, other)
         hit = hit if other.valid is None else hit & other.valid
-        found = found | (hit if value.valid is None else hit & value.valid)
+        is_member = is_member | (hit if value.valid is None else hit & value.valid)
         all_valid = mask_and(all_valid, other.valid)
-        active = mask_and_not(active, found)
-    return Value(pa.bool_(), found, None if all_valid is None else found | all_valid)
+        active = mask_and_not(active, is_member)
+    return Value(pa.bool_(), is_member, None if all_valid is None else is_member | all_valid)
 
 
 def _null_test(run: Evaluator, node: Call, active: Active) -> Value:

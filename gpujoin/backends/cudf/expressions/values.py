@@ -120,8 +120,8 @@ def ordered(xp: Any, value: Value) -> tuple[Array, ...]:
 def equal(xp: Any, left: Value, right: Value) -> Array:
     """Rows at which two values of one type are equal, nulls aside."""
     same: Array = True
-    for one, two in zip(ordered(xp, left), ordered(xp, right), strict=True):
-        same = (one == two) & same
+    for left_word, right_word in zip(ordered(xp, left), ordered(xp, right), strict=True):
+        same = (left_word == right_word) & same
     return same
 
 
@@ -129,8 +129,8 @@ def less(xp: Any, left: Value, right: Value) -> Array:
     """Rows at which one value is less than another of its type, nulls aside."""
     words = list(zip(ordered(xp, left), ordered(xp, right), strict=True))
     result = words[-1][0] < words[-1][1]
-    for one, two in reversed(words[:-1]):
-        result = (one < two) | ((one == two) & result)
+    for left_word, right_word in reversed(words[:-1]):
+        result = (left_word < right_word) | ((left_word == right_word) & result)
     return result
 
 

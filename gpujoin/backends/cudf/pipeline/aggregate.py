@@ -218,12 +218,15 @@ class _Groups(Generic[Frame]):
         counting = reductions or [
             Reduction(Reduce.COUNT, xp.zeros(self._columns.backend.frame_rows(self._by), "int64"))
         ]
-        keys, found = self._columns.grouped(self._by, counting)
+        keys, reduced = self._columns.grouped(self._by, counting)
         if self.ids is None:
             self.keys = keys
-            return found
+            return reduced
         order = xp.argsort(values_of(self._columns, keys, 0).data)
-        return [Reduced(one.data[order], None if one.valid is None else one.valid[order]) for one in found]
+        return [
+            Reduced(result.data[order], None if result.valid is None else result.valid[order])
+            for result in reduced
+        ]
 
 
 def _whole(xp: Any, reduction: Reduction) -> Reduced:
@@ -236,8 +239,8 @@ def _whole(xp: Any, reduction: Reduction) -> Reduced:
         data = data[xp.broadcast_to(valid, data.shape)]
     if data.shape[0] == 0:
         return Reduced(xp.zeros(1, dtype=data.dtype), xp.zeros(1, dtype=bool))
-    found = {Reduce.SUM: xp.sum, Reduce.MIN: xp.min, Reduce.MAX: xp.max}[reduction.kind](data)
-    return Reduced(found.reshape(1).astype(data.dtype))
+    result = {Reduce.SUM: xp.sum, Reduce.MIN: xp.min, Reduce.MAX: xp.max}[reduction.kind](data)
+    return Reduced(result.reshape(1).astype(data.dtype))
 
 
 def _inputs(call: AggregateCall) -> list[Expression]:
@@ -246,8 +249,8 @@ def _inputs(call: AggregateCall) -> list[Expression]:
     if condition is None:
         return list(call.arguments)
     # A column cannot fail, and need not be of a type that a case can give.
-    held = [a if isinstance(a, ColumnRef) else guarded(a, condition) for a in call.arguments]
-    return [*held, condition]
+    arguments = [a if isinstance(a, ColumnRef) else guarded(a, condition) for a in call.arguments]
+    return [*arguments, condition]
 
 
 def _typed(node: Expression) -> pa.DataType:

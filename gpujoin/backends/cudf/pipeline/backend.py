@@ -78,10 +78,10 @@ class DevicePipeline(Generic[Frame]):
         source = parquet.read(self.columns, node, metrics, piece_bytes)
         while True:
             with self.entered():
-                found = next(source, None)
-            if found is None:
+                piece = next(source, None)
+            if piece is None:
                 return
-            yield found
+            yield piece
 
     def take_in(self, table: pa.Table, schema: pa.Schema) -> Frame:
         """Copy rows to the device."""
@@ -99,8 +99,8 @@ class DevicePipeline(Generic[Frame]):
     def give_out(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
         """Copy rows to the host, as one batch of a schema's types; text and bytes have 64-bit offsets there."""
         types = self.columns.types(frame)
-        held = pa.schema([(str(i), _large(dtype)) for i, dtype in enumerate(types)])
-        batch = self.backend.to_arrow(frame, held)
+        host_schema = pa.schema([(str(i), _large(dtype)) for i, dtype in enumerate(types)])
+        batch = self.backend.to_arrow(frame, host_schema)
         arrays = [
             array if array.type in (field.type, _large(field.type)) else array.cast(logical(field.type))
             for array, field in zip(batch.columns, schema, strict=True)
@@ -182,11 +182,11 @@ class DevicePipeline(Generic[Frame]):
 
 def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:
     """A sort key whose own order is Spark's: NaN is the greatest of floats."""
-    one = columns.select(keys, (at,))
-    (dtype,) = columns.types(one)
+    key = columns.select(keys, (at,))
+    (dtype,) = columns.types(key)
     if not is_float(dtype):
-        return one
-    value = values_of(columns, one, 0)
+        return key
+    value = values_of(columns, key, 0)
     words = ordered(columns.ops.xp, value)[0]
     kind = pa.int32() if words.dtype.itemsize == 4 else pa.int64()
     return columns.frame([Value(kind, words, value.valid)], (kind,), rows)

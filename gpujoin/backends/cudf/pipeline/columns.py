@@ -151,7 +151,7 @@ class Columns(Protocol[Frame]):
         ...
 
     def read(
-        self, path: str, names: Sequence[str], held: Sequence[pa.DataType], row_groups: Sequence[int],
+        self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],
         terms: Sequence[FilterTerm],
     ) -> Frame:  # fmt: skip
         """Decode columns of row groups of a Parquet file.
@@ -162,7 +162,7 @@ class Columns(Protocol[Frame]):
             The file.
         names : sequence of str
             Columns of it, at least one.
-        held : sequence of pyarrow.DataType
+        types : sequence of pyarrow.DataType
             Their types, as PyArrow reads them.
         row_groups : sequence of int
             Which.

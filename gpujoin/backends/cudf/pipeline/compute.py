@@ -80,10 +80,10 @@ def _typed(node: Expression) -> pa.DataType:
 def values_of(columns: Columns[Frame], frame: Frame, at: int) -> Value:
     """A fixed-width column as arrays."""
     dtype = logical(columns.types(frame)[at])
-    found = columns.source(frame).column(ColumnRef(side=Side.LEFT, name="", index=at, type=dtype))
-    if not isinstance(found, Value):
+    value = columns.source(frame).column(ColumnRef(side=Side.LEFT, name="", index=at, type=dtype))
+    if not isinstance(value, Value):
         raise GpuJoinError(f"column {at} of type {dtype} is text where a number is needed")
-    return found
+    return value
 
 
 def valid_of(columns: Columns[Frame], frame: Frame, at: int) -> Array | None:

@@ -28,11 +28,11 @@ def words_of(value: Value) -> Words:
     return words.widened(value.data.astype("int64"))
 
 
-def of_words(found: Words, dtype: pa.DataType, valid: Array | None) -> Value:
+def of_words(unscaled: Words, dtype: pa.DataType, valid: Array | None) -> Value:
     """A decimal from two words; of a narrow type only the low one counts."""
     if is_wide(dtype):
-        return Value(dtype, found.high, valid, found.low)
-    return Value(dtype, found.low.view("int64"), valid)
+        return Value(dtype, unscaled.high, valid, unscaled.low)
+    return Value(dtype, unscaled.low.view("int64"), valid)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class PipelineEvaluator(conditions.Evaluator):
         if value.dtype == target:
             return value
         scale = 0 if is_whole(value.dtype) else value.dtype.scale
-        found = self._scaled(words_of(value), target.scale - scale)
-        return of_words(found, target, value.valid)
+        unscaled = self._scaled(words_of(value), target.scale - scale)
+        return of_words(unscaled, target, value.valid)
 
     def _scaled(self, value: Words, digits: int) -> Words:
         """Multiply by a power of ten, where that is known to fit."""
@@ -82,38 +82,44 @@ class PipelineEvaluator(conditions.Evaluator):
             return Value(target, self._narrow(node, left, right, scale), valid)
         overflow: Array | None = None
         if node.function is Function.MULTIPLY:
-            found, overflow = words.multiply(self.xp, words_of(left), words_of(right))
+            result, overflow = words.multiply(self.xp, words_of(left), words_of(right))
         else:
-            one, two = (self._scaled(words_of(side), scale - side.dtype.scale) for side in (left, right))
+            left_words, right_words = (
+                self._scaled(words_of(side), scale - side.dtype.scale) for side in (left, right)
+            )
             if node.function is Function.ADD:
-                found = words.add(one, two)
-                overflow = words.sum_overflows(one, two, found)
+                result = words.add(left_words, right_words)
+                overflow = words.sum_overflows(left_words, right_words, result)
             else:
-                found = words.subtract(one, two)
-                overflow = words.sum_overflows(found, two, one)
+                result = words.subtract(left_words, right_words)
+                overflow = words.sum_overflows(result, right_words, left_words)
         if precision <= target.precision:
-            return of_words(found, target, valid)
-        return self._fitted(node, found, overflow, valid, active)
+            return of_words(result, target, valid)
+        return self._fitted(node, result, overflow, valid, active)
 
     def _narrow(self, node: Call, left: Value, right: Value, scale: int) -> Array:
         """A result that is known to fit 64 bits, as its operands then do."""
         if node.function is Function.MULTIPLY:
             return left.data * right.data
-        one, two = (
+        left_unscaled, right_unscaled = (
             side.data * 10 ** (scale - side.dtype.scale) if side.dtype.scale != scale else side.data
             for side in (left, right)
         )
-        return one + two if node.function is Function.ADD else one - two
+        return (
+            left_unscaled + right_unscaled
+            if node.function is Function.ADD
+            else left_unscaled - right_unscaled
+        )
 
     def _fitted(
-        self, node: Call, found: Words, overflow: Array, valid: Array | None, active: Active
+        self, node: Call, unscaled: Words, overflow: Array, valid: Array | None, active: Active
     ) -> Value:
         """A result that may not fit its type: an error in ANSI mode, else null."""
         target = logical(node.type)
-        bad = overflow | words.outside(self.xp, found, min(target.precision, MAX_PRECISION))
+        bad = overflow | words.outside(self.xp, unscaled, min(target.precision, MAX_PRECISION))
         if node.mode is EvalMode.ANSI:
             self.fail_if(
                 mask_and(mask_and(bad, valid), active), f"{node}: the result does not fit {node.type}"
             )
-            return of_words(found, target, valid)
-        return of_words(found, target, mask_and_not(valid, bad))
+            return of_words(unscaled, target, valid)
+        return of_words(unscaled, target, mask_and_not(valid, bad))

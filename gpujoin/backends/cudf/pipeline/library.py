@@ -157,7 +157,7 @@ class CudfColumns:
             plc.groupby.GroupByRequest(_plain_column(r.data, r.valid), [_AGGREGATIONS[r.kind]()])
             for r in reductions
         ]
-        found, results = by.aggregate(requests, stream=STREAM)
+        group_keys, results = by.aggregate(requests, stream=STREAM)
         reduced = []
         for reduction, table in zip(reductions, results, strict=True):
             column = table.columns()[0]
@@ -165,7 +165,7 @@ class CudfColumns:
             if reduction.kind is Reduce.COUNT:
                 data = data.astype(cupy.int64)
             reduced.append(Reduced(data, validity(column)))
-        return CudfFrame(found, keys.types), reduced
+        return CudfFrame(group_keys, keys.types), reduced
 
     def partition(self, frame: CudfFrame, keys: int, parts: int) -> list[CudfFrame]:
         """See :class:`.columns.Columns`."""
@@ -176,7 +176,7 @@ class CudfColumns:
         return [CudfFrame(t, frame.types) for t in plc.copying.slice(whole, bounds, stream=STREAM)]
 
     def read(
-        self, path: str, names: Sequence[str], held: Sequence[pa.DataType], row_groups: Sequence[int],
+        self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],
         terms: Sequence[FilterTerm],
     ) -> CudfFrame:  # fmt: skip
         """See :class:`.columns.Columns`."""
@@ -191,16 +191,16 @@ class CudfColumns:
         if terms:
             options.set_filter(_filter(terms))
         try:
-            found = plc.io.parquet.read_parquet(options, stream=STREAM)
+            decoded = plc.io.parquet.read_parquet(options, stream=STREAM)
         except (RuntimeError, ValueError, OverflowError, OSError) as problem:
             if is_out_of_memory(problem):
                 raise
             groups = f"{row_groups[0]} to {row_groups[-1]}"
             raise ScanError(f"{path}: row groups {groups} are corrupt: {problem}") from problem
-        columns = dict(zip(found.column_names(include_children=False), found.columns, strict=True))
-        taken = [_taken_in(columns[name], dtype) for name, dtype in zip(names, held, strict=True)]
+        columns = dict(zip(decoded.column_names(include_children=False), decoded.columns, strict=True))
+        taken = [_taken_in(columns[name], dtype) for name, dtype in zip(names, types, strict=True)]
         return CudfFrame(
-            plc.Table([column for column, _ in taken], num_rows=found.tbl.num_rows()),
+            plc.Table([column for column, _ in taken], num_rows=decoded.tbl.num_rows()),
             tuple(dtype for _, dtype in taken),
         )
 
@@ -235,7 +235,7 @@ def _text_column(value: Text, rows: int) -> plc.Column:
     return plc.Column.all_null_like(null_row((pa.string(),)).columns()[0], rows, stream=STREAM)
 
 
-def _taken_in(column: plc.Column, held: pa.DataType) -> tuple[plc.Column, pa.DataType]:
+def _taken_in(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:
     """A decoded column in a storage type, and what its values are."""
     kind = column.type().id()
     if kind in _PLAIN:
@@ -243,28 +243,33 @@ def _taken_in(column: plc.Column, held: pa.DataType) -> tuple[plc.Column, pa.Dat
     if kind == _T.TIMESTAMP_DAYS:
         return retyped(column, plc.DataType(_T.INT32)), pa.date32()
     if kind in _STAMPS:
-        zone = held.tz if pat.is_timestamp(held) else None
+        zone = file_type.tz if pat.is_timestamp(file_type) else None
         return retyped(column, plc.DataType(_T.INT64)), pa.timestamp(_STAMPS[kind], zone)
     if kind == _T.STRING:
-        return column, pa.string() if is_text(held) else pa.binary()
-    if pat.is_decimal(held) and kind in (_T.DECIMAL32, _T.DECIMAL64, _T.DECIMAL128):
-        return _decimal(column, held)
-    raise GpuJoinError(f"cuDF decodes a column of type {held} as {kind}, which is not expected")
+        return column, pa.string() if is_text(file_type) else pa.binary()
+    if pat.is_decimal(file_type) and kind in (_T.DECIMAL32, _T.DECIMAL64, _T.DECIMAL128):
+        return _decimal(column, file_type)
+    raise GpuJoinError(f"cuDF decodes a column of type {file_type} as {kind}, which is not expected")
 
 
-def _decimal(column: plc.Column, held: pa.DataType) -> tuple[plc.Column, pa.DataType]:
+def _decimal(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:
     kind = column.type().id()
-    narrow = pa.decimal64(held.precision, held.scale) if held.precision <= NARROW_DIGITS else None
+    narrow = (
+        pa.decimal64(file_type.precision, file_type.scale) if file_type.precision <= NARROW_DIGITS else None
+    )
     if kind == _T.DECIMAL128:
         plain = retyped(column, _WIDE)
         if narrow is None:
-            return plain, pa.decimal128(held.precision, held.scale)
+            return plain, pa.decimal128(file_type.precision, file_type.scale)
         return _plain_column(decimal_words(plain)[0].view(np.int64), validity(plain)), narrow
     plain = retyped(column, plc.DataType(_NARROW[kind]))
     if narrow is None:
         data = as_array(plain).astype(cupy.int64)
         wide = Value(
-            pa.decimal128(held.precision, held.scale), data >> 63, validity(plain), data.view(np.uint64)
+            pa.decimal128(file_type.precision, file_type.scale),
+            data >> 63,
+            validity(plain),
+            data.view(np.uint64),
         )
         return _column(wide, column.size()), wide.dtype
     if kind == _T.DECIMAL64:

@@ -101,10 +101,10 @@ def _cast(node: Cast) -> bool:
     return cast_fits(node)
 
 
-def can_code(one: pa.DataType, two: pa.DataType) -> bool:
+def can_code(left: pa.DataType, right: pa.DataType) -> bool:
     """Tell whether keys of two types become codes on the device."""
-    one, two = logical(one), logical(two)
-    return bool(one == two or (is_whole(one) and is_whole(two)))
+    left, right = logical(left), logical(right)
+    return bool(left == right or (is_whole(left) and is_whole(right)))
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------
@@ -151,9 +151,11 @@ def _join_obstacles(node: Join) -> list[Reason]:
         why = f"{spec.join_type.value} joins without equal keys go through host memory"
         reasons.append(_unsupported("join", why))
     for key in spec.keys:
-        one, two = node.left.schema.field(key.left).type, node.right.schema.field(key.right).type
-        if not (can_carry(one) and can_carry(two) and can_code(one, two)):
-            reasons.append(_unsupported("join", f"keys of {one} and {two} go through host memory"))
+        left_type, right_type = node.left.schema.field(key.left).type, node.right.schema.field(key.right).type
+        if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
+            reasons.append(
+                _unsupported("join", f"keys of {left_type} and {right_type} go through host memory")
+            )
     if spec.condition is not None and not can_evaluate(spec.condition):
         why = f"the condition {spec.condition} is not computed on a GPU exactly as Spark does"
         reasons.append(_unsupported("join", why))
@@ -177,11 +179,11 @@ def is_decimal_arithmetic(node: Call) -> bool:
 
 def natural(node: Call) -> tuple[int, int]:
     """Precision and scale in which a sum, difference or product of decimals is exact."""
-    one, two = (logical(argument.type) for argument in node.arguments)
+    left, right = (logical(argument.type) for argument in node.arguments)
     if node.function is Function.MULTIPLY:
-        return one.precision + two.precision + 1, one.scale + two.scale
-    scale = max(one.scale, two.scale)
-    return max(one.precision - one.scale, two.precision - two.scale) + scale + 1, scale
+        return left.precision + right.precision + 1, left.scale + right.scale
+    scale = max(left.scale, right.scale)
+    return max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale
 
 
 def _exact_scale(node: Call) -> bool:

@@ -83,13 +83,15 @@ def _piece(
     named = {source.name: source for source in sources if source.name is not None}
     names = list(named)
     if names:
-        held = [_held(named[name]) for name in names]
+        types = [_held(named[name]) for name in names]
         terms = _pushed(scan, sources)
-        decoded = columns.read(part.path, names, held, run, terms)
-        found = columns.backend.frame_rows(decoded)
-        if found > rows or (found < rows and not terms):
-            raise ScanError(f"{part.path}: row groups {run[0]} to {run[-1]} have {found} rows, not {rows}")
-        rows = found
+        decoded = columns.read(part.path, names, types, run, terms)
+        decoded_rows = columns.backend.frame_rows(decoded)
+        if decoded_rows > rows or (decoded_rows < rows and not terms):
+            raise ScanError(
+                f"{part.path}: row groups {run[0]} to {run[-1]} have {decoded_rows} rows, not {rows}"
+            )
+        rows = decoded_rows
     else:
         decoded = columns.frame([], [], rows)
     parts: list[Frame] = []
@@ -98,8 +100,8 @@ def _piece(
         if source.name is None:
             parts.append(_constant(columns, decoded, None, dtype, rows))
             continue
-        one = columns.select(decoded, (names.index(source.name),))
-        parts.append(_conformed(columns, one, dtype, rows, part.path))
+        column = columns.select(decoded, (names.index(source.name),))
+        parts.append(_conformed(columns, column, dtype, rows, part.path))
     for value, wanted in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         parts.append(_constant(columns, decoded, value, logical(wanted.type), rows))
     frame = columns.hstack(parts) if parts else decoded
@@ -113,16 +115,16 @@ def _held(source: Source) -> pa.DataType:
     return source.arrow
 
 
-def _conformed(columns: Columns[Frame], one: Frame, dtype: pa.DataType, rows: int, path: str) -> Frame:
+def _conformed(columns: Columns[Frame], column: Frame, dtype: pa.DataType, rows: int, path: str) -> Frame:
     """A decoded column in the type in which it is carried."""
-    (have,) = columns.types(one)
+    (have,) = columns.types(column)
     wanted = carried(dtype)
     if have == wanted:
-        return one
+        return column
     same_zone = pat.is_timestamp(wanted) and pat.is_timestamp(have) and have.unit == "us"
     if same_zone or not _computed(have):
-        return columns.relabelled(one, (wanted,))
-    value = values_of(columns, one, 0)
+        return columns.relabelled(column, (wanted,))
+    value = values_of(columns, column, 0)
     if pat.is_timestamp(wanted):
         beyond = (value.data > _MOST_MILLIS) | (value.data < -_MOST_MILLIS)
         if bool((beyond if value.valid is None else beyond & value.valid).any()):
@@ -150,14 +152,14 @@ def _constant(columns: Columns[Frame], frame: Frame, value: Constant, dtype: pa.
         text: Text = columns.source(frame).text(None if value is None else str(value))
         return columns.frame([text], (kind,), rows)
     if pat.is_binary(dtype):
-        one = columns.backend.from_arrow(pa.table({"c": pa.array([value], kind)}))
-        return _repeated(columns, one, rows)
+        single = columns.backend.from_arrow(pa.table({"c": pa.array([value], kind)}))
+        return _repeated(columns, single, rows)
     return columns.frame([constant(columns.ops.xp, value, dtype)], (kind,), rows)
 
 
-def _repeated(columns: Columns[Frame], one: Frame, rows: int) -> Frame:
+def _repeated(columns: Columns[Frame], single: Frame, rows: int) -> Frame:
     zeros = columns.ops.xp.zeros(rows, dtype="int32")
-    return columns.backend.gather(one, Indices(zeros, rows) if rows else AllNull(0))
+    return columns.backend.gather(single, Indices(zeros, rows) if rows else AllNull(0))
 
 
 # -- what the reader may leave out -------------------------------------------------------------------------------
@@ -177,18 +179,23 @@ def _pushed(scan: Scan, sources: Sequence[Source]) -> list[FilterTerm]:
 def _term(node: Expression, sources: Sequence[Source]) -> FilterTerm | None:
     if not isinstance(node, Call) or node.function not in _OPERATORS:
         return None
-    one, two = node.arguments
+    column, literal = node.arguments
     operator = _OPERATORS[node.function]
-    if isinstance(one, Literal):
-        one, two, operator = two, one, _MIRRORED[operator]
-    if not isinstance(one, ColumnRef) or not isinstance(two, Literal) or two.value is None:
+    if isinstance(column, Literal):
+        column, literal, operator = literal, column, _MIRRORED[operator]
+    if not isinstance(column, ColumnRef) or not isinstance(literal, Literal) or literal.value is None:
         return None
-    if one.index >= len(sources):
+    if column.index >= len(sources):
         return None
-    source = sources[one.index]
-    held = source.arrow
-    if source.name is None or held is None or held != logical(two.type) or held != logical(one.type):
+    source = sources[column.index]
+    file_type = source.arrow
+    if (
+        source.name is None
+        or file_type is None
+        or file_type != logical(literal.type)
+        or file_type != logical(column.type)
+    ):
         return None
-    if not (pat.is_int32(held) or pat.is_int64(held)):
+    if not (pat.is_int32(file_type) or pat.is_int64(file_type)):
         return None
-    return FilterTerm(source.name, operator, pa.scalar(two.value, held))
+    return FilterTerm(source.name, operator, pa.scalar(literal.value, file_type))

@@ -56,7 +56,7 @@ class Reducer(Generic[Frame]):
     ids: Array | None
     reduce: Callable[[Sequence[Reduction]], list[Reduced]]
     asked: list[Reduction] = field(default_factory=list)
-    found: list[Reduced] = field(default_factory=list)
+    results: list[Reduced] = field(default_factory=list)
 
     @property
     def xp(self) -> Any:
@@ -75,18 +75,18 @@ class Reducer(Generic[Frame]):
 
     def run(self) -> None:
         """Compute what was asked for."""
-        self.found = self.reduce(self.asked)
+        self.results = self.reduce(self.asked)
 
     def of(self, number: int) -> Array:
         """A reduction, zero where no row counted."""
-        got = self.found[number]
-        if got.valid is None:
-            return got.data
-        return self.xp.where(got.valid, got.data, 0).astype(got.data.dtype)
+        reduced = self.results[number]
+        if reduced.valid is None:
+            return reduced.data
+        return self.xp.where(reduced.valid, reduced.data, 0).astype(reduced.data.dtype)
 
     def has(self, number: int) -> Array | None:
         """Groups in which a row counted; ``None``: all."""
-        return self.found[number].valid
+        return self.results[number].valid
 
     def value(self, at: int) -> Value:
         """A column of the frame as arrays."""
@@ -220,8 +220,8 @@ class ExactSumState(State[Frame]):
             total = rows.ask(Reduce.SUM, value.data.astype("int64"), valid)
 
             def whole() -> Frame:
-                found = rows.of(total)
-                return self._framed(rows, (found & _LOW_HALF, found >> _HALF_BITS), rows.of(count))
+                totals = rows.of(total)
+                return self._framed(rows, (totals & _LOW_HALF, totals >> _HALF_BITS), rows.of(count))
 
             return whole
         taken = words.limbs(words_of(value))
@@ -270,9 +270,9 @@ class ExactSumState(State[Frame]):
                 )
             total = (top << _HALF_BITS) | parts[0]
             return _framed(columns, [Value(pa.int64(), total, count > 0)], rows)
-        found, over = words.of_limbs(tuple(parts))
-        over = over | words.outside(xp, found, dtype.precision)
-        total_value = of_words(found, dtype, ~over)
+        unscaled, over = words.of_limbs(tuple(parts))
+        over = over | words.outside(xp, unscaled, dtype.precision)
+        total_value = of_words(unscaled, dtype, ~over)
         if self.call.function is AggregateFunction.AVG:
             return _framed(columns, [total_value, _whole(count)], rows)
         return _framed(columns, [total_value, Value(pa.bool_(), count == 0)], rows)
@@ -364,8 +364,10 @@ class PickState(State[Frame]):
 
     def _gathered(self, rows: Reducer[Frame], at: int, index: Array, has: Array | None) -> Frame:
         """Values by row; null where a group has none."""
-        found = index if has is None else rows.xp.where(has, index, -1)
-        return rows_at(rows.columns, rows.columns.select(rows.frame, (at,)), found, missing=has is not None)
+        rows_of_groups = index if has is None else rows.xp.where(has, index, -1)
+        return rows_at(
+            rows.columns, rows.columns.select(rows.frame, (at,)), rows_of_groups, missing=has is not None
+        )
 
     def _null(self, columns: Columns[Frame], dtype: pa.DataType) -> Frame:
         """One null."""
@@ -419,10 +421,14 @@ class ExtremeState(PickState[Frame]):
         number = rows.ask(self._kind, ordered(rows.xp, value)[0].astype("int64"), valid)
 
         def made() -> Frame:
-            found, dtype = rows.of(number), self.call.dtype
-            data = _unordered(rows.xp, found, dtype) if is_float(dtype) else found.astype(_array(dtype))
+            best_words, dtype = rows.of(number), self.call.dtype
+            data = (
+                _unordered(rows.xp, best_words, dtype)
+                if is_float(dtype)
+                else best_words.astype(_array(dtype))
+            )
             best = Value(dtype, data, rows.has(number))
-            return _framed(rows.columns, [best], len(found))
+            return _framed(rows.columns, [best], len(best_words))
 
         return made
 
@@ -439,14 +445,14 @@ def _array(dtype: pa.DataType) -> str:
     return "bool" if pat.is_boolean(dtype) else _array_name(dtype)
 
 
-def _unordered(xp: Any, found: Array, dtype: pa.DataType) -> Array:
+def _unordered(xp: Any, ordered_words: Array, dtype: pa.DataType) -> Array:
     """Floats from the words that :func:`gpujoin.backends.cudf.expressions.values.ordered` gives; all NaNs are one."""
     single = pat.is_float32(dtype)
     kind, sign = ("int32", -(1 << 31)) if single else ("int64", _INT64_MIN)
     infinity, nan = (0x7F800000, 0x7FC00000) if single else (0x7FF0000000000000, 0x7FF8000000000000)
-    magnitude = xp.abs(found)
-    bits = xp.where(found < 0, magnitude | sign, found)
-    return xp.where(found > infinity, nan, bits).astype(kind).view("float32" if single else "float64")
+    magnitude = xp.abs(ordered_words)
+    bits = xp.where(ordered_words < 0, magnitude | sign, ordered_words)
+    return xp.where(ordered_words > infinity, nan, bits).astype(kind).view("float32" if single else "float64")
 
 
 class EndState(PickState[Frame]):
@@ -469,8 +475,8 @@ class EndState(PickState[Frame]):
 
         def made() -> Frame:
             index, has = rows.of(number), rows.has(number)
-            found = rows.xp.ones(len(index), dtype=bool) if has is None else has
-            flag = _framed(rows.columns, [Value(pa.bool_(), found)], len(index))
+            present = rows.xp.ones(len(index), dtype=bool) if has is None else has
+            flag = _framed(rows.columns, [Value(pa.bool_(), present)], len(index))
             return rows.columns.hstack([self._gathered(rows, at, index, has), flag])
 
         return made
@@ -522,8 +528,8 @@ class MomentsState(State[Frame]):
             assert rows.ids is not None
             squares = weight * (mean - means[rows.ids]) ** 2
             whole = squares if spread is None else squares + spread
-            (found,) = rows.reduce([Reduction(Reduce.SUM, whole, valid)])
-            spreads = found.data if found.valid is None else xp.where(found.valid, found.data, 0.0)
+            (summed,) = rows.reduce([Reduction(Reduce.SUM, whole, valid)])
+            spreads = summed.data if summed.valid is None else xp.where(summed.valid, summed.data, 0.0)
             return _framed(rows.columns, [_real(counts), _real(means), _real(spreads)], len(counts))
 
         return made

@@ -42,11 +42,11 @@ def constant(xp: Any, value: int) -> Words:
     return Words(xp.asarray([value >> 64], dtype="int64"), xp.asarray([value & _MASK64], dtype="uint64"))
 
 
-def add(one: Words, two: Words) -> Words:
+def add(left: Words, right: Words) -> Words:
     """Sum, wrapping around."""
-    low = one.low + two.low
-    carry = (low < one.low).astype("int64")
-    return Words(one.high + two.high + carry, low)
+    low = left.low + right.low
+    carry = (low < left.low).astype("int64")
+    return Words(left.high + right.high + carry, low)
 
 
 def negate(value: Words) -> Words:
@@ -55,20 +55,20 @@ def negate(value: Words) -> Words:
     return Words(~value.high + (low == 0).astype("int64"), low)
 
 
-def subtract(one: Words, two: Words) -> Words:
+def subtract(left: Words, right: Words) -> Words:
     """Difference, wrapping around."""
-    borrow = (one.low < two.low).astype("int64")
-    return Words(one.high - two.high - borrow, one.low - two.low)
+    borrow = (left.low < right.low).astype("int64")
+    return Words(left.high - right.high - borrow, left.low - right.low)
 
 
-def sum_overflows(one: Words, two: Words, total: Words) -> Array:
+def sum_overflows(left: Words, right: Words, total: Words) -> Array:
     """Tell where a sum left 128 bits."""
-    return ((one.high ^ total.high) & (two.high ^ total.high)) < 0
+    return ((left.high ^ total.high) & (right.high ^ total.high)) < 0
 
 
-def less(one: Words, two: Words) -> Array:
+def less(left: Words, right: Words) -> Array:
     """Tell where one number is less than another."""
-    return (one.high < two.high) | ((one.high == two.high) & (one.low < two.low))
+    return (left.high < right.high) | ((left.high == right.high) & (left.low < right.low))
 
 
 def magnitude(xp: Any, value: Words) -> Words:
@@ -78,46 +78,46 @@ def magnitude(xp: Any, value: Words) -> Words:
     return Words(xp.where(negative, turned.high, value.high), xp.where(negative, turned.low, value.low))
 
 
-def multiply(xp: Any, one: Words, two: Words) -> tuple[Words, Array]:
+def multiply(xp: Any, left: Words, right: Words) -> tuple[Words, Array]:
     """Product, and where it left 127 bits: it is arbitrary there."""
-    a, b = magnitude(xp, one), magnitude(xp, two)
+    a, b = magnitude(xp, left), magnitude(xp, right)
     a_high, b_high = a.high.view("uint64"), b.high.view("uint64")
-    middle_one, over_one = _times(a_high, b.low)
-    middle_two, over_two = _times(b_high, a.low)
+    middle_left, over_left = _times(a_high, b.low)
+    middle_right, over_right = _times(b_high, a.low)
     top, low = _product(a.low, b.low)
-    high = top + middle_one
-    over = (high < top) | over_one | over_two | ((a_high != 0) & (b_high != 0))
-    total = high + middle_two
+    high = top + middle_left
+    over = (high < top) | over_left | over_right | ((a_high != 0) & (b_high != 0))
+    total = high + middle_right
     over = over | (total < high) | (total.view("int64") < 0)
-    negative = (one.high < 0) ^ (two.high < 0)
+    negative = (left.high < 0) ^ (right.high < 0)
     plain = Words(total.view("int64"), low)
     turned = negate(plain)
     return Words(xp.where(negative, turned.high, plain.high), xp.where(negative, turned.low, plain.low)), over
 
 
-def _times(one: Array, two: Array) -> tuple[Array, Array]:
+def _times(left: Array, right: Array) -> tuple[Array, Array]:
     """Low word of a product of unsigned words, and where there is a high one."""
-    top, low = _product(one, two)
+    top, low = _product(left, right)
     return low, top != 0
 
 
-def _product(one: Array, two: Array) -> tuple[Array, Array]:
+def _product(left: Array, right: Array) -> tuple[Array, Array]:
     """High and low word of a product of unsigned words."""
-    half, mask = one.dtype.type(_HALF), one.dtype.type(_LOW_HALF)
-    one_high, one_low = one >> half, one & mask
-    two_high, two_low = two >> half, two & mask
-    lowest = one_low * two_low
-    left = one_high * two_low + (lowest >> half)
-    right = one_low * two_high + (left & mask)
-    return one_high * two_high + (left >> half) + (right >> half), (right << half) | (lowest & mask)
+    half, mask = left.dtype.type(_HALF), left.dtype.type(_LOW_HALF)
+    left_high, left_low = left >> half, left & mask
+    right_high, right_low = right >> half, right & mask
+    lowest = left_low * right_low
+    upper = left_high * right_low + (lowest >> half)
+    lower = left_low * right_high + (upper & mask)
+    return left_high * right_high + (upper >> half) + (lower >> half), (lower << half) | (lowest & mask)
 
 
 def outside(xp: Any, value: Words, digits: int) -> Array:
     """Tell where a number has more decimal digits than so many."""
     limit = constant(xp, 10**digits)
-    found = magnitude(xp, value)
-    high, top = found.high.view("uint64"), limit.high.view("uint64")
-    return ~((high < top) | ((high == top) & (found.low < limit.low)))
+    size = magnitude(xp, value)
+    high, top = size.high.view("uint64"), limit.high.view("uint64")
+    return ~((high < top) | ((high == top) & (size.low < limit.low)))
 
 
 def limbs(value: Words) -> tuple[Array, ...]:

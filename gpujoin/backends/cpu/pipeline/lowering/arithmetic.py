@@ -24,12 +24,12 @@ from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Lite
 from gpujoin.model.types import MAX_PRECISION, is_float
 
 
-def _simple(function: Function, one: Bounds, two: Bounds) -> Bounds:
+def _simple(function: Function, left: Bounds, right: Bounds) -> Bounds:
     if function is Function.ADD:
-        return one[0] + two[0], one[1] + two[1]
+        return left[0] + right[0], left[1] + right[1]
     if function is Function.SUBTRACT:
-        return one[0] - two[1], one[1] - two[0]
-    corners = [a * b for a in one for b in two]
+        return left[0] - right[1], left[1] - right[0]
+    corners = [a * b for a in left for b in right]
     return min(corners), max(corners)
 
 
@@ -41,35 +41,35 @@ _OPERATE: dict[Function, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 
 
 def _arithmetic(node: Call, values: list[Lowered]) -> Lowered:
-    one, two = values
+    left, right = values
     dtype = result_type(node)
     operate = _OPERATE[node.function]
     if is_float(dtype):
-        if one.dtype != dtype or two.dtype != dtype:
+        if left.dtype != dtype or right.dtype != dtype:
             raise NotLowered("mixed floats")
         if node.function is not Function.MULTIPLY and not all(map(_adds_exactly, values, node.arguments)):
             raise NotLowered("Polars leaves out the addition of a constant zero, which changes -0.0")
-        return Lowered(operate(one.expr, two.expr), dtype)
+        return Lowered(operate(left.expr, right.expr), dtype)
     limits = type_bounds(dtype)
     if limits is None:
         raise NotLowered(f"arithmetic on {dtype}")
     if not pat.is_decimal(dtype):
-        bounds = _simple(node.function, known(one), known(two))
-        if one.dtype != dtype or two.dtype != dtype or not within(bounds, limits):
+        bounds = _simple(node.function, known(left), known(right))
+        if left.dtype != dtype or right.dtype != dtype or not within(bounds, limits):
             raise NotLowered("an integer that may overflow")
-        return Lowered(operate(one.expr, two.expr), dtype, bounds)
+        return Lowered(operate(left.expr, right.expr), dtype, bounds)
     if node.function is not Function.MULTIPLY:
-        scale = max(one.dtype.scale, two.dtype.scale)
-        one, two = rescaled(one, scale), rescaled(two, scale)
+        scale = max(left.dtype.scale, right.dtype.scale)
+        left, right = rescaled(left, scale), rescaled(right, scale)
     else:
-        scale = one.dtype.scale + two.dtype.scale
-    bounds = _simple(node.function, known(one), known(two))
+        scale = left.dtype.scale + right.dtype.scale
+    bounds = _simple(node.function, known(left), known(right))
     if not within(bounds, INT128):
         raise NotLowered("a result beyond 128 bits")
-    wide = one.wide or two.wide or not within(bounds, INT64)
-    exact = operate(fitted(one, wide=wide), fitted(two, wide=wide))
-    held = pa.decimal128(38, scale) if scale <= MAX_PRECISION else pa.decimal256(76, scale)
-    result = rescaled(Lowered(exact, held, bounds, wide), dtype.scale)
+    wide = left.wide or right.wide or not within(bounds, INT64)
+    exact = operate(fitted(left, wide=wide), fitted(right, wide=wide))
+    exact_type = pa.decimal128(38, scale) if scale <= MAX_PRECISION else pa.decimal256(76, scale)
+    result = rescaled(Lowered(exact, exact_type, bounds, wide), dtype.scale)
     if not within(known(result), limits):
         raise NotLowered(f"values beyond {dtype}")
     return Lowered(result.expr, dtype, result.bounds, result.wide)
@@ -81,14 +81,14 @@ def _adds_exactly(value: Lowered, node: Expression) -> bool:
 
 
 def _divide(node: Call, values: list[Lowered]) -> Lowered:
-    one, two = values
-    if not is_float(result_type(node)) or one.dtype != two.dtype:
+    left, right = values
+    if not is_float(result_type(node)) or left.dtype != right.dtype:
         raise NotLowered("division")
-    if two.constant:
+    if right.constant:
         raise NotLowered("Polars divides by a constant through its reciprocal, which rounds twice")
     if node.mode is EvalMode.ANSI:
         raise NotLowered("division by what may be zero")
-    return Lowered(pl.when(two.expr != 0).then(one.expr / two.expr), result_type(node))
+    return Lowered(pl.when(right.expr != 0).then(left.expr / right.expr), result_type(node))
 
 
 def _negate(node: Call, values: list[Lowered]) -> Lowered:

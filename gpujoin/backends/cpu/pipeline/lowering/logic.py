@@ -50,8 +50,8 @@ def _comparable(values: Sequence[Lowered]) -> list[Lowered]:
 
 
 def _comparison(node: Call, values: list[Lowered]) -> Lowered:
-    one, two = _comparable(values)
-    return Lowered(_COMPARE[node.function](one.expr, two.expr), pa.bool_())
+    left, right = _comparable(values)
+    return Lowered(_COMPARE[node.function](left.expr, right.expr), pa.bool_())
 
 
 def _in(node: Call, values: list[Lowered]) -> Lowered:

@@ -186,13 +186,13 @@ def _constant(number: int, *, wide: bool) -> pl.Expr:
     return fitted(_integer_literal(number, pa.decimal128(38, 0)), wide=wide)
 
 
-def _product(one: Lowered, two: Lowered, bounds: Bounds, dtype: pa.DataType) -> Lowered:
+def _product(left: Lowered, right: Lowered, bounds: Bounds, dtype: pa.DataType) -> Lowered:
     wide = not within(bounds, INT64)
     if not within(bounds, INT128):
         raise NotLowered("a product beyond 128 bits")
-    if not wide and (one.wide or two.wide):
+    if not wide and (left.wide or right.wide):
         wide = True  # an operand may be wider than the product
-    return Lowered(fitted(one, wide=wide) * fitted(two, wide=wide), dtype, bounds, wide)
+    return Lowered(fitted(left, wide=wide) * fitted(right, wide=wide), dtype, bounds, wide)
 
 
 def aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowered], Bounds | None, bool]:
@@ -213,10 +213,10 @@ def aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowered
     return list(values), bounds, wide
 
 
-def same_kind(one: pa.DataType, two: pa.DataType) -> bool:
+def same_kind(left: pa.DataType, right: pa.DataType) -> bool:
     """Tell whether values of two types are held alike, decimals of any digits included."""
-    if pat.is_decimal(one) and pat.is_decimal(two):
+    if pat.is_decimal(left) and pat.is_decimal(right):
         return True
-    if pat.is_timestamp(one) and pat.is_timestamp(two):
-        return bool(one.unit == two.unit and (one.tz is None) == (two.tz is None))
-    return bool(one == two)
+    if pat.is_timestamp(left) and pat.is_timestamp(right):
+        return bool(left.unit == right.unit and (left.tz is None) == (right.tz is None))
+    return bool(left == right)
