@@ -180,11 +180,11 @@ def _text(value: Any) -> str | None:
 
 def _schemes(value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
-    found = tuple(sorted({str(p).strip().lower() for p in parts} - {""}))
-    unknown = [one for one in found if one not in _SCHEMES]
+    schemes = tuple(sorted({str(p).strip().lower() for p in parts} - {""}))
+    unknown = [scheme for scheme in schemes if scheme not in _SCHEMES]
     if unknown:
         raise ValueError(f"{unknown[0]!r} is not covered; must be some of {', '.join(_SCHEMES)}")
-    return found
+    return schemes
 
 
 def _setting(key: str, default: Any, parse: Callable[[Any], Any], doc: str) -> Any:

@@ -58,12 +58,12 @@ def _arithmetic(node: Call) -> Expression | None:
     return over(node, tightest(left, right, node.mode))
 
 
-def _decimals(node: Call, left: pa.DataType, right: pa.DataType) -> Call:
-    one, two = node.arguments
-    arguments = (cast_to(one, left, node.mode), cast_to(two, right, node.mode))
+def _decimals(node: Call, left_type: pa.DataType, right_type: pa.DataType) -> Call:
+    left, right = node.arguments
+    arguments = (cast_to(left, left_type, node.mode), cast_to(right, right_type, node.mode))
     if node.function is Function.INTEGRAL_DIVIDE:
         return typed(node, pa.int64(), *arguments)
-    return typed(node, _decimal_result(node.function, left, right), *arguments)
+    return typed(node, _decimal_result(node.function, left_type, right_type), *arguments)
 
 
 def _as_numbers(node: Call) -> Call | None:
@@ -72,11 +72,11 @@ def _as_numbers(node: Call) -> Call | None:
     if all(pat.is_null(t) for t in types):
         return over(node, pa.float64())
     arguments = []
-    for mine, other, argument in zip(types, reversed(types), node.arguments, strict=True):
-        if is_text(mine):
+    for own, other, argument in zip(types, reversed(types), node.arguments, strict=True):
+        if is_text(own):
             whole = node.mode is EvalMode.ANSI and is_whole(other)
             arguments.append(cast_to(argument, pa.int64() if whole else pa.float64(), node.mode))
-        elif pat.is_null(mine):
+        elif pat.is_null(own):
             arguments.append(cast_to(argument, pa.float64() if is_text(other) else other, node.mode))
         else:
             arguments.append(argument)

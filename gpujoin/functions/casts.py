@@ -23,7 +23,8 @@ def can_cast(source: pa.DataType, target: pa.DataType, mode: EvalMode) -> bool:
         return True
     if pat.is_struct(source) and pat.is_struct(target):
         return source.num_fields == target.num_fields and all(
-            can_cast(mine.type, theirs.type, mode) for mine, theirs in zip(source, target, strict=True)
+            can_cast(source_field.type, target_field.type, mode)
+            for source_field, target_field in zip(source, target, strict=True)
         )
     legacy = mode is EvalMode.LEGACY
     if is_text(target):

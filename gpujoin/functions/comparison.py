@@ -31,23 +31,34 @@ MIRRORED = {
 
 
 def _comparison(node: Call) -> Expression | None:
-    one, two = node.arguments
-    left, right = type_of(one), type_of(two)
-    if pat.is_null(left) and pat.is_null(right):
+    left, right = node.arguments
+    left_type, right_type = type_of(left), type_of(right)
+    if pat.is_null(left_type) and pat.is_null(right_type):
         return over(node, pa.bool_(), pa.bool_())
-    if isinstance(two, Literal) and is_whole(left) and pat.is_decimal(right):
-        reduced = _whole_against_decimal(node, one, two)
+    if isinstance(right, Literal) and is_whole(left_type) and pat.is_decimal(right_type):
+        reduced = _whole_against_decimal(node, left, right)
         if reduced is not None:
             return reduced
-    if isinstance(one, Literal) and is_whole(right) and pat.is_decimal(left) and node.function in MIRRORED:
-        return _comparison(typed(dataclasses.replace(node, function=MIRRORED[node.function]), left, two, one))
+    if (
+        isinstance(left, Literal)
+        and is_whole(right_type)
+        and pat.is_decimal(left_type)
+        and node.function in MIRRORED
+    ):
+        return _comparison(
+            typed(dataclasses.replace(node, function=MIRRORED[node.function]), left_type, right, left)
+        )
     equality = node.function in (Function.EQ, Function.NE, Function.EQ_NULL_SAFE)
-    if equality and node.mode is not EvalMode.ANSI and pat.is_boolean(left) != pat.is_boolean(right):
-        number = right if pat.is_boolean(left) else left
+    if (
+        equality
+        and node.mode is not EvalMode.ANSI
+        and pat.is_boolean(left_type) != pat.is_boolean(right_type)
+    ):
+        number = right_type if pat.is_boolean(left_type) else left_type
         if is_numeric(number):
             return over(node, number, pa.bool_())
     node = with_literal_precision(node)
-    common = compared(left, right, node.mode)
+    common = compared(left_type, right_type, node.mode)
     if common is not None and pat.is_decimal(common):
         widened = [decimal_for(type_of(a)) for a in node.arguments]
         common = compared(widened[0], widened[1], node.mode)
@@ -78,12 +89,12 @@ def _whole_against_decimal(node: Call, whole: Expression, literal: Literal) -> E
 
 def with_literal_precision(node: Call) -> Call:
     """Next to a decimal, give an integer literal no more digits than it has."""
-    one, two = node.arguments
-    if pat.is_decimal(type_of(two)) and isinstance(one, Literal) and is_whole(type_of(one)):
-        one = cast_to(one, _literal_decimal(one), node.mode)
-    elif pat.is_decimal(type_of(one)) and isinstance(two, Literal) and is_whole(type_of(two)):
-        two = cast_to(two, _literal_decimal(two), node.mode)
-    return dataclasses.replace(node, arguments=(one, two))
+    left, right = node.arguments
+    if pat.is_decimal(type_of(right)) and isinstance(left, Literal) and is_whole(type_of(left)):
+        left = cast_to(left, _literal_decimal(left), node.mode)
+    elif pat.is_decimal(type_of(left)) and isinstance(right, Literal) and is_whole(type_of(right)):
+        right = cast_to(right, _literal_decimal(right), node.mode)
+    return dataclasses.replace(node, arguments=(left, right))
 
 
 def _literal_decimal(literal: Literal) -> pa.DataType:
@@ -120,16 +131,16 @@ def alike(types: Types) -> bool:
     return all(_alike(types[0], t) for t in types)
 
 
-def _alike(one: pa.DataType, two: pa.DataType) -> bool:
-    if pat.is_decimal(one) and pat.is_decimal(two):
+def _alike(left: pa.DataType, right: pa.DataType) -> bool:
+    if pat.is_decimal(left) and pat.is_decimal(right):
         return True
-    if pat.is_timestamp(one) and pat.is_timestamp(two):
-        return (one.tz is None) == (two.tz is None)
-    if pat.is_struct(one) and pat.is_struct(two):
-        return one.num_fields == two.num_fields and all(
-            _alike(a.type, b.type) for a, b in zip(one, two, strict=True)
+    if pat.is_timestamp(left) and pat.is_timestamp(right):
+        return (left.tz is None) == (right.tz is None)
+    if pat.is_struct(left) and pat.is_struct(right):
+        return left.num_fields == right.num_fields and all(
+            _alike(a.type, b.type) for a, b in zip(left, right, strict=True)
         )
-    return one == two
+    return left == right
 
 
 def _fits(node: Call) -> bool:

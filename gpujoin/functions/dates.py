@@ -52,12 +52,12 @@ SPARK_ONLY = (
 
 def date_arithmetic(node: Call) -> Expression | None:
     """Read ``date + days`` and ``date - days`` as ``date_add`` and ``date_sub``; ``None``: it is something else."""
-    one, two = node.arguments
-    if node.function is Function.ADD and pat.is_date(type_of(two)):
-        one, two = two, one
-    if node.function not in (Function.ADD, Function.SUBTRACT) or not pat.is_date(type_of(one)):
+    date, days = node.arguments
+    if node.function is Function.ADD and pat.is_date(type_of(days)):
+        date, days = days, date
+    if node.function not in (Function.ADD, Function.SUBTRACT) or not pat.is_date(type_of(date)):
         return None
-    if not (is_whole(type_of(two)) or pat.is_null(type_of(two))):
+    if not (is_whole(type_of(days)) or pat.is_null(type_of(days))):
         return None
     function = Function.DATE_ADD if node.function is Function.ADD else Function.DATE_SUB
-    return _SHIFT.resolve(dataclasses.replace(node, function=function, arguments=(one, two)))
+    return _SHIFT.resolve(dataclasses.replace(node, function=function, arguments=(date, days)))

@@ -90,11 +90,15 @@ def _structs(left: pa.DataType, right: pa.DataType, mode: EvalMode, widen: Widen
     if not (pat.is_struct(left) and pat.is_struct(right)) or left.num_fields != right.num_fields:
         return None
     fields = []
-    for mine, theirs in zip(left, right, strict=True):
-        common = widen(mine.type, theirs.type, mode) if mine.name.lower() == theirs.name.lower() else None
+    for left_field, right_field in zip(left, right, strict=True):
+        common = (
+            widen(left_field.type, right_field.type, mode)
+            if left_field.name.lower() == right_field.name.lower()
+            else None
+        )
         if common is None:
             return None
-        fields.append(pa.field(mine.name, common, mine.nullable or theirs.nullable))
+        fields.append(pa.field(left_field.name, common, left_field.nullable or right_field.nullable))
     return pa.struct(fields)
 
 
@@ -134,9 +138,9 @@ def wider_without_text(left: pa.DataType, right: pa.DataType, mode: EvalMode) ->
 
 def wider(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataType | None:
     """Find a common type that may lose precision; text meets other types in text, in ANSI mode in the other type."""
-    found = tightest(left, right, mode) or _wider_number(left, right)
-    if found is not None:
-        return found
+    common = tightest(left, right, mode) or _wider_number(left, right)
+    if common is not None:
+        return common
     if is_text(left) != is_text(right):
         text, other = (left, right) if is_text(left) else (right, left)
         if mode is EvalMode.ANSI:

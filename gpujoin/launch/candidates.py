@@ -121,10 +121,10 @@ def keep(
     with memory_errors("the places of the matches"):
         ends = device.xp.cumsum(of_tile, dtype=np.int64)
         offsets = ends - of_tile
-    found = int(ends[-1])
-    check_room(device, _PAIR_BYTES * found, f"{found} pairs")
-    probe_row, build_row = device.empty(found, np.int32), device.empty(found, np.int32)
-    if found:
+    matches = int(ends[-1])
+    check_room(device, _PAIR_BYTES * matches, f"{matches} pairs")
+    probe_row, build_row = device.empty(matches, np.int32), device.empty(matches, np.int32)
+    if matches:
         arguments = [*candidates.arguments, placed, *given, offsets, probe_row, build_row]
         kernel = device.kernel(SPECIALISATIONS[0], "keep_candidates")
         device.launch(kernel, grid, BLOCK_THREADS, arguments)

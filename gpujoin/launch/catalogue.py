@@ -27,7 +27,7 @@ LAUNCHERS: tuple[str, ...] = (
 
 def specialisations() -> tuple[ModuleSpec, ...]:
     """Every specialisation of every launcher, each once, in a stable order."""
-    found: dict[ModuleSpec, None] = {}
+    modules: dict[ModuleSpec, None] = {}
     for launcher in LAUNCHERS:
-        found.update(dict.fromkeys(import_module(launcher).SPECIALISATIONS))
-    return tuple(found)
+        modules.update(dict.fromkeys(import_module(launcher).SPECIALISATIONS))
+    return tuple(modules)

@@ -88,12 +88,12 @@ class CudaDevice:
 
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
         """See :meth:`gpujoin.launch.device.Device.kernel`."""
-        found = self._kernels.get((module, name))
-        if found is None:
-            found = self._kernels[module, name] = CudaKernel(
+        kernel = self._kernels.get((module, name))
+        if kernel is None:
+            kernel = self._kernels[module, name] = CudaKernel(
                 name, module, self._function(module, name), self._ordinal
             )
-        return found
+        return kernel
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
         """Compile modules at once, so that none is waited for when it is first asked for.
@@ -105,8 +105,8 @@ class CudaDevice:
         """
         with ThreadPoolExecutor(threads) as pool:
             done = [pool.submit(compile_cubin, module, self._architecture) for module in modules]
-        for one in done:
-            one.result()
+        for compilation in done:
+            compilation.result()
 
     def _function(self, module: ModuleSpec, name: str) -> Any:
         if module not in self._modules:

@@ -73,10 +73,10 @@ class UniqueTable:
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """The build row of each probe row."""
         checked_keys(probe, ranged=True)
-        found = device.empty(probe.rows, np.int32)
+        build_row = device.empty(probe.rows, np.int32)
         matches = total(device)
-        _launch(device, "direct_probe", probe, self.keys, self.row, found, matches)
-        return UniqueMatches(found, value_of(device, matches))
+        _launch(device, "direct_probe", probe, self.keys, self.row, build_row, matches)
+        return UniqueMatches(build_row, value_of(device, matches))
 
 
 @dataclass(frozen=True)

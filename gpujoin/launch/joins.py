@@ -106,14 +106,14 @@ def inner_join(
             payload = _packed(device, tuple(_first(c, ordered.keys.rows) for c in ordered.columns))
             del ordered
             moved = partition.partition(device, probe.keys, probe.payload)
-            found = table.probe(device, moved.keys)
+            matches = table.probe(device, moved.keys)
             del table
-            yield _emitted(device, found, tuple(_first(c, moved.keys.rows) for c in moved.columns), payload)
+            yield _emitted(device, matches, tuple(_first(c, moved.keys.rows) for c in moved.columns), payload)
             return
     else:
-        found_rows = _unique_rows(device, build.keys, probe.keys, kernel)
-        if found_rows is not None:
-            yield _emitted(device, found_rows, probe.payload, _packed(device, build.payload))
+        unique_matches = _unique_rows(device, build.keys, probe.keys, kernel)
+        if unique_matches is not None:
+            yield _emitted(device, unique_matches, probe.payload, _packed(device, build.payload))
             return
     yield from _many_to_many(device, build, probe, kernel, batch_rows)
 
@@ -126,17 +126,17 @@ def semi_join(
     _check(probe)
     if kernel is Kernel.DIRECT:
         marks, number = direct.build_set(device, build, _range(device, build)).test(device, probe.keys)
-        found = UniqueMatches(marks.astype(np.int32) - device.xp.int32(1), number)
+        matches = UniqueMatches(marks.astype(np.int32) - device.xp.int32(1), number)
     elif kernel is Kernel.PARTITIONED:
         table = partition.build(device, build, duplicates=True)
         assert table is not None
-        found = table.probe(device, probe.keys)
+        matches = table.probe(device, probe.keys)
     else:
         plain = unique.build(device, build, duplicates=True)
         assert plain is not None
-        found = plain.probe(device, probe.keys)
-    kept, _ = rows.emit(device, found, probe.payload, None, matched=matched)
-    return Output(found.pairs if matched else probe.keys.rows - found.pairs, tuple(kept), ())
+        matches = plain.probe(device, probe.keys)
+    kept, _ = rows.emit(device, matches, probe.payload, None, matched=matched)
+    return Output(matches.pairs if matched else probe.keys.rows - matches.pairs, tuple(kept), ())
 
 
 def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> UniqueMatches | None:
@@ -179,10 +179,10 @@ def _ranges(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) ->
 
 
 def _range(device: Device, keys: KeyCodes) -> direct.Range:
-    found = facts.column_facts(device, keys)
-    if found.low is None or found.high is None:
+    key_facts = facts.column_facts(device, keys)
+    if key_facts.low is None or key_facts.high is None:
         return direct.Range(0, 1)
-    return direct.Range(found.low, found.high - found.low + 1)
+    return direct.Range(key_facts.low, key_facts.high - key_facts.low + 1)
 
 
 def _packed(device: Device, payload: Sequence[FieldColumn]) -> rows.PackedRows | None:
@@ -190,10 +190,10 @@ def _packed(device: Device, payload: Sequence[FieldColumn]) -> rows.PackedRows |
 
 
 def _emitted(
-    device: Device, found: UniqueMatches, probe: Sequence[FieldColumn], build: rows.PackedRows | None
+    device: Device, matches: UniqueMatches, probe: Sequence[FieldColumn], build: rows.PackedRows | None
 ) -> Output:
-    of_probe, of_build = rows.emit(device, found, probe, build)
-    return Output(found.pairs, tuple(of_probe), tuple(of_build))
+    of_probe, of_build = rows.emit(device, matches, probe, build)
+    return Output(matches.pairs, tuple(of_probe), tuple(of_build))
 
 
 def _first(column: FieldColumn, length: int) -> FieldColumn:

@@ -130,16 +130,16 @@ def find(
         check_column("groups of probe rows", sought.group, np.int64, rows)
     if groups is not None:
         check_column("the beginnings of groups", groups.first, np.int32)
-    found, matches = device.empty(rows, np.int32), total(device)
+    build_row, matches = device.empty(rows, np.int32), total(device)
     if rows:
         arguments = [
             points.values, np.uint64(points.places), *points.samples_for_kernel,
             None if groups is None else groups.first, np.uint64(0 if groups is None else groups.number), placed,
             sought.points, sought.valid, sought.group, np.uint64(rows), np.int32(terms.backward),
-            np.int32(terms.forward), np.int32(terms.exact), terms.most, found, matches,
+            np.int32(terms.forward), np.int32(terms.exact), terms.most, build_row, matches,
         ]  # fmt: skip
         kernel = device.kernel(
             ModuleSpec("nearest.cu", (("FLOAT_BYTES", terms.codes.value),)), "nearest_rows"
         )
         device.launch(kernel, grid_of(device, rows, ROWS_PER_BLOCK), BLOCK_THREADS, arguments)
-    return UniqueMatches(found, value_of(device, matches))
+    return UniqueMatches(build_row, value_of(device, matches))

@@ -356,27 +356,30 @@ def verified(
     check_column("left rows", left_row, np.int32)
     check_column("right rows", right_row, np.int32, pairs)
     equal = device.full(pairs, True, np.bool_)
-    for given in zip(left, right, strict=True):
-        one, two = _of_one_width(*given)
-        if one.module != two.module:
+    for columns in zip(left, right, strict=True):
+        left_column, right_column = _of_one_width(*columns)
+        if left_column.module != right_column.module:
             raise KernelArgumentError(
-                f"a key is {one.values.dtype} on one side and {two.values.dtype} on the other"
+                f"a key is {left_column.values.dtype} on one side and {right_column.values.dtype} on the other"
             )
-        name = "verify_texts" if one.kind is Kind.TEXT else "verify_values"
+        name = "verify_texts" if left_column.kind is Kind.TEXT else "verify_values"
         if pairs:
             arguments = [
-                *one.data, left_row, *two.data, right_row, np.uint64(pairs), np.uint32(one.null_safe), equal,
+                *left_column.data, left_row, *right_column.data, right_row, np.uint64(pairs),
+                np.uint32(left_column.null_safe), equal,
             ]  # fmt: skip
-            _launch(device, one, name, pairs, arguments)
+            _launch(device, left_column, name, pairs, arguments)
     return equal
 
 
-def _of_one_width(one: KeyColumn, two: KeyColumn) -> tuple[KeyColumn, KeyColumn]:
+def _of_one_width(left: KeyColumn, right: KeyColumn) -> tuple[KeyColumn, KeyColumn]:
     """Texts with offsets of one width; the narrower ones are widened."""
-    if one.offsets is None or two.offsets is None or one.offsets.dtype == two.offsets.dtype:
-        return one, two
+    if left.offsets is None or right.offsets is None or left.offsets.dtype == right.offsets.dtype:
+        return left, right
     wide = np.int64
-    return replace(one, offsets=one.offsets.astype(wide)), replace(two, offsets=two.offsets.astype(wide))
+    return replace(left, offsets=left.offsets.astype(wide)), replace(
+        right, offsets=right.offsets.astype(wide)
+    )
 
 
 def _launch(device: Device, column: KeyColumn, name: str, items: int, arguments: list[Any]) -> None:

@@ -154,19 +154,21 @@ class PartitionedTable:
         checked_keys(probe)
         check_width(probe, self.table.key_bytes)
         if probe.rows < FEWEST_ROWS or (least_match > 0 and self.match_ratio(device, probe) <= least_match):
-            found = self.table.probe(device, probe)
-            xp, hit = device.xp, found.row >= 0
+            matches = self.table.probe(device, probe)
+            xp, hit = device.xp, matches.row >= 0
             if not int(self.row.shape[0]):
-                return found
-            return UniqueMatches(xp.where(hit, self.row[xp.maximum(found.row, 0)], xp.int32(-1)), found.pairs)
+                return matches
+            return UniqueMatches(
+                xp.where(hit, self.row[xp.maximum(matches.row, 0)], xp.int32(-1)), matches.pairs
+            )
         ordered = partition(device, probe)
-        found = self.table.probe(device, ordered.keys)
+        matches = self.table.probe(device, ordered.keys)
         rows = device.full(probe.rows, -1, np.int32)
         if ordered.keys.rows:
-            arguments = [found.row, np.uint64(ordered.keys.rows), ordered.row, self.row, rows]
+            arguments = [matches.row, np.uint64(ordered.keys.rows), ordered.row, self.row, rows]
             kernel = _kernel(device, probe, "restore_order")
             device.launch(kernel, grid_of(device, ordered.keys.rows), BLOCK_THREADS, arguments)
-        return UniqueMatches(rows, found.pairs)
+        return UniqueMatches(rows, matches.pairs)
 
     def match_ratio(self, device: Device, probe: KeyCodes) -> float:
         """Share of some probe rows, taken from all over, that have a match; 0 of none."""

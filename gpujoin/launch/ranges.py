@@ -185,7 +185,7 @@ def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds)
     return Ranges(start, count, value_of(device, matches))
 
 
-def narrow(device: Device, points: Ordered, found: Ranges, bounds: Bounds) -> Ranges:
+def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -> Ranges:
     """The places among those found at which a second point lies in a second range.
 
     Parameters
@@ -194,7 +194,7 @@ def narrow(device: Device, points: Ordered, found: Ranges, bounds: Bounds) -> Ra
         Where.
     points : Ordered
         Second points of the build rows; they ascend wherever something was found.
-    found : Ranges
+    stretches : Ranges
         By the first point; its arrays are written over.
     bounds : Bounds
         Second ranges; validity and groups were taken account of before.
@@ -206,17 +206,17 @@ def narrow(device: Device, points: Ordered, found: Ranges, bounds: Bounds) -> Ra
     """
     check_bounds(bounds)
     check_rows(points.places)
-    check_column("first places", found.start, np.int32, bounds.rows)
-    check_column("numbers of places", found.count, np.int32, bounds.rows)
+    check_column("first places", stretches.start, np.int32, bounds.rows)
+    check_column("numbers of places", stretches.count, np.int32, bounds.rows)
     matches = total(device)
     if bounds.rows:
         arguments = [
-            points.values, *points.samples_for_kernel, bounds.low, bounds.high, np.uint64(bounds.rows), found.start,
-            found.count, matches,
+            points.values, *points.samples_for_kernel, bounds.low, bounds.high, np.uint64(bounds.rows), stretches.start,
+            stretches.count, matches,
         ]  # fmt: skip
         kernel = device.kernel(SPECIALISATIONS[0], "narrow_stretches")
         device.launch(kernel, grid_of(device, bounds.rows, ROWS_PER_BLOCK), BLOCK_THREADS, arguments)
-    return Ranges(found.start, found.count, value_of(device, matches))
+    return Ranges(stretches.start, stretches.count, value_of(device, matches))
 
 
 def check_bounds(bounds: Bounds) -> None:

@@ -113,7 +113,7 @@ def restricted(
     device: Device,
     text: str,
     columns: Sequence[ConditionColumn],
-    found: UniqueMatches,
+    matches: UniqueMatches,
     build_rows: int,
     *,
     probe_is_left: bool,
@@ -126,7 +126,7 @@ def restricted(
         Where.
     text, columns : str, sequence of ConditionColumn
         As for :func:`mask`; the columns are those of the whole sides.
-    found : UniqueMatches
+    matches : UniqueMatches
         The matches, which stay as they are.
     build_rows : int
         Rows of the build side.
@@ -135,7 +135,7 @@ def restricted(
 
     Returns
     -------
-    found : UniqueMatches
+    matches : UniqueMatches
         What is left.
     failed : bool
         As for :func:`mask`.
@@ -149,21 +149,21 @@ def restricted(
     DeviceMemoryError
         If what is left does not fit.
     """
-    check_column("found rows", found.row, np.int32)
-    rows = int(found.row.shape[0])
+    check_column("matched build rows", matches.row, np.int32)
+    rows = int(matches.row.shape[0])
     check_rows(rows)
     _check_lengths(columns, {rows, build_rows})
     check_room(device, _ROW_BYTES * rows, f"what is left of {rows} rows under a condition")
     kept = device.empty(rows, np.int32)
-    matches, failed = total(device), device.zeros(1, np.uint32)
+    kept_count, failed = total(device), device.zeros(1, np.uint32)
     if rows:
         kernel = device.kernel(_module(text), "residual_found")
         arguments = [
-            *_pointers(device, columns), found.row, np.uint64(rows), np.uint32(not probe_is_left), kept, matches,
+            *_pointers(device, columns), matches.row, np.uint64(rows), np.uint32(not probe_is_left), kept, kept_count,
             failed,
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
-    return UniqueMatches(kept, value_of(device, matches)), bool(value_of(device, failed))
+    return UniqueMatches(kept, value_of(device, kept_count)), bool(value_of(device, failed))
 
 
 def _check_lengths(columns: Sequence[ConditionColumn], lengths: set[int]) -> None:

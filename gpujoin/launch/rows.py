@@ -244,7 +244,7 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
 
 def emit(
     device: Device,
-    found: UniqueMatches,
+    matches: UniqueMatches,
     probe: Sequence[FieldColumn],
     packed: PackedRows | None,
     *,
@@ -256,7 +256,7 @@ def emit(
     ----------
     device : Device
         Where.
-    found : UniqueMatches
+    matches : UniqueMatches
         Build row of each probe row.
     probe : sequence of FieldColumn
         Columns of the probe side; each becomes an output column.
@@ -277,15 +277,15 @@ def emit(
     DeviceMemoryError
         If the output does not fit.
     """
-    rows = int(found.row.shape[0])
-    check_column("found rows", found.row, np.int32)
+    rows = int(matches.row.shape[0])
+    check_column("matched build rows", matches.row, np.int32)
     if probe and check_columns(probe) != rows:
         raise KernelArgumentError(
             f"{check_columns(probe)} probe rows, but matches of {rows}; pass both of one side"
         )
     if packed is not None and not matched:
         raise KernelArgumentError("rows without a match have no build columns; pass packed=None")
-    length = found.pairs if matched else rows - found.pairs
+    length = matches.pairs if matched else rows - matches.pairs
     flat: list[FieldColumn] = []
     for column in probe:
         flat.append(FieldColumn(column.values))
@@ -296,13 +296,13 @@ def emit(
     moved = [FieldColumn(device.empty((length, *c.values.shape[1:]), c.values.dtype)) for c in flat]
     build = [] if packed is None else _empty_like(device, packed, length, nullable=False)
     if rows and length:
-        offsets = _tile_offsets(device, found, matched=matched)
+        offsets = _tile_offsets(device, matches, matched=matched)
         widths = device.upload(np.array([c.width for c in flat], np.uint32))
         of_build: list[Any] = [None, np.uint32(0), np.uint32(_NO_FLAGS), None, np.uint32(0)]
         if packed is not None:
             of_build = [packed.memory, *packed.arguments()]
         arguments = [
-            found.row, np.uint64(rows), np.uint32(matched), offsets, device.pointers([c.bytes for c in flat]),
+            matches.row, np.uint64(rows), np.uint32(matched), offsets, device.pointers([c.bytes for c in flat]),
             device.pointers([c.bytes for c in moved]), widths, np.uint32(len(flat)), *of_build,
             *_pointers(device, build),
         ]  # fmt: skip
@@ -339,12 +339,12 @@ def check_columns(columns: Sequence[FieldColumn]) -> int:
     return rows
 
 
-def _tile_offsets(device: Device, found: UniqueMatches, *, matched: bool) -> Array:
+def _tile_offsets(device: Device, matches: UniqueMatches, *, matched: bool) -> Array:
     """First output row of each tile of probe rows."""
-    rows = int(found.row.shape[0])
+    rows = int(matches.row.shape[0])
     tiles = -(-rows // BLOCK_THREADS)
     counts = device.empty(tiles, np.int64)
-    arguments = [found.row, np.uint64(rows), np.uint32(matched), counts]
+    arguments = [matches.row, np.uint64(rows), np.uint32(matched), counts]
     device.launch(_kernel(device, "count_tiles"), grid_of(device, rows), BLOCK_THREADS, arguments)
     with memory_errors("the places of the output"):
         return device.xp.cumsum(counts, dtype=np.int64) - counts

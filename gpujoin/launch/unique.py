@@ -60,15 +60,15 @@ class HashTable:
         """
         checked_keys(probe)
         check_width(probe, self.key_bytes)
-        found = device.empty(probe.rows, np.int32)
+        build_row = device.empty(probe.rows, np.int32)
         matches = total(device)
         if probe.rows:
             kernel = device.kernel(_module(probe.key_bytes), "unique_probe")
             arguments = [
-                probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), found, matches,
+                probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), build_row, matches,
             ]  # fmt: skip
             device.launch(kernel, grid_of(device, probe.rows), BLOCK_THREADS, arguments)
-        return UniqueMatches(found, value_of(device, matches))
+        return UniqueMatches(build_row, value_of(device, matches))
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:

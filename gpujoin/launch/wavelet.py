@@ -145,19 +145,19 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
     _check(places, rows)
     check_column("lowest ranks", second.start, np.int32, rows)
     check_column("numbers of ranks", second.count, np.int32, rows)
-    below, found, matches = device.empty(rows, np.int32), device.empty(rows, np.int32), total(device)
+    below, counts, matches = device.empty(rows, np.int32), device.empty(rows, np.int32), total(device)
     if rows:
         arguments = [
-            *matrix.arguments, places.start, places.count, second.start, second.count, np.uint64(rows), below, found,
+            *matrix.arguments, places.start, places.count, second.start, second.count, np.uint64(rows), below, counts,
             matches,
         ]  # fmt: skip
         kernel = device.kernel(SPECIALISATIONS[0], "wavelet_count")
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
-    return Counted(places, below, found, value_of(device, matches))
+    return Counted(places, below, counts, value_of(device, matches))
 
 
 def pairs(
-    device: Device, matrix: Matrix, found: Counted, running: Array, begin: int, length: int
+    device: Device, matrix: Matrix, counted: Counted, running: Array, begin: int, length: int
 ) -> tuple[Array, Array]:
     """Some of the pairs that were counted.
 
@@ -167,7 +167,7 @@ def pairs(
         Where.
     matrix : Matrix
         What was searched.
-    found : Counted
+    counted : Counted
         What was found.
     running : int64 array of shape ``(rows,)``
         Pairs up to and with each probe row.
@@ -185,19 +185,19 @@ def pairs(
     DeviceMemoryError
         If the pairs do not fit.
     """
-    rows = int(found.places.start.shape[0])
+    rows = int(counted.places.start.shape[0])
     check_rows(max(rows, length))
-    _check(found.places, rows)
+    _check(counted.places, rows)
     check_column("running counts", running, np.int64, rows)
-    check_column("numbers of low ranks", found.below, np.int32, rows)
-    if not 0 <= begin <= begin + length <= found.pairs:
-        raise KernelArgumentError(f"pairs {begin} … {begin + length - 1} of {found.pairs} do not exist")
+    check_column("numbers of low ranks", counted.below, np.int32, rows)
+    if not 0 <= begin <= begin + length <= counted.pairs:
+        raise KernelArgumentError(f"pairs {begin} … {begin + length - 1} of {counted.pairs} do not exist")
     check_room(device, _PAIR_BYTES * length, f"{length} pairs")
     probe_row, build_row = device.empty(length, np.int32), device.empty(length, np.int32)
     if length:
         arguments = [
-            *matrix.arguments, matrix.placed, running, np.uint64(rows), found.places.start, found.places.count,
-            found.below, np.uint64(begin), np.uint64(length), probe_row, build_row,
+            *matrix.arguments, matrix.placed, running, np.uint64(rows), counted.places.start, counted.places.count,
+            counted.below, np.uint64(begin), np.uint64(length), probe_row, build_row,
         ]  # fmt: skip
         kernel = device.kernel(SPECIALISATIONS[0], "wavelet_pairs")
         device.launch(kernel, grid_of(device, length, OUTPUT_TILE), BLOCK_THREADS, arguments)

@@ -138,10 +138,10 @@ def column(schema: pa.Schema, at: int | str) -> ColumnRef:
         If there is no such column, or more than one.
     """
     if isinstance(at, str):
-        found = schema.get_all_field_indices(at)
-        if len(found) != 1:
-            raise RelationError(f"{len(found)} columns are named {at!r} among {schema.names}")
-        at = int(found[0])
+        positions = schema.get_all_field_indices(at)
+        if len(positions) != 1:
+            raise RelationError(f"{len(positions)} columns are named {at!r} among {schema.names}")
+        at = int(positions[0])
     check_position(at, schema, "column")
     return ColumnRef(
         side=Side.LEFT, name=schema.field(at).name, index=at, type=logical(schema.field(at).type)

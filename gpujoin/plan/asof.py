@@ -66,29 +66,29 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
         If it is of another kind than the type, or negative.
     """
     wanted = "an integer"
-    found: int | float | None = None
+    units: int | float | None = None
     is_number = isinstance(tolerance, (Real, Decimal)) and not isinstance(tolerance, bool)
     if pat.is_temporal(dtype):
         wanted = "a datetime.timedelta"
         if isinstance(tolerance, dt.timedelta):
-            found = _time_units(dtype, tolerance)
+            units = _time_units(dtype, tolerance)
     elif pat.is_floating(dtype):
         wanted = "a number"
-        found = _float(tolerance) if is_number else None
+        units = _float(tolerance) if is_number else None
     elif pat.is_decimal(dtype):
         wanted = "an integer or a Decimal"
         if is_number and isinstance(tolerance, (Integral, Decimal)):
             exact = tolerance if isinstance(tolerance, Decimal) else Decimal(int(tolerance))
-            found = _decimal_units(exact, dtype.scale)
+            units = _decimal_units(exact, dtype.scale)
     elif is_number and isinstance(tolerance, Integral):
-        found = int(tolerance)
-    if found is None:
+        units = int(tolerance)
+    if units is None:
         raise JoinSpecError(
             f"the tolerance of as-of keys of type {dtype} must be {wanted}, got {tolerance!r}"
         )
-    if not found >= 0:
+    if not units >= 0:
         raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
-    return found if isinstance(found, float) else min(found, _MOST_UNITS)
+    return units if isinstance(units, float) else min(units, _MOST_UNITS)
 
 
 def _float(tolerance: Any) -> float:
@@ -157,8 +157,8 @@ def plan_as_of(
     """
     if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
         raise JoinSpecError("give either on, or left_on and right_on: the order key of each side")
-    mine, theirs = (on, on) if on is not None else (left_on, right_on)
-    for name in (mine, theirs):
+    left_order, right_order = (on, on) if on is not None else (left_on, right_on)
+    for name in (left_order, right_order):
         if not isinstance(name, str):
             raise JoinSpecError(f"the order key of an as-of join is one column, given by name, got {name!r}")
     if by is not None and (left_by is not None or right_by is not None):
@@ -171,8 +171,8 @@ def plan_as_of(
     if not isinstance(allow_exact, bool):
         raise JoinSpecError(f"allow_exact must be a bool, got {allow_exact!r}")
     terms = AsOf(
-        _position(left, str(mine), "left"), _position(right, str(theirs), "right"), Direction.parse(direction),
-        tolerance, allow_exact,
+        _position(left, str(left_order), "left"), _position(right, str(right_order), "right"),
+        Direction.parse(direction), tolerance, allow_exact,
     )  # fmt: skip
     keys = tuple(
         KeyPair(_position(left, a, "left"), _position(right, b, "right"))
@@ -208,8 +208,8 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _position(schema: pa.Schema, name: str, side: str) -> int:
-    found = schema.get_all_field_indices(name)
-    if len(found) != 1:
-        problem = "has no column" if not found else "has several columns"
+    positions = schema.get_all_field_indices(name)
+    if len(positions) != 1:
+        problem = "has no column" if not positions else "has several columns"
         raise JoinSpecError(f"the {side} input {problem} {name!r}.{did_you_mean(name, schema.names)}")
-    return int(found[0])
+    return int(positions[0])

@@ -60,7 +60,7 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
             below = indeterminate_columns(relation.child, sources)
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
         case Union():
-            return frozenset().union(*(indeterminate_columns(one, sources) for one in relation.inputs))
+            return frozenset().union(*(indeterminate_columns(input_, sources) for input_ in relation.inputs))
         case PartialAggregate():
             return _aggregated(relation, indeterminate_columns(relation.child, sources))
         case Join():
@@ -73,27 +73,27 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
 
 
 def _outputs(outputs: Iterable[Output], below: frozenset[int]) -> frozenset[int]:
-    return frozenset(n for n, one in enumerate(outputs) if _reads(one.expression, {Side.LEFT: below}))
+    return frozenset(n for n, output in enumerate(outputs) if _reads(output.expression, {Side.LEFT: below}))
 
 
 def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool:
-    return any(one.index in below.get(one.side, ()) for one in expression.columns())
+    return any(ref.index in below.get(ref.side, ()) for ref in expression.columns())
 
 
 def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]:
     keys = _outputs(node.keys, below)
-    found, place = set(keys), len(node.keys)
+    indeterminate, place = set(keys), len(node.keys)
     for call in node.aggregates:
         # Groups that come out more than once do so wherever memory ran short.
         depends = bool(keys) or not node.once or _by_order(call, below)
         if depends:
-            found.update(range(place, place + len(call.buffer)))
+            indeterminate.update(range(place, place + len(call.buffer)))
         place += len(call.buffer)
-    return frozenset(found)
+    return frozenset(indeterminate)
 
 
 def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
-    if any(_reads(one, {Side.LEFT: below}) for one in call.expressions()):
+    if any(_reads(expression, {Side.LEFT: below}) for expression in call.expressions()):
         return True
     if call.function in _EDGES or call.function in CENTRAL_MOMENTS:
         return True
@@ -105,11 +105,11 @@ def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
 
 def _joined(node: Join, below: Mapping[Side, frozenset[int]]) -> frozenset[int]:
     spec = node.spec
-    found = {n for n, old in enumerate(spec.left_output) if old in below[Side.LEFT]}
+    indeterminate = {n for n, old in enumerate(spec.left_output) if old in below[Side.LEFT]}
     right = enumerate(spec.right_output, len(spec.left_output))
-    found |= {n for n, old in right if old in below[Side.RIGHT]}
+    indeterminate |= {n for n, old in right if old in below[Side.RIGHT]}
     if spec.join_type.flags_rows:
         matched = any(pair.of(side) in below[side] for pair in spec.keys for side in Side)
         if matched or (spec.condition is not None and _reads(spec.condition, below)):
-            found.add(len(node.schema) - 1)
-    return frozenset(found)
+            indeterminate.add(len(node.schema) - 1)
+    return frozenset(indeterminate)

@@ -185,17 +185,17 @@ class _Collapsing:
         if not isinstance(value, Call) or value.function not in (*_LINEAR, Function.MULTIPLY):
             raise _NotCollapsed
         parts = {self._sides(part): part for part in value.arguments}
-        mine, theirs = parts.get(frozenset({self.stream})), parts.get(frozenset({self.build}))
-        if mine is None or theirs is None:
+        of_stream, of_build = parts.get(frozenset({self.stream})), parts.get(frozenset({self.build}))
+        if of_stream is None or of_build is None:
             raise _NotCollapsed
-        total = self._sum_of_build(theirs)
+        total = self._sum_of_build(of_build)
         if value.function is Function.MULTIPLY:
-            return _product(_wide(mine), total)
+            return _product(_wide(of_stream), total)
         counted = self._term(
-            AggregateCall(function=AggregateFunction.COUNT, arguments=(self._of_build(theirs),))
+            AggregateCall(function=AggregateFunction.COUNT, arguments=(self._of_build(of_build),))
         )
-        times = _product(_wide(mine), counted)
-        pair = (times, total) if value.arguments[0] is mine else (total, times)
+        times = _product(_wide(of_stream), counted)
+        pair = (times, total) if value.arguments[0] is of_stream else (total, times)
         return Call(function=value.function, arguments=pair, mode=EvalMode.ANSI, type=_INT64)
 
     def _sum_of_build(self, value: Expression) -> Expression:
@@ -265,28 +265,29 @@ class _Collapsing:
         of_rows = self._joined_places(joined, terms)
         of_columns = self._apart(len(keys))
         groups = tuple(key.expression for key in self.node.keys)
-        plain = (*groups, *(one.plain for one in weighed))
+        plain = (*groups, *(term.plain for term in weighed))
         fed = ExchangeSource(
-            0, pa.schema([pa.field(f"c{n}", logical(one.type)) for n, one in enumerate(plain)])
+            0, pa.schema([pa.field(f"c{n}", logical(term.type)) for n, term in enumerate(plain)])
         )
         final = PartialAggregate(
             fed,
             tuple(Output(key.name, column(fed.schema, n)) for n, key in enumerate(self.node.keys)),
             tuple(
                 AggregateCall(
-                    function=one.function, arguments=(column(fed.schema, len(groups) + n),), name=f"a{n}", mode=one.mode
+                    function=term.function, arguments=(column(fed.schema, len(groups) + n),), name=f"a{n}",
+                    mode=term.mode,
                 )
-                for n, one in enumerate(weighed)
+                for n, term in enumerate(weighed)
             ),
             once=self.node.once,
         )  # fmt: skip
         return EagerAggregation(
             join, built, joined,
-            tuple(_mapped(one, of_rows) for one in (*groups, *(one.aggregated for one in weighed))),
+            tuple(_mapped(term, of_rows) for term in (*groups, *(term.aggregated for term in weighed))),
             plain, final, tuple(self._outputs(final)),
             tuple(argument for call in self.terms for argument in call.arguments), tuple(self.sums),
-            tuple(_mapped(one, of_columns) for one in self.pairs),
-            tuple(_mapped(one.aggregated, of_columns) for one in weighed if one.function is AggregateFunction.SUM),
+            tuple(_mapped(term, of_columns) for term in self.pairs),
+            tuple(_mapped(term.aggregated, of_columns) for term in weighed if term.function is AggregateFunction.SUM),
         )  # fmt: skip
 
     def _joined_places(self, joined: Join, terms: Sequence[int]) -> dict[int, ColumnRef]:
@@ -294,35 +295,37 @@ class _Collapsing:
         first = len(joined.spec.left_output)
         starts = {Side.LEFT: 0, Side.RIGHT: first}
         offset = 0 if self.stream is Side.LEFT else len(self.join.spec.left_output)
-        found = {
+        references = {
             i: column(joined.schema, starts[self.stream] + i - offset)
             for i, (side, _) in self._places() if side is self.stream
         }  # fmt: skip
         count = len(self.join.schema)
-        return found | {count + n: column(joined.schema, starts[self.build] + n) for n in range(len(terms))}
+        return references | {
+            count + n: column(joined.schema, starts[self.build] + n) for n in range(len(terms))
+        }
 
     def _apart(self, keys: int) -> dict[int, ColumnRef]:
         """The same over the stream side's columns, then the build side's, or those of the aggregated build side."""
         width = len(self.join.side(self.stream).schema)
-        found = {}
+        references = {}
         for i, (side, at) in self._places():
             ref = column(self.join.side(side).schema, at)
-            found[i] = dataclasses.replace(ref, index=at if side is self.stream else width + at)
+            references[i] = dataclasses.replace(ref, index=at if side is self.stream else width + at)
         for at in range(len(self.terms)):
             term = self._reference(at)
-            found[len(self.join.schema) + at] = dataclasses.replace(term, index=width + keys + at)
-        return found
+            references[len(self.join.schema) + at] = dataclasses.replace(term, index=width + keys + at)
+        return references
 
     def _outputs(self, final: PartialAggregate) -> list[Expression]:
         count = len(self.node.keys)
-        found: list[Expression] = [column(final.schema, n) for n in range(count)]
+        outputs: list[Expression] = [column(final.schema, n) for n in range(count)]
         for n, call in enumerate(self.node.aggregates):
             value: Expression = column(final.schema, count + n)
             if call.function is AggregateFunction.COUNT:
                 none = Literal(value=0, type=_INT64)
                 value = Call(function=Function.COALESCE, arguments=(value, none), type=_INT64)
-            found.append(value)
-        return found
+            outputs.append(value)
+        return outputs
 
 
 def _mapped(value: Expression, places: Mapping[int, ColumnRef]) -> Expression:
@@ -351,8 +354,8 @@ def _wide(value: Expression) -> Expression:
     return Cast(child=value, to=_INT64, mode=EvalMode.ANSI, type=_INT64)
 
 
-def _product(one: Expression, two: Expression) -> Expression:
-    return Call(function=Function.MULTIPLY, arguments=(one, two), mode=EvalMode.ANSI, type=_INT64)
+def _product(left: Expression, right: Expression) -> Expression:
+    return Call(function=Function.MULTIPLY, arguments=(left, right), mode=EvalMode.ANSI, type=_INT64)
 
 
 def _call(function: Function, dtype: pa.DataType, *arguments: Expression) -> Expression:

@@ -66,13 +66,15 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
             return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
         case Union():
             return Estimate(
-                sum(one.rows for one in below), max(one.kept for one in below), sum(one.read for one in below)
+                sum(child.rows for child in below),
+                max(child.kept for child in below),
+                sum(child.read for child in below),
             )
         case _:
             return Estimate(
-                max((one.rows for one in below), default=1.0),
-                max((one.kept for one in below), default=1.0),
-                sum(one.read for one in below),
+                max((child.rows for child in below), default=1.0),
+                max((child.kept for child in below), default=1.0),
+                sum(child.read for child in below),
             )
 
 
@@ -92,8 +94,12 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
         case _ if not relation.spec.keys:
             return Estimate(left.rows * right.rows, left.kept * right.kept, read)
         case _:
-            many, one = (left, right) if left.rows / left.kept >= right.rows / right.kept else (right, left)
-            return Estimate(max(1.0, many.rows * one.kept), many.kept * one.kept, read)
+            referencing, referenced = (
+                (left, right) if left.rows / left.kept >= right.rows / right.kept else (right, left)
+            )
+            return Estimate(
+                max(1.0, referencing.rows * referenced.kept), referencing.kept * referenced.kept, read
+            )
     return Estimate(max(1.0, left.rows * share), left.kept * share, read)
 
 
@@ -103,7 +109,7 @@ def selectivity(condition: Expression) -> float:
         return 0.5
     if condition.function is Function.NOT:
         return max(0.05, 1.0 - selectivity(condition.arguments[0]))
-    shares = [selectivity(one) for one in condition.arguments] if condition.function in _LOGIC else []
+    shares = [selectivity(operand) for operand in condition.arguments] if condition.function in _LOGIC else []
     if condition.function is Function.AND:
         return shares[0] * shares[1]
     if condition.function is Function.OR:

@@ -81,13 +81,13 @@ class JoinExplanation:
         by = f"{self.strategy.value} on {self.backend}" if self.accelerated else "left to spark"
         mark = "*" if self.accelerated else "!"
         name = f" [{self.join_id}]" if self.join_id else ""
-        found = [f"{mark} {self.join_type} join: {by}{name}", *(f"    {line}" for line in self._details())]
+        lines = [f"{mark} {self.join_type} join: {by}{name}", *(f"    {line}" for line in self._details())]
         for i, below in enumerate(self.inputs):
             last = i == len(self.inputs) - 1
             head, *rest = below.lines()
-            found.append(f"  {'└' if last else '├'}─ {head}")
-            found += [f"  {' ' if last else '│'}  {line}" for line in rest]
-        return found
+            lines.append(f"  {'└' if last else '├'}─ {head}")
+            lines += [f"  {' ' if last else '│'}  {line}" for line in rest]
+        return lines
 
     def _details(self) -> Iterator[str]:
         if self.shape:
@@ -156,7 +156,9 @@ class IslandExplanation:
         tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
         threads = f" of {self.threads} threads" if self.threads > 1 else ""
         head = f"* island: {tasks}{threads} on {self.backend} reading {show_bytes(self.input_bytes)} [{self.island_id}]"
-        more = [f"warning: {one}" for one in self.warnings] + [f"because {note}" for note in self.notes]
+        more = [f"warning: {warning}" for warning in self.warnings] + [
+            f"because {note}" for note in self.notes
+        ]
         return [head, *(f"    {line}" for line in (*self.tree, *more))]
 
 

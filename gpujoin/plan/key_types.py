@@ -35,10 +35,10 @@ def key_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     KeyTypeError
         If the two cannot be compared, or cannot be joined on at all; the message names both.
     """
-    found = _common(plain(left), plain(right))
-    if found is None:
+    common = _common(plain(left), plain(right))
+    if common is None:
         raise KeyTypeError(_refusal(left, right))
-    return found
+    return common
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -48,9 +48,9 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if pat.is_null(right):
         return _common(left, left)
     for family in (_bool, _number, _decimal, _date, _timestamp, _text, _bytes, _struct):
-        found = family(left, right)
-        if found is not None:
-            return found
+        common = family(left, right)
+        if common is not None:
+            return common
     return None
 
 
@@ -93,10 +93,10 @@ def _digits(dtype: pa.DataType) -> tuple[int, int] | None:
 
 
 def _decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    one, two = _digits(left), _digits(right)
-    if one is None or two is None:
+    left_digits, right_digits = _digits(left), _digits(right)
+    if left_digits is None or right_digits is None:
         return None
-    whole, scale = max(one[0], two[0]), max(one[1], two[1])
+    whole, scale = max(left_digits[0], right_digits[0]), max(left_digits[1], right_digits[1])
     if whole + scale > _WIDEST_DECIMAL:
         return None
     return decimal_of(whole + scale, scale)
@@ -129,11 +129,11 @@ def _struct(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if not (pat.is_struct(left) and pat.is_struct(right)) or left.num_fields != right.num_fields:
         return None
     fields = []
-    for mine, theirs in zip(left, right, strict=True):
-        found = _common(mine.type, theirs.type)
-        if found is None:
+    for left_field, right_field in zip(left, right, strict=True):
+        common = _common(left_field.type, right_field.type)
+        if common is None:
             return None
-        fields.append(pa.field(mine.name, found, mine.nullable or theirs.nullable))
+        fields.append(pa.field(left_field.name, common, left_field.nullable or right_field.nullable))
     return pa.struct(fields)
 
 
@@ -144,7 +144,7 @@ def _refusal(left: pa.DataType, right: pa.DataType) -> str:
                 f"a key of type {side} cannot be joined on; join on a boolean, number, date, timestamp, "
                 f"string, binary or struct of these"
             )
-    mine, theirs = plain(left), plain(right)
-    if pat.is_timestamp(mine) and pat.is_timestamp(theirs):
+    left_plain, right_plain = plain(left), plain(right)
+    if pat.is_timestamp(left_plain) and pat.is_timestamp(right_plain):
         return f"keys of type {left} and {right}: one has a time zone, the other has none; cast one of them"
     return f"keys of type {left} and {right} cannot be compared; cast one side to the type of the other"

@@ -161,12 +161,12 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
     if condition is None:
         return None
     parts = conjuncts(condition)
-    found: dict[object, list[_Term]] = {}
+    terms_by_point: dict[object, list[_Term]] = {}
     for number, part in enumerate(parts):
         for read in _read(part, build_side):
-            found.setdefault(read.build.signature(), []).append(_Term(number, read))
+            terms_by_point.setdefault(read.build.signature(), []).append(_Term(number, read))
     axes: list[tuple[Axis, set[int]]] = []
-    for terms in found.values():
+    for terms in terms_by_point.values():
         axis = _axis(terms)
         if axis is not None:
             axes.append((axis, {term.number for term in terms if not term.read.tested}))
@@ -213,24 +213,26 @@ def _read(part: Expression, build_side: Side) -> list[_Read]:
     """A conjunct as bounds: one of a comparison, one or two of a difference, else none."""
     if not isinstance(part, Call) or part.function not in _COMPARISONS:
         return []
-    one, two = part.arguments
+    left, right = part.arguments
     comparison = _COMPARISONS[part.function]
-    across = _across(one, two, build_side)
+    across = _across(left, right, build_side)
     if across is not None:
         build, probe, turned = across
         return [_Read(build, Bound(comparison.flipped if turned else comparison, probe))]
-    if len(one.sides()) < len(two.sides()):
-        one, two, comparison = two, one, comparison.flipped
-    return _within(one, two, comparison, build_side)
+    if len(left.sides()) < len(right.sides()):
+        left, right, comparison = right, left, comparison.flipped
+    return _within(left, right, comparison, build_side)
 
 
-def _across(one: Expression, two: Expression, build_side: Side) -> tuple[Expression, Expression, bool] | None:
+def _across(
+    left: Expression, right: Expression, build_side: Side
+) -> tuple[Expression, Expression, bool] | None:
     """Build-side expression, probe-side expression, and whether they were the other way round."""
-    sides = one.sides(), two.sides()
+    sides = left.sides(), right.sides()
     if sides == (frozenset({build_side}), frozenset({build_side.other})):
-        return one, two, False
+        return left, right, False
     if sides == (frozenset({build_side.other}), frozenset({build_side})):
-        return two, one, True
+        return right, left, True
     return None
 
 
@@ -245,8 +247,8 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
     difference = _unwidened(distance.children[0]) if absolute else distance
     if not isinstance(difference, Call) or difference.function not in (Function.SUBTRACT, Function.DATE_DIFF):
         return []
-    one, two = difference.arguments
-    across = _across(one, two, build_side)
+    left, right = difference.arguments
+    across = _across(left, right, build_side)
     constant = _constant(most)
     if across is None or difference.type is None:
         return []
@@ -256,7 +258,7 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
     kinds = _BOUNDED[comparison]
     if absolute:
         kinds = () if comparison not in (Comparison.LESS, Comparison.AT_MOST) else kinds
-    found: list[_Read] = []
+    reads: list[_Read] = []
     for upper, strict in kinds:
         reach = _reach(difference, constant, upper=upper, strict=strict)
         if reach is None:
@@ -268,8 +270,8 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
                 bound = Bound(Comparison.AT_LEAST, probe, -value if turned else value)
             else:
                 bound = Bound(Comparison.AT_MOST, probe, -value if turned else value)
-            found.append(_Read(build, bound, _widest(difference), isinstance(value, float)))
-    return found
+            reads.append(_Read(build, bound, _widest(difference), isinstance(value, float)))
+    return reads
 
 
 def _within_column(

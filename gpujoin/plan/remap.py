@@ -51,7 +51,7 @@ def remapped_aggregate(
     calls = tuple(
         dataclasses.replace(
             call,
-            arguments=tuple(remapped(one, positions) for one in call.arguments),
+            arguments=tuple(remapped(argument, positions) for argument in call.arguments),
             filter=None if call.filter is None else remapped(call.filter, positions),
         )
         for call in node.aggregates
@@ -77,17 +77,17 @@ def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregat
 
 def positions_of(outputs: Sequence[Output]) -> dict[int, int]:
     """Where columns of the input are in the output."""
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for place, output in enumerate(outputs):
         if isinstance(output.expression, ColumnRef):
-            found.setdefault(output.expression.index, place)
-    return found
+            positions.setdefault(output.expression.index, place)
+    return positions
 
 
 def output_positions(spec: JoinSpec, side: Side) -> dict[int, int]:
     """Where columns of a side are in a join's output."""
     before = 0 if side is Side.LEFT else len(spec.left_output)
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for place, old in enumerate(spec.output_of(side)):
-        found.setdefault(old, before + place)
-    return found
+        positions.setdefault(old, before + place)
+    return positions

@@ -179,13 +179,13 @@ class _Resolver:
                     f"which has {len(schema)}"
                 )
             return column.index
-        found = schema.get_all_field_indices(column.name)
-        if len(found) == 1:
-            return int(found[0])
-        if found:
+        positions = schema.get_all_field_indices(column.name)
+        if len(positions) == 1:
+            return int(positions[0])
+        if positions:
             raise ConditionError(
                 f"the condition's column {column.name!r} is ambiguous: the {column.side.value} side has "
-                f"{len(found)} columns of that name; rename them"
+                f"{len(positions)} columns of that name; rename them"
             )
         other = Side.RIGHT if column.side is Side.LEFT else Side.LEFT
         hint = did_you_mean(column.name, schema.names)

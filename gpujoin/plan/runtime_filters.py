@@ -63,12 +63,12 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
                 continue
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
             lookup = _Lookup(keys, facts.read * _SMALLER, scanned)
-            found = lookup.into(relation.side(side), pair.of(side), passed=False)
-            if found is not None:
+            filtered = lookup.into(relation.side(side), pair.of(side), passed=False)
+            if filtered is not None:
                 relation = (
-                    dataclasses.replace(relation, left=found)
+                    dataclasses.replace(relation, left=filtered)
                     if side is Side.LEFT
-                    else dataclasses.replace(relation, right=found)
+                    else dataclasses.replace(relation, right=filtered)
                 )
     return relation
 
@@ -114,10 +114,10 @@ class _Lookup:
 
     def _below(self, relation: Relation, number: int, position: int, *, passed: bool) -> Relation | None:
         children = list(relation.children)
-        found = self.into(children[number], position, passed=passed)
-        if found is None:
+        filtered = self.into(children[number], position, passed=passed)
+        if filtered is None:
             return None
-        children[number] = found
+        children[number] = filtered
         return relation.with_children(children)
 
     def _above(self, scan: Scan, position: int) -> Relation | None:

@@ -72,7 +72,7 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
 
 def _fed(join: Join) -> Relation | None:
     """The side that comes through exchanges, if the other is read whole and the join may be done in parts."""
-    fed = [side for side in Side if any(isinstance(one, ExchangeSource) for one in join.side(side).walk())]
+    fed = [side for side in Side if any(isinstance(node, ExchangeSource) for node in join.side(side).walk())]
     if len(fed) != 1 or join.spec.join_type not in DIVIDES[fed[0]]:
         return None
     return join.side(fed[0])
