@@ -12,7 +12,7 @@ from py4j.clientserver import ClientServer
 from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
-from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.jvm.compiled import shared_instance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,6 @@ class _Class(JavaClass):  # type: ignore[misc]  # py4j has no types
 
 
 _names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
-_readers: WeakKeyDictionary[JvmNames, Any] = WeakKeyDictionary()
 
 
 def gateway_of(spark: SparkSession) -> JvmNames:
@@ -77,10 +76,7 @@ def names_of(java_object: Any) -> JvmNames:
 
 def reader_of(gateway: JvmNames) -> Any:
     """Give the JVM's ``PlanReader``."""
-    reader = _readers.get(gateway)
-    if reader is None:
-        reader = _readers[gateway] = new_instance(gateway, "PlanReader")
-    return reader
+    return shared_instance(gateway, "PlanReader")
 
 
 def unpacked(data: bytes) -> Any:

@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from gpujoin.spark.catalyst.nodes import Node, read_expression, read_expressions
-from gpujoin.spark.gateway import JvmNames, analyzed_plan, dataframe_of, gateway_of, items, schema_of
-from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, items, schema_of
+from gpujoin.spark.jvm.compiled import shared_instance
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +23,6 @@ MARK = "gpujoin_"
 
 _TAG = "gpujoin.join"
 _QUERY_TAG = "gpujoin.query"
-
-
-_rewriters: WeakKeyDictionary[JvmNames, Any] = WeakKeyDictionary()
 
 
 class Rewriting:
@@ -46,10 +42,7 @@ class Rewriting:
 
     @cached_property
     def _handle(self) -> Any:
-        gateway = self._reading.gateway
-        rewriter = _rewriters.get(gateway)
-        if rewriter is None:
-            rewriter = _rewriters[gateway] = new_instance(gateway, "PlanRewriter")
+        rewriter = shared_instance(self._reading.gateway, "PlanRewriter")
         return rewriter.rewriting(self._reading.handle, self._spark._jsparkSession)  # noqa: SLF001
 
     def place(

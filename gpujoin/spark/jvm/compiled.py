@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, what this process has compiled there."""
+_instances: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
+"""Per JVM, the objects of :func:`shared_instance`."""
 _USES = {"PlanRewriter": ("PlanReader",)}
 """The class that a class names, of those compiled here."""
 
@@ -83,6 +85,27 @@ def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
     for argument in arguments:
         values.add(argument)
     return constructor.newInstance(values.toArray())
+
+
+def shared_instance(names: JvmNames, name: str) -> Any:
+    """Give the object of a class without state that this process uses in a JVM.
+
+    Parameters
+    ----------
+    names : JvmNames
+        Of the session.
+    name : str
+        The class, without its package; its constructor has no arguments.
+
+    Raises
+    ------
+    GpuJoinError
+        As :func:`compiled_class` does.
+    """
+    instances = _instances.setdefault(names, {})
+    if name not in instances:
+        instances[name] = new_instance(names, name)
+    return instances[name]
 
 
 def _compile(names: JvmNames, name: str, uses: Sequence[Any]) -> Any:
