@@ -197,11 +197,6 @@ class PlanBuilder:
     def _metadata(self, column: StructField) -> Any:
         return self.gateway.org.apache.spark.sql.types.Metadata.fromJson(json.dumps(column.metadata))
 
-    def beside(self, original: Any, plan: Any) -> Any:
-        """Put a plan under the identities of the plan it stands for, which gives no rows and is optimized away."""
-        nothing = self._logical.Filter(self._expressions.Literal.FalseLiteral(), original)
-        return self._logical.Union(self._seq([nothing, plan]), False, False)
-
     def _never_null(self, plan: Any, given: StructType, wanted: StructType) -> Any:
         """Let Spark know of columns that are never null."""
         loose = {
