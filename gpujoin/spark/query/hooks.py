@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -221,7 +222,7 @@ def _repeatable(original: Method) -> Method:
 
         if rule.is_inside():
             return original(self, *arguments, **named)
-        with _Action(self) as planned:
+        with _action(self) as planned:
             try:
                 return original(self, *arguments, **named)
             except Exception as problem:
@@ -255,7 +256,7 @@ def _once(original: Method) -> Method:
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
         if rule.is_inside():
             return original(self, *arguments, **named)
-        with _Action(self):
+        with _action(self):
             own = rule_of(self.sparkSession)
             plan = None if own is None else optimized_plan(self)
             if plan is None or not own.holdsPlanned(plan):
@@ -282,34 +283,27 @@ def _write(original: Method) -> Method:
     def write(self: Any, *arguments: Any, **named: Any) -> Any:
         if rule.is_inside():
             return original(self, *arguments, **named)
-        with _Action(self._df):
+        with _action(self._df):
             return original(self, *arguments, **named)
 
     return write
 
 
-class _Action:
-    """Notes of a query what is planned while one of its actions runs, for metrics.
+@contextmanager
+def _action(frame: DataFrame) -> Iterator[list[str]]:
+    """Note of a query what is planned while one of its actions runs, for metrics.
 
     What PySpark itself calls within the action is no action of its own. One that is interrupted leaves no job behind.
     """
-
-    def __init__(self, frame: DataFrame) -> None:
-        self._frame = frame
-        self._inside = rule.inside()
-        self._noted = rule.noted(frame.sparkSession)
-
-    def __enter__(self) -> list[str]:
-        self._inside.__enter__()
-        self._names = self._noted.__enter__()
-        return self._names
-
-    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
-        self._noted.__exit__(None, None, None)
-        self._inside.__exit__(None, None, None)
-        note_query(self._frame, self._names)
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            cancel_all_jobs()
+    names: list[str] = []
+    try:
+        with rule.inside(), rule.noted(frame.sparkSession) as names:
+            yield names
+    except KeyboardInterrupt:
+        cancel_all_jobs()
+        raise
+    finally:
+        note_query(frame, names)
 
 
 def _new_session(original: Method) -> Method:
