@@ -190,19 +190,18 @@ def local_property(spark: SparkSession, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def clone_session(spark: SparkSession, rule: Any = None) -> Any:
+def clone_session(spark: SparkSession, rule: Any) -> Any:
     """Clone the session of the JVM, with its settings, views and functions, but without a rule.
 
     Parameters
     ----------
     spark : SparkSession
         A classic session.
-    rule : py4j object, optional
+    rule : py4j object
         Of `PythonRule.java`.
     """
     session = spark._jsparkSession.cloneSession()
-    if rule is not None:
-        rule.removeFrom(session)
+    rule.removeFrom(session)
     return session
 
 
