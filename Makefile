@@ -16,7 +16,7 @@ PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST
 SWEEP = -m pytest -n $(WORKERS) --dist load -rs $(PYTEST_ARGS)
 JOINS ?= 4000
 QUERIES ?= 320
-TYPED = gpujoin scripts tests $(wildcard benchmarks)
+TYPED = gpujoin scripts startup tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 
 .DEFAULT_GOAL := help

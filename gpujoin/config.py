@@ -205,8 +205,10 @@ class Options:
     """
 
     enabled: bool = _setting(
-        "enabled", True, _flag, "Master switch; `false` leaves every join and query to Spark."
-    )
+        "enabled", True, _flag,
+        "Master switch; `false` leaves every join and query to Spark. A session that is made where it is set to `true` is "
+        "[enabled](queries.md#by-configuration).",
+    )  # fmt: skip
     backend: BackendChoice = _setting(
         "backend", BackendChoice.AUTO, _one_of(BackendChoice),
         "`gpu`, `cpu`, or `auto`: the GPU where a worker has one, else the CPU.",

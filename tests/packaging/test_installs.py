@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import zipfile
 from email.parser import HeaderParser
@@ -32,24 +31,6 @@ def run(*command: object, cwd: Path | None = None, env: dict[str, str] | None = 
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=env)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> Path:
-    """A new virtual environment that sees this one's libraries but not its gpujoin; gives its Python."""
-    home = tmp_path / "venv"
-    run(sys.executable, "-m", "venv", "--without-pip", home)
-    site = Path(
-        run(home / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    )
-    # Only the named folder is added: .pth files inside it, editable installs among them, are not read.
-    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = home / "bin" / "python"
-    assert (
-        subprocess.run([python, "-I", "-c", "import gpujoin"], capture_output=True, cwd=tmp_path).returncode
-        != 0
-    )
-    return python
 
 
 def pip_install(python: Path, *what: object) -> None:
@@ -98,7 +79,12 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
         metadata = HeaderParser().parsestr(
             wheel.read(next(n for n in names if n.endswith("/METADATA"))).decode("utf-8")
         )
-    assert {name.split("/")[0] for name in names} == {"gpujoin", f"gpujoin-{_version.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "gpujoin",
+        f"gpujoin-{_version.__version__}.dist-info",
+        "_gpujoin_startup.pth",
+        "_gpujoin_startup.py",
+    }
     assert "gpujoin/py.typed" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert metadata["Version"] == _version.__version__

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions import captured
 
-from gpujoin.errors import GpuJoinError, type_name
+from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
 from gpujoin.spark.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
@@ -70,7 +70,8 @@ def enable(spark: SparkSession | None = None) -> None:
     aggregation: those of actions, of ``spark.sql``, of writes, ``INSERT`` and ``CREATE TABLE … AS``, of cached tables,
     of the batches of ``foreachBatch``. ``DataFrame.explain`` shows what will run. To enable a session twice changes
     nothing. Sessions that ``newSession`` makes of it are enabled too; other sessions are not affected.
-    ``spark.gpujoin.enabled=false`` switches off without :func:`disable`.
+    ``spark.gpujoin.enabled=false`` switches off without :func:`disable`; ``true``, when a session is made, enables it
+    without this function.
 
     In local mode the context's workers run this process's Python from now on, where neither ``PYSPARK_PYTHON`` nor
     ``spark.pyspark.python`` chose another one: PySpark would take the first ``python3`` on ``PATH``.
@@ -338,6 +339,39 @@ def enable_sessions() -> None:
     active = _active_session()
     if active is not None:
         enable(active)
+
+
+def make_enabled(session: SparkSession, initialize: Callable[[], None], conf: Mapping[str, str]) -> None:
+    """Make a session whose configuration has ``spark.gpujoin.enabled=true``, and enable it.
+
+    `_gpujoin_startup.py` calls this in the place of ``SparkSession.__init__``. Settings are checked before there is a
+    session: where a program tries again, it fails again, and is not given a session that is not enabled. Any other
+    obstacle is a warning in the log.
+
+    Parameters
+    ----------
+    session : SparkSession
+        The object to be initialized.
+    initialize : callable
+        ``SparkSession.__init__`` with its arguments.
+    conf : mapping
+        The application's configuration and the builder's options.
+
+    Raises
+    ------
+    ConfigurationError
+        As :func:`enable` does.
+    """
+    join_options(conf, None, None)
+    check_resources(conf)
+    initialize()
+    try:
+        enable(session)
+    except ConfigurationError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - a program that does not name gpujoin must not fail by it
+        log.warning("the session is not enabled, so its queries run as Spark's: %s", problem)
+        log.debug("the session is not enabled", exc_info=True)
 
 
 def disable_sessions() -> None:
