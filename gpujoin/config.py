@@ -206,7 +206,7 @@ class Options:
 
     enabled: bool = _setting(
         "enabled", True, _flag,
-        "Master switch; `false` leaves every join and query to Spark. A session that is made where it is set to `true` is "
+        "Master switch; `false` leaves every join and query to Spark. A session made where it is set to `true` is "
         "[enabled](queries.md#by-configuration).",
     )  # fmt: skip
     backend: BackendChoice = _setting(
