@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _MODULE = "pyspark.sql.session"
 _SETTING = "spark.gpujoin.enabled"
+_LOCAL_CONNECT_SERVER = "SPARK_LOCAL_REMOTE"
+"""Set by PySpark where the program uses Spark Connect, and the classic session only holds the server."""
 
 
 class Finder:
@@ -133,6 +135,10 @@ def _conf_if_asked_for(
     arguments, named
         The further ones of ``__init__``: ``jsparkSession``, and ``options``, which only builders give.
     """
+    import os
+
+    if _LOCAL_CONNECT_SERVER in os.environ:
+        return None
     options = named.get("options", arguments[1] if len(arguments) > 1 else None)
     latest = session_class._instantiatedSession  # noqa: SLF001
     is_first = latest is None or latest._sc._jsc is None  # noqa: SLF001

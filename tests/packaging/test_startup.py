@@ -157,7 +157,6 @@ for settings in ({}, {"backend": "cpu"}, {"enabled": " False "}):
     spark = builder(**settings).getOrCreate()
     assert "gpujoin" not in sys.modules, settings
     spark.stop()
-    SparkSession.builder._options.clear()
 
 spark = builder(enabled=True).getOrCreate()
 import gpujoin
@@ -172,7 +171,6 @@ gpujoin.disable(spark)
 for again in (spark.newSession(), SparkSession.getActiveSession(), builder(enabled=True).getOrCreate()):
     assert not is_enabled(again)
 spark.stop()
-SparkSession(spark.sparkContext)
 """
 REFUSED = """
 from pyspark import SparkContext
@@ -185,7 +183,6 @@ for settings in ({"enabled": "yes"}, {"enabled": True, "backend": "abacus"}, {"e
         else:
             raise AssertionError(settings)
     SparkContext._active_spark_context.stop()
-    SparkSession.builder._options.clear()
 assert builder(enabled="false", backend="abacus").getOrCreate().range(3).count() == 3
 """
 
@@ -245,11 +242,17 @@ class Workplace:
         assert "gpujoin" not in done.stderr, done.stderr
         return done.stdout
 
+    def spark_submit(self, *options: str, settings: Mapping[str, str]) -> str:
+        """What the program prints."""
+        command = [SPARK_HOME / "bin" / "spark-submit", *options, "app.py"]
+        return self.run(*command, settings=settings, PYSPARK_PYTHON=str(self.python))
+
 
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
 }
 ENABLED = {"spark.gpujoin.enabled": "true", "spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -292,13 +295,7 @@ class TestPrograms:
     """Nothing changes from run to run but ``spark-defaults.conf``, or the command line of Spark."""
 
     def test_spark_submit(self, workplace: Workplace) -> None:
-        told = workplace.run(
-            SPARK_HOME / "bin" / "spark-submit",
-            "app.py",
-            settings=ENABLED,
-            PYSPARK_PYTHON=str(workplace.python),
-        )
-        assert_ran_here(told)
+        assert_ran_here(workplace.spark_submit(settings=ENABLED))
 
     @pytest.mark.parametrize(
         "settings",
@@ -310,22 +307,13 @@ class TestPrograms:
     def test_spark_submit_where_it_is_not_asked_for(
         self, workplace: Workplace, settings: dict[str, str]
     ) -> None:
-        told = workplace.run(
-            SPARK_HOME / "bin" / "spark-submit",
-            "app.py",
-            settings=settings,
-            PYSPARK_PYTHON=str(workplace.python),
-        )
-        assert_ran_as_sparks(told)
+        assert_ran_as_sparks(workplace.spark_submit(settings=settings))
 
     def test_spark_submit_with_options(self, workplace: Workplace) -> None:
-        (workplace.folder / "gpujoin.conf").write_text("spark.gpujoin.backend cpu\nspark.ui.enabled false\n")
-        told = workplace.run(
-            SPARK_HOME / "bin" / "spark-submit", "--properties-file", "gpujoin.conf", "--conf",
-            "spark.gpujoin.enabled=true", "app.py", settings={}, PYSPARK_PYTHON=str(workplace.python),
-            SPARK_LOCAL_IP="127.0.0.1",
-        )  # fmt: skip
-        assert_ran_here(told)
+        """A file of properties takes the place of ``spark-defaults.conf``, and options count with either."""
+        (workplace.folder / "own.conf").write_text("spark.gpujoin.backend cpu\nspark.log.level ERROR\n")
+        options = ["--properties-file", "own.conf", "--conf", "spark.gpujoin.enabled=true"]
+        assert_ran_here(workplace.spark_submit(*options, settings={}))
 
     def test_plain_python(self, workplace: Workplace) -> None:
         """Workers run the program's Python, though the environment is not activated."""
@@ -345,11 +333,8 @@ class TestPrograms:
         assert_ran_here(told)
 
     def test_spark_connect_is_left_alone(self, workplace: Workplace) -> None:
-        (workplace.folder / "app.py").write_text(
-            PROGRAM.replace(".builder", ".builder.remote('local[2]')").replace(
-                "spark.sparkContext.range(1).map(lambda _: 'gpujoin' in sys.modules).collect()", "False"
-            )
-        )
+        program, _, _ = PROGRAM.replace(".builder", ".builder.remote('local[2]')").rpartition("print(")
+        (workplace.folder / "app.py").write_text(program + "print('imported by a worker', False)")
         told = workplace.run(
             workplace.python, "app.py", settings=ENABLED, PYSPARK_PYTHON=str(workplace.python)
         )
@@ -357,13 +342,7 @@ class TestPrograms:
 
     def test_a_standalone_cluster(self, workplace: Workplace, cluster: Cluster) -> None:
         settings = {**ENABLED, "spark.master": cluster.master, "spark.executor.memory": "700m"}
-        told = workplace.run(
-            SPARK_HOME / "bin" / "spark-submit",
-            "app.py",
-            settings=settings,
-            PYSPARK_PYTHON=str(workplace.python),
-        )
-        assert_ran_here(told)
+        assert_ran_here(workplace.spark_submit(settings=settings))
 
 
 class ForeignCluster(Cluster):
