@@ -21,10 +21,11 @@ from gpujoin.model.files import Constant, FileFooter, FileSlice
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
+from gpujoin.model.stages import DeterminismLevel
 
 __all__ = [
     "Constant", "ExchangeSource", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate",
-    "Project", "Relation", "Scan", "SortKey", "TopN", "Union", "bind_slices", "column",
+    "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union", "bind_slices", "column",
 ]  # fmt: skip
 
 
@@ -104,6 +105,40 @@ class ExchangeSource(Relation):
     def __post_init__(self) -> None:
         if self.index < 0:
             raise RelationError(f"a source's index is 0 or more, not {self.index}")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output."""
+        return self.columns
+
+
+@dataclass(frozen=True, eq=False)
+class SparkSource(Relation):
+    """Rows that Spark computes: a leaf of a part of a query before that is cut into stages.
+
+    No pipeline runs it. The stage planner puts an :class:`ExchangeSource` in its place, which takes the rows in.
+
+    Attributes
+    ----------
+    index : int
+        Which of the part's inputs from Spark.
+    columns : pyarrow.Schema
+        Its columns.
+    rows : float
+        Estimated rows.
+    level : DeterminismLevel
+        What is known of the rows when Spark computes them again.
+    """
+
+    index: int
+    columns: pa.Schema
+    rows: float = 1.0
+    level: DeterminismLevel = DeterminismLevel.INDETERMINATE
+
+    def __post_init__(self) -> None:
+        check_unique(self.columns)
+        if not self.columns.names:
+            raise RelationError("rows from Spark need a column, by which they are counted")
 
     @property
     def schema(self) -> pa.Schema:

@@ -2,7 +2,8 @@
 
 A *stage* is a tree that several tasks run, each over its share of the rows. Either the files of one scan are divided
 among the tasks (:class:`Branch`), or rows come from earlier stages through exchanges, which send rows with equal keys
-to one task. Whatever else the tree reads, every task reads whole.
+to one task, or the tasks are those in which Spark computes some rows (:class:`SparkInput`). Whatever else the tree
+reads, every task reads whole: files, and the rows of replicated exchanges.
 """
 
 from __future__ import annotations
@@ -63,6 +64,25 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class SparkInput:
+    """Rows that a stage's tasks take from Spark as they are: a task for each partition of Spark's.
+
+    Attributes
+    ----------
+    source : int
+        Index of the source that takes them in.
+    rows : int
+        Index of the :class:`~gpujoin.model.relations.SparkSource`.
+    indeterminate : frozenset of int
+        Columns whose values may be others when Spark computes the rows again.
+    """
+
+    source: int
+    rows: int
+    indeterminate: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Exchange:
     """Rows of a stage on their way to the stage that joins or groups them.
 
@@ -84,6 +104,8 @@ class Exchange:
         Estimated size of the rows.
     indeterminate : frozenset of int
         Columns whose values may be others when a task of the producer runs again; no key is one of them.
+    replicated : bool
+        Whether every task gets all the rows; there are no keys then.
     """
 
     index: int
@@ -94,6 +116,7 @@ class Exchange:
     nulls: NullKeys
     nbytes: float = 0.0
     indeterminate: frozenset[int] = frozenset()
+    replicated: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -110,13 +133,15 @@ class Stage:
     tree : Relation
         What each task computes; scans have no slices yet.
     branches : tuple of Branch
-        How files are divided; empty where rows come from exchanges.
+        How files are divided; empty where rows come by key, or from Spark.
     inputs : tuple of Exchange
-        The exchanges, in the order in which the tree reads its sources; none where files are divided.
+        The exchanges, in the order in which the tree reads its sources; only replicated ones where files are divided.
     partitions : int
-        Tasks of a stage that is fed by exchanges.
+        Tasks of a stage whose rows come by key.
     replicated : frozenset of int
-        Scans that each task of such a stage reads.
+        Scans that each task of a stage without branches reads.
+    spark : SparkInput or None
+        What its tasks take from Spark; there are neither branches nor exchanges then.
     """
 
     tree: Relation
@@ -124,6 +149,7 @@ class Stage:
     inputs: tuple[Exchange, ...] = ()
     partitions: int = 1
     replicated: frozenset[int] = frozenset()
+    spark: SparkInput | None = None
 
     def walk(self) -> Iterator[Stage]:
         """The stage and all before it, the last one first."""

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType
-from gpujoin.model.relations import Expand, Filter, Join, PartialAggregate, Project, Relation, Scan, Union
+from gpujoin.model.relations import (
+    Expand,
+    Filter,
+    Join,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    SparkSource,
+    Union,
+)
 
 _LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
 _MATCHED = 0.5
+_TEXT_BYTES = 24.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,8 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
                 share *= selectivity(condition)
             rows = scanned.get(relation.index, 1.0)
             return Estimate(max(1.0, rows * share), share, rows)
+        case SparkSource():
+            return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
         case Filter():
             share = selectivity(relation.condition)
             return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
@@ -76,6 +91,18 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
                 max((child.kept for child in below), default=1.0),
                 sum(child.read for child in below),
             )
+
+
+def row_bytes(schema: pa.Schema) -> float:
+    """Estimate how many bytes a row takes."""
+    return sum(_width(field.type) for field in schema)
+
+
+def _width(dtype: pa.DataType) -> float:
+    try:
+        return max(1.0, dtype.bit_width / 8)
+    except ValueError:
+        return _TEXT_BYTES
 
 
 def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:

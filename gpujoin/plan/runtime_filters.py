@@ -13,7 +13,17 @@ from collections.abc import Mapping
 
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, column
+from gpujoin.model.relations import (
+    Filter,
+    Join,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    SparkSource,
+    column,
+)
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.estimates import estimate
 
@@ -55,6 +65,8 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
         return relation
     for side in _FILTERS.get(relation.spec.join_type, ()):
         small = relation.side(side.other)
+        if any(isinstance(node, SparkSource) for node in small.walk()):
+            continue  # Spark would compute it twice
         facts = estimate(small, scanned)
         if facts.kept > _SELECTIVE:
             continue

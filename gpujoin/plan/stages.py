@@ -4,6 +4,14 @@ The planner goes through the tree from the scans up and keeps, for each subtree,
 among tasks. At a join there are three: one side is shared out and every task reads the other; the other way round; or
 both sides are exchanged by their keys, but for a side that is partitioned by them already. Costs are compressed bytes
 read, with exchanged bytes weighed against them.
+
+Files can be read by every task. Rows from Spark cannot: where every task needs them, they are exchanged, a copy to each
+task. For a star query of ``sales`` (Parquet, 3 splits) and ``stores`` (a cached table)::
+
+    join (right side built)                 stage 2, 3 tasks: join
+      scan sales                              scan sales, a third each
+      rows from Spark: stores                 source 0: all of stores, three times over
+                                            stage 1, a task for each partition of stores: source 1, as Spark gives it
 """
 
 from __future__ import annotations
@@ -30,14 +38,15 @@ from gpujoin.model.relations import (
     Project,
     Relation,
     Scan,
+    SparkSource,
     TopN,
     Union,
     column,
 )
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.model.stages import Branch, Exchange, NullKeys, Stage, null_keys_of
+from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage, null_keys_of
 from gpujoin.plan.determinism import indeterminate_columns
-from gpujoin.plan.estimates import estimate
+from gpujoin.plan.estimates import estimate, row_bytes
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.remap import (
     output_positions,
@@ -54,7 +63,6 @@ _STAGE_BYTES = 16 << 20
 """What another stage costs, in compressed bytes read."""
 _HELD = 0.3
 """What building a byte of a side that every task reads costs."""
-_TEXT_BYTES = 24
 
 DIVIDES = {
     Side.LEFT: frozenset({
@@ -158,6 +166,30 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     return part.stage(limits)
 
 
+def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
+    """Make a stage of one task that reads all that a tree reads; rows from Spark are sent to it.
+
+    Parameters
+    ----------
+    relation, limits
+        As in :func:`plan_stages`.
+    """
+    numbers = itertools.count()
+    inputs: list[Exchange] = []
+
+    def visit(node: Relation) -> Relation:
+        if not isinstance(node, SparkSource):
+            children = [visit(child) for child in node.children]
+            return node.with_children(children) if children else node
+        part = _from_spark(node, next(numbers))
+        inputs.append(_replicated(next(numbers), part, part.nbytes, limits))
+        return ExchangeSource(inputs[-1].index, node.schema)
+
+    tree = visit(relation)
+    scans = frozenset(node.index for node in tree.walk() if isinstance(node, Scan))
+    return Stage(tree, (Branch(None, scans),), _in_order(tree, inputs))
+
+
 def sources_in_order(tree: Relation) -> Iterator[int]:
     """Give the sources of a tree in the order in which a pipeline reads them: a join's build side first."""
     if isinstance(tree, ExchangeSource):
@@ -196,14 +228,14 @@ class _Part:
     ----------
     tree : Relation
         The subtree, with sources where it was cut.
-    branches, inputs, replicated :
+    branches, inputs, replicated, spark :
         As in :class:`Stage`.
     known : tuple of _Partitioning
         How its rows are known to be partitioned.
     cost : float
         Of it and of all that comes before.
     nbytes : float
-        Compressed bytes of what is divided.
+        Compressed bytes of what is divided, or bytes of the rows from Spark.
     """
 
     tree: Relation
@@ -213,25 +245,34 @@ class _Part:
     known: tuple[_Partitioning, ...]
     cost: float
     nbytes: float
+    spark: SparkInput | None = None
+
+    @property
+    def keyed(self) -> tuple[Exchange, ...]:
+        """The exchanges by key."""
+        return tuple(one for one in self.inputs if not one.replicated)
 
     def tasks(self, limits: StageLimits) -> int:
-        if not self.inputs:
+        if not self.keyed:
             return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
         if limits.partitions is not None:
             return limits.partitions
-        return max(limits.cores, math.ceil(sum(one.nbytes for one in self.inputs) / limits.partition_bytes))
+        return max(limits.cores, math.ceil(sum(one.nbytes for one in self.keyed) / limits.partition_bytes))
 
     @property
     def indeterminate(self) -> frozenset[int]:
         """Columns by whose values no row may be sent anywhere."""
-        return indeterminate_columns(self.tree, {one.index: one.indeterminate for one in self.inputs})
+        sources = {one.index: one.indeterminate for one in self.inputs}
+        if self.spark is not None:
+            sources[self.spark.source] = self.spark.indeterminate
+        return indeterminate_columns(self.tree, sources)
 
     def stage(self, limits: StageLimits) -> Stage:
-        order = {index: place for place, index in enumerate(sources_in_order(self.tree))}
-        inputs = tuple(sorted(self.inputs, key=lambda one: order[one.index]))
-        if not inputs:
-            return Stage(self.tree, self.branches)
-        return Stage(self.tree, (), inputs, self.tasks(limits), self.replicated)
+        inputs = _in_order(self.tree, self.inputs)
+        if self.branches:
+            return Stage(self.tree, self.branches, inputs)
+        partitions = self.tasks(limits) if inputs else 1
+        return Stage(self.tree, (), inputs, partitions, self.replicated, self.spark)
 
     def above(self, tree: Relation, known: Iterable[_Partitioning | None] = ()) -> _Part:
         """The same rows shared out the same way, with another tree over them."""
@@ -258,6 +299,8 @@ class _Planner:
             case Scan():
                 nbytes = float(self.facts[node.index].nbytes)
                 return _Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
+            case SparkSource():
+                return _from_spark(node, next(self._source_numbers))
             case Filter():
                 below = self.place(node.child)
                 return None if below is None else below.above(node.with_children([below.tree]), below.known)
@@ -323,12 +366,13 @@ class _Planner:
 
     def _union(self, node: Union) -> _Part | None:
         parts = [self.place(child) for child in node.inputs]
-        found = [one for one in parts if one is not None and not one.inputs]
-        if len(found) < len(parts):
+        shared = [part for part in parts if part is not None and part.branches]
+        if len(shared) < len(parts):
             return None
         return _Part(
-            node.with_children([one.tree for one in found]), tuple(b for one in found for b in one.branches), (),
-            frozenset(), (), sum(one.cost for one in found), sum(one.nbytes for one in found),
+            node.with_children([part.tree for part in shared]), tuple(b for part in shared for b in part.branches),
+            tuple(one for part in shared for one in part.inputs), frozenset(), (), sum(part.cost for part in shared),
+            sum(part.nbytes for part in shared),
         )  # fmt: skip
 
     # -- joins ---------------------------------------------------------------------------------------------
@@ -347,18 +391,27 @@ class _Planner:
         if part is None or node.spec.join_type not in DIVIDES[side]:
             return None
         other = node.side(side.other)
-        scans = frozenset(one.index for one in other.walk() if isinstance(one, Scan))
-        nbytes = sum(self.facts[index].nbytes for index in scans)
-        if nbytes > self.limits.repeated_bytes:
-            return None
-        held = self._size(other.schema, estimate(other, self._rows).rows)
-        cost = part.cost + (nbytes + _HELD * held) * part.tasks(self.limits)
+        held = _size(other.schema, estimate(other, self._rows).rows)
+        inputs: tuple[Exchange, ...] = ()
+        if any(isinstance(one, SparkSource) for one in other.walk()):
+            sent = None if part.spark is not None else self.place(other)
+            if sent is None or held > self.limits.repeated_bytes:
+                return None
+            inputs = (_replicated(next(self._source_numbers), sent, held, self.limits),)
+            other = ExchangeSource(inputs[0].index, other.schema)
+            cost, repeated, scans = sent.cost + _STAGE_BYTES, _EXCHANGED * held, frozenset[int]()
+        else:
+            scans = frozenset(one.index for one in other.walk() if isinstance(one, Scan))
+            cost, repeated = 0.0, sum(self.facts[index].nbytes for index in scans)
+            if repeated > self.limits.repeated_bytes:
+                return None
+        cost += part.cost + (repeated + _HELD * held) * part.tasks(self.limits)
         trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
         positions = output_positions(node.spec, side)
-        found = part.reading(scans).above(
+        joined = part.reading(scans).above(
             node.with_children(trees), (one.moved(positions) for one in part.known)
         )
-        return dataclasses.replace(found, cost=cost)
+        return dataclasses.replace(joined, cost=cost, inputs=(*part.inputs, *inputs))
 
     def _exchanging(self, node: Join, sides: Mapping[Side, _Part]) -> _Part | None:
         """Share both sides out by their keys."""
@@ -430,7 +483,7 @@ class _Planner:
         if list(cut.used) != list(range(len(schema))):
             kept = [(schema.field(i), column(schema, i)) for i in cut.used]
             tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
-        nbytes = self._size(tree.schema, rows)
+        nbytes = _size(tree.schema, rows)
         columns = tuple(moved[one] for one in cut.columns)
         part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(
@@ -445,9 +498,32 @@ class _Planner:
         )
         return fed, moved
 
-    @staticmethod
-    def _size(schema: pa.Schema, rows: float) -> float:
-        return rows * sum(_width(one.type) for one in schema)
+
+def _from_spark(node: SparkSource, number: int) -> _Part:
+    """Take rows from Spark, in a task for each of its partitions."""
+    columns = frozenset(range(len(node.columns)))
+    loose = columns if node.level is DeterminismLevel.INDETERMINATE else frozenset[int]()
+    nbytes = _size(node.columns, node.rows)
+    taken = SparkInput(number, node.index, loose)
+    return _Part(ExchangeSource(number, node.columns), (), (), frozenset(), (), nbytes, nbytes, spark=taken)
+
+
+def _replicated(number: int, part: _Part, nbytes: float, limits: StageLimits) -> Exchange:
+    """Send all rows of a part to every task of another stage."""
+    return Exchange(
+        number, part.stage(limits), (), (), (), NullKeys.SPREAD, nbytes, part.indeterminate, replicated=True
+    )
+
+
+def _in_order(tree: Relation, inputs: Iterable[Exchange]) -> tuple[Exchange, ...]:
+    """Exchanges in the order in which a tree reads them."""
+    order = {index: place for place, index in enumerate(sources_in_order(tree))}
+    return tuple(sorted(inputs, key=lambda one: order[one.index]))
+
+
+def _size(schema: pa.Schema, rows: float) -> float:
+    """About how many bytes rows have."""
+    return rows * row_bytes(schema)
 
 
 @dataclass(frozen=True)
@@ -516,10 +592,3 @@ def _used(spec: JoinSpec, side: Side) -> list[int]:
     if spec.as_of is not None:
         used.add(spec.as_of.left if side is Side.LEFT else spec.as_of.right)
     return sorted(used)
-
-
-def _width(dtype: pa.DataType) -> float:
-    try:
-        return max(1.0, dtype.bit_width / 8)
-    except ValueError:
-        return _TEXT_BYTES

@@ -25,8 +25,8 @@ MUCH_SMALLER = 5
 """The left side of a semi, anti or existence join is broadcast, and its rows marked, if it is known to be so many times
 as small as the right side: what is built is held by every worker, and the marks take a task more."""
 
-UNKNOWN_SIZE = 1 << 62
-"""Estimates from here on mean that nothing is known: Spark then says the largest long."""
+UNKNOWN_SIZE = 1 << 50
+"""Estimates from here on mean that nothing is known: Spark then says the largest long, and parts of it above."""
 
 
 class Hint(Enum):

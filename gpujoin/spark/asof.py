@@ -17,12 +17,13 @@ from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.asof import plan_as_of
 from gpujoin.plan.explain import JoinExplanation
 from gpujoin.plan.ranges import Shape
-from gpujoin.spark.catalyst.determinism import determinism_of
 from gpujoin.spark.compat import arrow_schema, is_connect
 from gpujoin.spark.explaining import expected_backend, joins_in
 from gpujoin.spark.gateway import analyzed_plan, gateway_of, optimized_plan
 from gpujoin.spark.join import explain
 from gpujoin.spark.outcomes import keep, new_join_id, tell
+from gpujoin.spark.query.determinism import determinism_of
+from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.runtime import execute
@@ -189,4 +190,4 @@ def _collation(dtype: DataType) -> str | None:
 def _determinism(frame: DataFrame) -> DeterminismLevel:
     if is_connect(frame.sparkSession):
         return DeterminismLevel.INDETERMINATE
-    return determinism_of(optimized_plan(frame))
+    return determinism_of(read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)))

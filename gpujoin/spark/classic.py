@@ -21,13 +21,14 @@ from gpujoin.plan.products import Product, product_warnings, refuse_products
 from gpujoin.plan.ranges import Shape, shape_of
 from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
-from gpujoin.spark.catalyst.determinism import determinism_of
 from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.split import NULL_AWARE, SplitCondition, split_condition
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.explaining import expected_backend, joins_in, size_of
 from gpujoin.spark.gateway import analyzed_plan, optimized_plan
+from gpujoin.spark.query.determinism import determinism_of
+from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.rewrite import PlanBuilder
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook
@@ -222,8 +223,11 @@ class JoinPlan:
         schema = frame.schema
         return PreparedSide(
             spark=schema, arrow=arrow_schema(schema, large=large), size_bytes=facts.size_bytes, rows=facts.rows,
-            determinism=determinism_of(optimized_plan(frame)) if exchanged else DeterminismLevel.INDETERMINATE,
+            determinism=self._determinism(frame) if exchanged else DeterminismLevel.INDETERMINATE,
         )  # fmt: skip
+
+    def _determinism(self, frame: DataFrame) -> DeterminismLevel:
+        return determinism_of(read_plan(optimized_plan(frame), self._builder.gateway))
 
     def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:
         kind = _kind(join, split)

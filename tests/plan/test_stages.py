@@ -20,12 +20,20 @@ from gpujoin.model.relations import (
     Project,
     Relation,
     Scan,
+    SparkSource,
     Union,
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.stages import Branch, NullKeys, Stage
-from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages, sources_in_order
+from gpujoin.model.stages import Branch, DeterminismLevel, NullKeys, SparkInput, Stage
+from gpujoin.plan.stages import (
+    ScanFacts,
+    StageLimits,
+    numbered,
+    plan_one_task,
+    plan_stages,
+    sources_in_order,
+)
 
 MIB = 1 << 20
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.string())])
@@ -206,3 +214,50 @@ def test_partitions_follow_the_size_of_the_rows() -> None:
     assert found.partitions == -(-int(sum(one.nbytes for one in found.inputs)) // (64 * MIB))
     assert planned(tree, BIG, BIG, partitions=7).partitions == 7
     assert all(isinstance(one, ExchangeSource) for one in found.tree.children)
+
+
+def from_spark(index: int, rows: float, level: DeterminismLevel = DeterminismLevel.UNORDERED) -> SparkSource:
+    return SparkSource(index, SCHEMA, rows, level)
+
+
+def test_few_rows_from_spark_are_sent_to_every_task_that_reads_files() -> None:
+    stage = planned(joined(scan(0), from_spark(0, 1e3)), BIG)
+    assert stage.branches == (Branch(0),)
+    (sent,) = stage.inputs
+    assert sent.replicated
+    assert sent.columns == ()
+    assert sent.producer.spark == SparkInput(sent.producer.tree.index, 0)  # type: ignore[attr-defined]
+    assert isinstance(stage.tree.children[1], ExchangeSource)
+
+
+def test_many_rows_from_spark_are_joined_where_they_are_computed() -> None:
+    stage = planned(joined(from_spark(0, 1e8), scan(0)), SMALL)
+    assert stage.spark == SparkInput(0, 0)
+    assert (stage.branches, stage.inputs, stage.replicated) == ((), (), frozenset({0}))
+
+
+def test_many_rows_from_spark_and_from_files_are_exchanged_by_key() -> None:
+    stage = planned(joined(scan(0), from_spark(0, 1e8)), BIG)
+    assert [one.replicated for one in stage.inputs] == [False, False]
+    assert [one.columns for one in stage.inputs] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("rows", [1e3, 1e8])
+def test_rows_that_may_be_others_each_time_are_not_sent_by_key(rows: float) -> None:
+    loose = from_spark(0, rows, DeterminismLevel.INDETERMINATE)
+    stage = plan_stages(joined(scan(0), loose, JoinType.FULL), {0: BIG}, LIMITS)
+    assert stage is None
+
+
+def test_one_task_is_sent_all_rows_from_spark() -> None:
+    stage = plan_one_task(joined(joined(scan(0), from_spark(0, 1e3)), from_spark(1, 1e9)), LIMITS)
+    assert stage.branches == (Branch(None, frozenset({0})),)
+    assert [(one.replicated, one.producer.spark.rows) for one in stage.inputs if one.producer.spark] == [
+        (True, 1), (True, 0),
+    ]  # fmt: skip
+    assert len({one.index for one in stage.inputs}) == 2
+
+
+def test_rows_from_spark_join_rows_from_spark_only_by_key() -> None:
+    stage = planned(joined(from_spark(0, 1e3), from_spark(1, 1e3)))
+    assert [one.replicated for one in stage.inputs] == [False, False]

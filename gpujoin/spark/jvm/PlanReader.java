@@ -22,7 +22,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
-import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.classic.SparkSession;
@@ -220,13 +219,8 @@ public final class PlanReader {
             if (plan.resolved()) {
                 text.append(",\"@output\":");
                 writeValue(plan.output());
-            }
-            if (plan instanceof Join) {
-                text.append(",\"@sizes\":[");
-                writeSize(((Join) plan).left());
-                text.append(',');
-                writeSize(((Join) plan).right());
-                text.append(']');
+                text.append(",\"@size\":");
+                writeSize(plan);
             }
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);

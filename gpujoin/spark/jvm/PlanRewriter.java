@@ -19,6 +19,7 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.EvalMode;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
@@ -43,6 +44,7 @@ import org.apache.spark.sql.catalyst.parser.CatalystSqlParser;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.NO_BROADCAST_HASH$;
@@ -107,7 +109,8 @@ public final class PlanRewriter {
             int number, String described, byte[] commands, CollectionAccumulator accumulator, List broadcasts
         ) throws IOException {
             Map island = (Map) MAPPER.readValue(described, Map.class);
-            Functions functions = new Functions((Map) island.get("python"), commands, accumulator, broadcasts);
+            Map python = (Map) island.get("python");
+            Functions functions = new Functions(this, python, commands, accumulator, broadcasts);
             LogicalPlan rows = functions.stage((Map) island.get("stage"));
             Seq made = rows.output();
             List columns = (List) island.get("columns");
@@ -170,7 +173,7 @@ public final class PlanRewriter {
             return current(root);
         }
 
-        private Expression expression(Object number) {
+        Expression expression(Object number) {
             return reading.expression(((Integer) number).intValue());
         }
 
@@ -237,12 +240,16 @@ public final class PlanRewriter {
 
     /** Stages of Python tasks as mapInArrow makes them. */
     private static final class Functions {
+        private final Rewriting rewriting;
         private final Map python;
         private final byte[] commands;
         private final CollectionAccumulator accumulator;
         private final List broadcasts;
 
-        Functions(Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts) {
+        Functions(
+            Rewriting rewriting, Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts
+        ) {
+            this.rewriting = rewriting;
             this.python = python;
             this.commands = commands;
             this.accumulator = accumulator;
@@ -252,7 +259,9 @@ public final class PlanRewriter {
         LogicalPlan stage(Map stage) {
             int tasks = integer(stage.get("tasks"));
             List inputs = (List) stage.get("inputs");
-            LogicalPlan source = inputs.isEmpty() ? numbers(tasks) : exchanged(inputs, tasks);
+            Map spark = (Map) stage.get("spark");
+            LogicalPlan source = spark != null ? rows(spark)
+                : inputs.isEmpty() ? numbers(tasks) : exchanged(inputs, (List) stage.get("announced"), tasks);
             List bounds = (List) stage.get("command");
             Object shared = stage.get("broadcasts");
             SimplePythonFunction function = new SimplePythonFunction(
@@ -270,6 +279,16 @@ public final class PlanRewriter {
             return new MapInArrow(called, DataTypeUtils.toAttributes(schema), source, false, Option.empty());
         }
 
+        /** Some columns of a plan as it is by now. */
+        private LogicalPlan rows(Map spark) {
+            List numbers = (List) spark.get("columns");
+            ArrayList columns = new ArrayList();
+            for (int i = 0; i < numbers.size(); i++) {
+                columns.add(rewriting.expression(numbers.get(i)));
+            }
+            return new Project(seq(columns), rewriting.current(integer(spark.get("plan"))));
+        }
+
         /** One row, its number, for each task. */
         private static LogicalPlan numbers(int tasks) {
             StructType schema = new StructType().add("id", DataTypes.LongType, false);
@@ -277,9 +296,16 @@ public final class PlanRewriter {
                 0L, (long) tasks, 1L, new Some(Integer.valueOf(tasks)), DataTypeUtils.toAttributes(schema), false);
         }
 
-        /** The blob rows of several stages, each in the partition of its label, by input. */
-        private LogicalPlan exchanged(List inputs, int partitions) {
+        /**
+         * The blob rows of several stages, each in the partition of its label, by input.
+         *
+         * @param announced labels of the partitions that there must be, even if nothing is sent to them
+         */
+        private LogicalPlan exchanged(List inputs, List announced, int partitions) {
             ArrayList stages = new ArrayList();
+            if (!announced.isEmpty()) {
+                stages.add(announcing(announced));
+            }
             for (int i = 0; i < inputs.size(); i++) {
                 stages.add(stage((Map) inputs.get(i)));
             }
@@ -291,6 +317,19 @@ public final class PlanRewriter {
             LogicalPlan sent = new RepartitionByExpression(by, rows, count, Option.empty());
             Seq order = seq(Arrays.asList(new Object[] {ascending(label), ascending(place)}));
             return new Sort(order, false, sent, Option.empty());
+        }
+
+        /** A row of source -1 for each label. */
+        private static LogicalPlan announcing(List labels) {
+            StructType schema = new StructType()
+                .add("p", DataTypes.IntegerType, true)
+                .add("side", DataTypes.ByteType, true)
+                .add("data", DataTypes.BinaryType, true);
+            ArrayList rows = new ArrayList();
+            for (int i = 0; i < labels.size(); i++) {
+                rows.add(new GenericInternalRow(new Object[] {labels.get(i), Byte.valueOf((byte) -1), new byte[0]}));
+            }
+            return new LocalRelation(DataTypeUtils.toAttributes(schema), seq(rows), false, Option.empty());
         }
 
         private Expression partitionOf(Expression label) {

@@ -12,10 +12,10 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice, Scan
-from gpujoin.model.stages import Branch, Stage
+from gpujoin.model.stages import Stage
 from gpujoin.plan.explain import show_bytes
 from gpujoin.plan.splits import plan_splits
-from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
+from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_one_task, plan_stages
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.exchanges import HeavyRows
@@ -35,7 +35,7 @@ class StageRun:
     stage : Stage
         What its tasks compute.
     reads : tuple of mappings
-        For each task what it reads; one entry for all tasks of a stage that is fed by exchanges.
+        For each task what it reads; one entry for all tasks of a stage whose rows come by key, or from Spark.
     inputs : tuple of StageRun
         The producers of its exchanges, in order.
     """
@@ -46,8 +46,8 @@ class StageRun:
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
-        return self.stage.partitions if self.inputs else len(self.reads)
+        """How many tasks there are; of a stage that takes rows from Spark it is not known, and 1 is given."""
+        return len(self.reads) if self.stage.branches else self.stage.partitions
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,11 @@ class IslandRun:
     def tasks(self) -> int:
         """How many tasks of the last stage there are."""
         return self.last.tasks
+
+    @property
+    def in_one_task(self) -> bool:
+        """Whether one task reads everything."""
+        return bool(self.last.stage.branches) and self.tasks == 1
 
     def with_heavy(self, heavy: Mapping[int, HeavyRows]) -> IslandRun:
         """Give the same run, in which some keys are split."""
@@ -121,16 +126,14 @@ def arrange(island: Island, options: Options, cores: int, *, local: bool) -> Isl
     local : bool
         Whether all of them are threads of one process on this machine.
     """
-    if local and island.nbytes <= options.scan_one_task_bytes:
-        return _one_task(island, cores)
-    found = _staged(island, options, cores)
-    small = not local and island.nbytes <= options.scan_task_bytes
-    if found is not None and found.last.stage.exchanges and small:
-        found = None
-    if found is not None:
-        return found
+    small = island.nbytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
+    if local and small and not island.spark_sources:
+        return _one_task(island, options, cores, cores)
+    staged = _staged(island, options, cores)
+    if staged is not None and (not small or _reads_little(island, staged)):
+        return staged
     if local or small:
-        return _one_task(island, cores if local else 1)
+        return _one_task(island, options, cores, cores if local else 1)
     return Reason(
         ReasonKind.SLOWER, "size",
         f"{show_bytes(island.nbytes)} are to be read, and its rows cannot be shared out among tasks",
@@ -138,18 +141,31 @@ def arrange(island: Island, options: Options, cores: int, *, local: bool) -> Isl
     )  # fmt: skip
 
 
-def _one_task(island: Island, threads: int) -> IslandRun:
+def _reads_little(island: Island, run: IslandRun) -> bool:
+    """Whether nothing is exchanged, and what every task of Spark's reads is smaller than the rows from Spark."""
+    stage = run.last.stage
+    if stage.exchanges:
+        return False
+    if stage.spark is None:
+        return True
+    repeated = sum(island.sources[run.scans[index]].nbytes for index in stage.replicated)
+    return repeated < island.spark_sources[stage.spark.rows].nbytes
+
+
+def _one_task(island: Island, options: Options, cores: int, threads: int) -> IslandRun:
     relation, scans = numbered(island.relation)
-    stage = Stage(relation, (Branch(None, frozenset(range(len(scans)))),))
-    notes = ("one task reads everything: nothing is exchanged",)
-    return IslandRun(StageRun(stage, _reads(island, stage, scans, 1, 1)), scans, threads, notes)
+    stage = plan_one_task(relation, _limits(options, cores))
+    note = (
+        "one task reads everything, and is sent the rows from Spark"
+        if stage.inputs
+        else "one task reads everything: nothing is exchanged"
+    )
+    return IslandRun(_run_of(island, stage, scans, options, cores), scans, threads, (note,))
 
 
 def _staged(island: Island, options: Options, cores: int) -> IslandRun | None:
     """Share the rows out among tasks; early filters that would have to be exchanged are left out."""
-    limits = StageLimits(
-        cores, options.scan_task_bytes, options.scan_repeated_bytes, partitions=options.exchange_partitions
-    )
+    limits = _limits(options, cores)
     best: IslandRun | None = None
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
@@ -161,10 +177,16 @@ def _staged(island: Island, options: Options, cores: int) -> IslandRun | None:
         if stage is None or (best is not None and stage.exchanges >= best.last.stage.exchanges):
             continue
         last = _run_of(island, stage, scans, options, cores)
-        if last.tasks < 2 and not last.inputs:
+        if last.tasks < 2 and not last.inputs and stage.spark is None:
             continue
         best = IslandRun(last, scans, 1, tuple(_notes(island, last, scans)))
     return best
+
+
+def _limits(options: Options, cores: int) -> StageLimits:
+    return StageLimits(
+        cores, options.scan_task_bytes, options.scan_repeated_bytes, partitions=options.exchange_partitions
+    )
 
 
 def _run_of(island: Island, stage: Stage, scans: tuple[int, ...], options: Options, cores: int) -> StageRun:
@@ -178,7 +200,7 @@ def _reads(
     """For each task of a stage what it reads."""
     own = [one.index for one in stage.tree.walk() if isinstance(one, Scan)]
     files = {index: island.sources[scans[index]].files.files for index in own}
-    if stage.inputs:
+    if not stage.branches:
         return (files,)
     found: list[Reads] = []
     for branch in stage.branches:
@@ -192,18 +214,23 @@ def _reads(
 
 
 def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[str]:
-    for one in (*run.inputs, run):
-        if one is not run:
-            yield from _notes(island, one, scans)
-            continue
-        whole = one.stage.replicated.union(*(branch.replicated for branch in one.stage.branches))
-        repeated = sum(island.sources[scans[index]].nbytes for index in whole)
-        also = f", {show_bytes(repeated)} are read by every task" if whole else ""
-        for branch in one.stage.branches:
-            if branch.partitioned is not None:
-                yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
-        if one.inputs:
-            yield f"{len(one.inputs)} inputs are exchanged by key into {one.tasks} partitions{also}"
+    for producer in run.inputs:
+        yield from _notes(island, producer, scans)
+    stage = run.stage
+    whole = stage.replicated.union(*(branch.replicated for branch in stage.branches))
+    repeated = sum(island.sources[scans[index]].nbytes for index in whole)
+    also = f", {show_bytes(repeated)} are read by every task" if whole else ""
+    for branch in stage.branches:
+        if branch.partitioned is not None:
+            yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
+    keyed = sum(not one.replicated for one in stage.inputs)
+    if keyed:
+        yield f"{keyed} inputs are exchanged by key into {run.tasks} partitions{also}"
+    sent = len(stage.inputs) - keyed
+    if sent:
+        yield f"{sent} {'inputs are' if sent > 1 else 'input is'} sent to every task"
+    if stage.spark is not None and stage.tree.children:
+        yield f"rows from Spark are joined in the tasks that compute them{also}"
 
 
 def _name(source: ScanSource) -> str:

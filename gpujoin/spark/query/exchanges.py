@@ -26,6 +26,9 @@ from gpujoin.spark.narrowing import narrowed
 from gpujoin.spark.portions import Heavy
 from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
+ANNOUNCED = -1
+"""Source of the rows that announce a partition, to which nothing may be sent."""
+
 
 @dataclass(frozen=True)
 class ExchangeFormat(BlobFormat):
@@ -87,6 +90,8 @@ class Outlet:
         Target size of a blob.
     heavy : HeavyRows or None
         Keys whose rows go elsewhere than the hash says.
+    replicated : bool
+        Whether all rows go to every partition; there are no keys then.
     """
 
     form: ExchangeFormat
@@ -98,6 +103,7 @@ class Outlet:
     labels: tuple[int, ...]
     blob_bytes: int
     heavy: HeavyRows | None = None
+    replicated: bool = False
 
     @classmethod
     def of(
@@ -119,6 +125,7 @@ class Outlet:
             tuple(labels),
             blob_bytes,
             heavy,
+            exchange.replicated,
         )
 
     def split(
@@ -146,9 +153,14 @@ class Outlet:
         """
         counts = counts or BlobCounts()
         packer = BlobPacker(self.form, self.blob_bytes, counts, round_bytes)
-        limit = min(round_bytes, self.blob_bytes * len(self.labels))
+        limit = min(round_bytes, self.blob_bytes * (1 if self.replicated else len(self.labels)))
         for rows in rounds(batches, self.form.schema, limit, counts):
-            yield from self._scattered(rows, salt, packer, counts)
+            if self.replicated:
+                narrow = narrowed(rows)
+                for label in self.labels:
+                    yield from packer.add(narrow, label)
+            else:
+                yield from self._scattered(rows, salt, packer, counts)
         yield from packer.flush()
 
     def _scattered(
@@ -217,6 +229,8 @@ class Outlet:
 class ExchangeReader:
     """Reads blob rows that come sorted by partition and source.
 
+    A row of source -1 holds no blob. It says that there is such a partition, even if nothing is sent to it.
+
     Attributes
     ----------
     batches : iterable of RecordBatch
@@ -229,8 +243,8 @@ class ExchangeReader:
     forms: Sequence[ExchangeFormat]
     _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
-    def partitions(self) -> Iterator[list[Iterator[pa.RecordBatch]]]:
-        """Give the sources of each partition, to be read before the next partition is asked for.
+    def partitions(self) -> Iterator[tuple[int, list[Iterator[pa.RecordBatch]]]]:
+        """Give label and sources of each partition, to be read before the next partition is asked for.
 
         Raises
         ------
@@ -241,20 +255,22 @@ class ExchangeReader:
         while (head := self._head) is not None:
             label = head[0]
             self._held.clear()
-            yield [self._source(label, place) for place in range(len(self.forms))]
+            yield label, [self._source(label, place) for place in range(len(self.forms))]
             while self._head is not None and self._head[0] == label:
                 self._advance()
 
     def _source(self, label: int, place: int) -> Iterator[pa.RecordBatch]:
         yield from self._held.pop(place, ())
         while (head := self._head) is not None and head[0] == label and head[1] <= place:
-            _, found, data = head
-            batch = self.forms[found].decode(data, label)
+            _, sent_to, data = head
+            batch = None if sent_to == ANNOUNCED else self.forms[sent_to].decode(data, label)
             self._advance()
-            if found == place:
+            if batch is None:
+                continue
+            if sent_to == place:
                 yield batch
             else:
-                self._held[found].append(batch)
+                self._held[sent_to].append(batch)
 
     @cached_property
     def _rows(self) -> Iterator[tuple[int, int, pa.Buffer]]:
@@ -271,9 +287,9 @@ class ExchangeReader:
             if labels.null_count or places.null_count or data.null_count:
                 raise CorruptBlobError("an exchanged row holds a null; it is not one of ours")
             for label, place, value in zip(labels.to_pylist(), places.to_pylist(), data, strict=True):
-                if not 0 <= place < len(self.forms):
+                if not ANNOUNCED <= place < len(self.forms):
                     raise CorruptBlobError(f"partition {label}: there is no input {place}")
-                if seen.get(label, 0) > place or (label != current and label in seen):
+                if seen.get(label, ANNOUNCED) > place or (label != current and label in seen):
                     raise CorruptBlobError(f"partition {label}: blobs came out of order, input {place} last")
                 current, seen[label] = label, place
                 yield label, place, value.as_buffer()

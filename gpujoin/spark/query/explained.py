@@ -73,7 +73,7 @@ def _joins(stage: Stage) -> Iterator[Join]:
     for node in stage.tree.walk():
         if isinstance(node, Join):
             yield node
-        elif isinstance(node, ExchangeSource):
+        elif isinstance(node, ExchangeSource) and node.index in producers:
             yield from _joins(producers[node.index])
 
 
@@ -122,17 +122,29 @@ class _Shown:
         if isinstance(node, Project) and all(_is_plain(node, n) for n in range(len(node.outputs))):
             return self.lines(node.child, stage, indent)
         if isinstance(node, ExchangeSource):
-            return self._exchange(node, stage, indent)
+            return self._source(node, stage, indent)
         lines = [indent + _shortened(self._scan(node, stage) if isinstance(node, Scan) else _head(node))]
         for child in node.children:
             lines += self.lines(child, stage, indent + "  ")
         return lines
 
-    def _exchange(self, node: ExchangeSource, stage: StageRun, indent: str) -> list[str]:
+    def _source(self, node: ExchangeSource, stage: StageRun, indent: str) -> list[str]:
+        taken = stage.stage.spark
+        if taken is not None and taken.source == node.index:
+            rows = self.island.spark_sources[taken.rows]
+            about = show_bytes(int(rows.nbytes))
+            return [
+                indent
+                + _shortened(f"rows from Spark, about {about}: {rows.problem.node.name}, {rows.problem}")
+            ]
         place = next(i for i, one in enumerate(stage.stage.inputs) if one.index == node.index)
         exchange, before = stage.stage.inputs[place], stage.inputs[place]
-        by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
-        head = f"exchange by {by}: from {before.tasks} tasks to {stage.tasks}, about {show_bytes(int(exchange.nbytes))}"
+        about = show_bytes(int(exchange.nbytes))
+        if exchange.replicated:
+            head = f"sent to {stage.tasks} {'tasks' if stage.tasks > 1 else 'task'}, about {about}"
+        else:
+            by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
+            head = f"exchange by {by}: from {before.tasks} tasks to {stage.tasks}, about {about}"
         return [indent + head, *self.lines(before.stage.tree, before, indent + "  ")]
 
     def _scan(self, node: Scan, stage: StageRun) -> str:

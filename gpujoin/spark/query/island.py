@@ -1,8 +1,13 @@
-"""Islands: maximal parts of an optimized plan that workers run from the files on."""
+"""Islands: maximal parts of an optimized plan that workers run, from Parquet files and from rows that Spark computes.
+
+An island ends where a node is not covered. Spark computes that node and what is below it, and the island takes its
+rows. In ``select … from sales join stores using (store) group by city``, where ``stores`` is a CSV file, the island is
+the aggregation, the join and the scan of ``sales``; the rows of ``stores`` come from Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -11,7 +16,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Options
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation
+from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.spark.catalyst.joins import JOIN
@@ -21,7 +26,7 @@ from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
-from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, TreeBuilder
+from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, SparkRows, TreeBuilder
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.nodes import aggregated
 
@@ -63,6 +68,8 @@ class Island:
         Which attribute of the plan each output column is; ``None``: a new one.
     sources : dict from int to ScanSource
         What the scans read.
+    spark_sources : tuple of SparkRows
+        Whose rows Spark computes.
     finish : Finish
         What Spark does with the rows.
     read : ReadAggregate or None
@@ -80,6 +87,7 @@ class Island:
     plain: Relation
     columns: tuple[int | None, ...]
     sources: Mapping[int, ScanSource]
+    spark_sources: tuple[SparkRows, ...]
     finish: Finish
     read: ReadAggregate | None
     calls: Mapping[int, AggregateCall]
@@ -99,8 +107,21 @@ class Island:
 
     @property
     def nbytes(self) -> int:
-        """Compressed bytes of the columns read."""
-        return sum(source.nbytes for source in self.sources.values())
+        """Compressed bytes of the columns read, and about the bytes of the rows from Spark."""
+        read = sum(source.nbytes for source in self.sources.values())
+        return read + int(sum(source.nbytes for source in self.spark_sources))
+
+    def own_nodes(self) -> Iterator[PlanNode]:
+        """Yield its nodes, parents first, without those that Spark computes."""
+        ends = {id(source.node) for source in self.spark_sources}
+
+        def walk(node: PlanNode) -> Iterator[PlanNode]:
+            if id(node) not in ends:
+                yield node
+                for child in node.children:
+                    yield from walk(child)
+
+        return walk(self.node)
 
     @property
     def joins(self) -> tuple[Join, ...]:
@@ -139,29 +160,44 @@ class IslandFinder:
         top : Top or None
             How few of its rows are asked for. An aggregation is then finished in the island.
         """
-        if not _may_top(node) or any(id(one) in self.broken for one in node.walk()):
+        if not _may_top(node) or id(node) in self.broken:
             return None
         builder = TreeBuilder(self._options, self._constant, BUILDERS)
-        if top is not None:
-            try:
-                return _rows(node, builder, top)
-            except (BrokenError, NotTranslatableError, RelationError):
-                return None
+        island: Island | None
         try:
-            return self._aggregation(node, builder) if node.class_name == AGGREGATE else _rows(node, builder)
+            if top is None and node.class_name == AGGREGATE:
+                island = self._aggregation(node, builder)
+            else:
+                island = _rows(node, builder, top)
         except BrokenError as problem:
-            self.broken[id(problem.node)] = f"{_called(problem.node)}: {problem}"
+            if top is None:
+                self._note(problem)
             return None
+        except (NotTranslatableError, RelationError):
+            if top is None:
+                raise
+            return None
+        for source in builder.spark_sources:
+            self._note(source.problem)
+        return island if island is not None and _pays(island.relation) else None
+
+    def _note(self, problem: BrokenError) -> None:
+        self.broken[id(problem.node)] = f"{_called(problem.node)}: {problem}"
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
         if not self._options.aggregate_fuse:
             return None
         try:
             read = read_aggregate(node)
-            below = builder.build(node.children[0], read.attribute_ids)
+            below = builder.input(node.children[0], read.attribute_ids)
             return _partial(node, read, below, builder)
         except NotTranslatableError as problem:
             raise BrokenError(node, str(problem)) from problem
+
+
+def _pays(relation: Relation) -> bool:
+    """Whether there is anything in it that is done faster here: to aggregate rows from Spark is not."""
+    return any(isinstance(node, (Join, Scan)) for node in relation.walk())
 
 
 def _called(node: PlanNode) -> str:
@@ -199,7 +235,8 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     plain = Project(below.relation, outputs)
     relation = with_runtime_filters(plain, builder.scanned)
-    return Island(node, relation, plain, tuple(ids), builder.sources, Finish.NOTHING, None, {})
+    sources, rows = builder.sources, tuple(builder.spark_sources)
+    return Island(node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {})
 
 
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
@@ -220,9 +257,8 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
     whole = partial(_whole, node, read, below, builder)
-    return Island(
-        node, relation, plain, tuple(columns), builder.sources, finish, read, calls, distinct, whole
-    )
+    sources, rows = builder.sources, tuple(builder.spark_sources)
+    return Island(node, relation, plain, tuple(columns), sources, rows, finish, read, calls, distinct, whole)
 
 
 def _whole(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island | None:

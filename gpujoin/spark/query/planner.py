@@ -199,7 +199,7 @@ class QueryPlanner:
         left = skip_reason(island, self._options) or refusal(self._spark.sparkContext, self._conf)
         if left is not None:
             self._reasons.append(left)
-            return left
+            return None if island.spark_sources else left
         run = self._arranged(island)
         if isinstance(run, Reason):
             self._reasons.append(run)
@@ -215,7 +215,7 @@ class QueryPlanner:
             if isinstance(run, Reason):
                 self._reasons.append(run)
                 return None
-        if run.tasks == 1:
+        if run.in_one_task:
             island, run = self._finished(island, run)
         products = tuple(products_in(island.relation, island.scanned))
         refuse_products(products, self._options.max_product_rows)
@@ -223,19 +223,20 @@ class QueryPlanner:
         options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
         if self._runs:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
-        self._searched.update(id(one) for one in node.walk() if one.nearest is not None)
+        self._searched.update(id(one) for one in island.own_nodes() if one.nearest is not None)
+        below = [self._visit(source.node) for source in island.spark_sources]
+        inputs = tuple(part for one in below for part in one.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
         explained = explain_island(island, run, island_id, self._backend(), warnings)
-        if not self._runs:
-            return Rewritten((explained,), True)
-        IslandPlacer(self._spark, self._conf, self._rewriting).place(island, run, options, island_id)
-        return Rewritten((explained,), True, island.output_bytes)
+        if self._runs:
+            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, island_id)
+        return Rewritten((explained, *inputs), True, island.output_bytes)
 
     def _finished(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
         """Let the only task of an island finish its aggregation, where it can."""
         whole = island.whole()
         finished = None if whole is None else self._arranged(whole)
-        if whole is None or not isinstance(finished, IslandRun) or finished.tasks > 1:
+        if whole is None or not isinstance(finished, IslandRun) or not finished.in_one_task:
             return island, run
         return whole, finished
 

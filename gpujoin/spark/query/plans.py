@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.model.jointype import Side
+from gpujoin.plan.strategy import UNKNOWN_SIZE
 from gpujoin.spark.catalyst.nodes import Node, Reading
 from gpujoin.spark.gateway import reader_of, unpacked
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from gpujoin.spark.gateway import JvmNames
     from gpujoin.spark.query.nearest.terms import Nearest
+
+_ROW_OVERHEAD = 8
+"""Bytes that Spark adds to the width of a row where it estimates sizes."""
 
 
 @dataclass(eq=False)
@@ -70,6 +74,20 @@ class PlanNode:
     def deterministic(self) -> bool:
         """Whether it gives the same rows each time, and all that is below too."""
         return bool(self.fields.get("@deterministic", True))
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Spark's estimate of the size of its rows; ``None`` if nothing is known."""
+        size = self.fields["@size"][0] if "@size" in self.fields else None
+        return None if size is None or size >= UNKNOWN_SIZE else int(size)
+
+    @property
+    def estimated_rows(self) -> float | None:
+        """Spark's estimate of its rows, or one from their size."""
+        size, (_, rows, width) = self.size_bytes, self.fields.get("@size", (None, None, 0))
+        if rows is not None:
+            return float(rows)
+        return None if size is None else size / (width + _ROW_OVERHEAD)
 
     def walk(self) -> Iterator[PlanNode]:
         """Yield this node and all below it, parents first."""

@@ -10,7 +10,7 @@ from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.ranges import Shape
-from gpujoin.plan.strategy import UNKNOWN_SIZE, JoinFacts, SideFacts, choose
+from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.joins import join_type_in, join_type_shown, spark_type_name
 from gpujoin.spark.catalyst.moments import DIFFERENCES
 from gpujoin.spark.catalyst.split import NULL_AWARE
@@ -98,11 +98,8 @@ class RowJoinPlan(JoinPlan):
         """Spark's estimates of a side."""
         if self._changed:
             return _facts_of(self._join.left() if side is Side.LEFT else self._join.right())
-        size, rows, width = self._node.fields["@sizes"][0 if side is Side.LEFT else 1]
-        known = None if size is None or size >= UNKNOWN_SIZE else size
-        if rows is not None:
-            return SideFacts(known, float(rows))
-        return SideFacts(known, None if known is None else known / (width + 8))
+        child = self._node.child(side)
+        return SideFacts(child.size_bytes, child.estimated_rows)
 
     def _quick_facts(self, kind: JoinType) -> JoinFacts:
         condition = self._node.condition

@@ -27,11 +27,13 @@ from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
 from gpujoin.spark.query.exchanges import ExchangeFormat, ExchangeReader, HeavyRows, Outlet
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.runtime import blob_bytes
+from gpujoin.spark.scattering import conform
 from gpujoin.spark.stages import stage_function
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from gpujoin.model.stages import SparkInput
     from gpujoin.spark.query.aggregates import ReadAggregate
     from gpujoin.spark.rewrite import Rewriting
     from gpujoin.spark.stages import StageFunction
@@ -50,11 +52,15 @@ class RunStage:
     tree : Relation
         What to compute.
     reads : tuple of mappings
-        What each task reads, by the index of the scan; one entry for all tasks of a stage that is fed.
+        What each task reads, by the index of the scan; one entry for all tasks of a stage whose rows come by key, or
+        from Spark.
     sources : tuple of int
-        Indexes of the tree's sources, in the order in which they are read.
+        Indexes of the tree's sources, in the order in which they are read; of a stage that takes rows from Spark, that
+        one.
     forms : tuple of ExchangeFormat
-        Of the blobs of each source, in that order.
+        Of the blobs of each source, in that order; none where rows come from Spark as they are.
+    labels : tuple of int
+        Labels of the partitions that belong to the entries of ``reads``, where there are several.
     outlet : Outlet or None
         Where the rows go; ``None``: to Spark.
     options : Options
@@ -67,6 +73,7 @@ class RunStage:
     reads: tuple[Reads, ...]
     sources: tuple[int, ...]
     forms: tuple[ExchangeFormat, ...]
+    labels: tuple[int, ...]
     outlet: Outlet | None
     options: Options
     name: str
@@ -110,17 +117,22 @@ class RunStage:
 
     def _work(self, batches: Batches) -> Iterator[tuple[dict[int, Any], Reads]]:
         """What the pipeline reads, each time that it runs."""
-        if not self.forms:
+        if self.forms:
+            for label, sources in ExchangeReader(batches, self.forms).partitions():
+                reads = self.reads[self.labels.index(label) if self.labels else 0]
+                yield dict(zip(self.sources, sources, strict=True)), reads
+        elif self.sources:
+            (source,) = self.sources
+            (schema,) = {node.schema for node in self.tree.walk() if isinstance(node, ExchangeSource)}
+            yield {source: (conform(batch, schema) for batch in batches if batch.num_rows)}, self.reads[0]
+        else:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield {}, self.reads[number]
-            return
-        for sources in ExchangeReader(batches, self.forms).partitions():
-            yield dict(zip(self.sources, sources, strict=True)), self.reads[0]
 
 
 class IslandPlacer:
-    """Puts stages of Python tasks in the places of islands.
+    """Puts stages of Python tasks in the place of an island.
 
     Parameters
     ----------
@@ -130,22 +142,25 @@ class IslandPlacer:
         Its configuration.
     rewriting : Rewriting
         Of the plan.
+    island : Island
+        The island.
     """
 
-    def __init__(self, spark: SparkSession, conf: Mapping[str, str], rewriting: Rewriting) -> None:
+    def __init__(
+        self, spark: SparkSession, conf: Mapping[str, str], rewriting: Rewriting, island: Island
+    ) -> None:
         self._spark = spark
         self._conf = conf
         self._rewriting = rewriting
+        self._island = island
         self._commands = bytearray()
         self._broadcasts: list[Any] = []
 
-    def place(self, island: Island, run: IslandRun, options: Options, island_id: str) -> None:
-        """Put the stages of an island in its place.
+    def place(self, run: IslandRun, options: Options, island_id: str) -> None:
+        """Put the stages in the island's place.
 
         Parameters
         ----------
-        island : Island
-            The island.
         run : IslandRun
             In which stages it runs.
         options : Options
@@ -153,6 +168,7 @@ class IslandPlacer:
         island_id : str
             Name of the last stage; those before it have numbers too.
         """
+        island = self._island
         named = _named(island)
         context = self._spark.sparkContext
         described: dict[str, Any] = {
@@ -186,8 +202,9 @@ class IslandPlacer:
             for place, one in enumerate(stage.inputs)
         )
         inputs = self._inputs(run, forms, options, name, heavy) if forms else []
-        sources = tuple(one.index for one in stage.inputs)
-        work = RunStage(stage.tree, run.reads, sources, forms, outlet, options, name)
+        sources = tuple(one.index for one in stage.inputs) if stage.spark is None else (stage.spark.source,)
+        labels = tuple(partition_labels(run.tasks).tolist()) if forms and stage.branches else ()
+        work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name)
         shown, context = _described(stage.tree), self._spark.sparkContext
         store_of(context).register(JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value))
         function = stage_function(work, f"island_{shown}_{name}", accumulator=accumulator_of(context))
@@ -196,8 +213,15 @@ class IslandPlacer:
             "schema": schema.json(),
             "tasks": run.tasks,
             "inputs": inputs,
+            "announced": labels,
+            "spark": None if stage.spark is None else self._from_spark(stage.spark),
             **self._command(function, schema),
         }
+
+    def _from_spark(self, taken: SparkInput) -> dict[str, Any]:
+        """Say of which plan Spark gives the rows, and which of its columns."""
+        source = self._island.spark_sources[taken.rows]
+        return {"plan": source.node.number, "columns": [column.number for column in source.columns]}
 
     def _command(self, function: StageFunction, schema: StructType) -> dict[str, Any]:
         """Pickle a function as PySpark does; a large one is broadcast."""

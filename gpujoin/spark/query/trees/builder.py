@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -14,12 +14,18 @@ from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
-from gpujoin.model.relations import FileFooter, Output, Project, Relation
-from gpujoin.plan.estimates import estimate
+from gpujoin.model.relations import FileFooter, Output, Project, Relation, SparkSource
+from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.query.determinism import determinism_of
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import ParquetFiles
+
+
+UNKNOWN_ROWS = 1e6
+"""Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
 
 
 class BrokenError(Exception):
@@ -78,6 +84,28 @@ class ScanSource:
         return sum(sum(footer.group_bytes) for footer in self.footers)
 
 
+@dataclass(frozen=True)
+class SparkRows:
+    """A part of a plan whose rows Spark computes, for an island above it.
+
+    Attributes
+    ----------
+    node : PlanNode
+        Its topmost node.
+    columns : tuple of Node
+        The attributes that are taken.
+    nbytes : float
+        About how many bytes they have.
+    problem : BrokenError
+        Why the part is not in the island, and where.
+    """
+
+    node: PlanNode
+    columns: tuple[Node, ...]
+    nbytes: float
+    problem: BrokenError
+
+
 class ColumnReader(ExpressionReader):
     """Translates expressions over the columns of one fragment, or of a join's two.
 
@@ -122,6 +150,8 @@ class TreeBuilder:
         How each class of plan nodes is translated, given the builder, the node, and what is required of it.
     sources : dict from int to ScanSource
         The scans made so far.
+    spark_sources : list of SparkRows
+        The inputs from Spark so far, by their index.
     sound : dict from int to Relation
         Nodes that can be run, by their ``id()``.
     """
@@ -130,6 +160,7 @@ class TreeBuilder:
     constant: Callable[[Node], Literal]
     nodes: Mapping[str, BuildNode] = field(repr=False)
     sources: dict[int, ScanSource] = field(default_factory=dict)
+    spark_sources: list[SparkRows] = field(default_factory=list)
     sound: dict[int, Relation] = field(default_factory=dict, repr=False)
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -159,6 +190,42 @@ class TreeBuilder:
             raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
         return found
 
+    def input(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+        """Translate an input of a join, an aggregation or a union; what is not covered Spark computes.
+
+        Parameters
+        ----------
+        node, required
+            As in :meth:`build`.
+
+        Raises
+        ------
+        BrokenError
+            If Spark's rows cannot be taken either.
+        """
+        scans, taken = dict(self.sources), len(self.spark_sources)
+        try:
+            return self.build(node, required)
+        except BrokenError as problem:
+            self.sources = scans
+            del self.spark_sources[taken:]
+            return self._from_spark(node, required, problem)
+
+    def _from_spark(self, node: PlanNode, required: frozenset[int], problem: BrokenError) -> Fragment:
+        columns = [column for column in node.output if column.expr_id in required] or list(node.output[:1])
+        columns = list({column.expr_id: column for column in columns}.values())
+        rows = node.estimated_rows
+        rows = UNKNOWN_ROWS if rows is None else rows
+        try:
+            source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, determinism_of(node))
+        except (NotTranslatableError, JoinSpecError, RelationError):
+            raise problem from None
+        if self.obstacles(source):
+            raise problem
+        nbytes = rows * row_bytes(source.columns)
+        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, problem))
+        return Fragment(source, {column.expr_id: n for n, column in enumerate(columns)})
+
     def obstacles(self, relation: Relation) -> tuple[Reason, ...]:
         """Tell why a tree cannot be run; what was found sound is not looked at again."""
         if id(relation) in self.sound:
@@ -183,6 +250,17 @@ class TreeBuilder:
         return {index: source.rows for index, source in self.sources.items()}
 
 
+def _spark_schema(columns: Sequence[Node]) -> pa.Schema:
+    """Columns of rows from Spark, under names that tell them apart."""
+    names = [str(column.fields["name"]) for column in columns]
+    fields = []
+    for column, name in zip(columns, names, strict=True):
+        check_column(column)
+        unique = name if names.count(name) == 1 else f"{name}#{column.expr_id}"
+        fields.append(pa.field(unique, arrow_type(column.data_type), bool(column.fields["nullable"])))
+    return pa.schema(fields)
+
+
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     """Leave out columns that are not required, though never all."""
     kept = [i for i in fragment.positions if i in required] or list(fragment.positions)[:1]
@@ -198,3 +276,15 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
 def both(one: Expression, two: Expression) -> Expression:
     """Give the conjunction of two conditions."""
     return Call(function=Function.AND, arguments=(one, two), type=pa.bool_())
+
+
+def check_column(attribute: Node) -> None:
+    """Refuse a column that is not read or compared as its declared type says."""
+    declared = attribute.fields["dataType"]
+    if isinstance(declared, str) and "collate" not in declared:
+        return
+    name = attribute.type_name.lower()
+    if "collate" in name:
+        raise NotTranslatableError(
+            f"column {attribute.fields['name']} has type {name}; only strings compared by bytes"
+        )

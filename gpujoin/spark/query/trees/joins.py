@@ -29,7 +29,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
         return nearest_join(builder, node, kind, node.nearest, required)
     parts = () if node.condition is None else conjuncts(node.condition)
     needed = required.union(*(part.attribute_ids for part in parts))
-    sides = {side: builder.build(child, needed) for side, child in zip(Side, node.children, strict=True)}
+    sides = {side: builder.input(child, needed) for side, child in zip(Side, node.children, strict=True)}
     keys: list[Key] = []
     rest: list[Node] = []
     unknowing = [null_aware(part, sides) for part in parts] if kind in NULL_AWARE else []

@@ -26,8 +26,8 @@ def nearest_join(
     needed = wanted.union(nearest.bound.attribute_ids, *(key.attribute_ids for key in nearest.keys))
     domain = nearest.domain
     needed = needed.union({key for _, key, _ in domain.keys} if domain is not None else ())
-    one = builder.build(node.child(nearest.rows), needed) if domain is None else _values(builder, domain)
-    sides = {Side.LEFT: one, Side.RIGHT: builder.build(node.child(nearest.rows.other), needed)}
+    one = builder.input(node.child(nearest.rows), needed) if domain is None else _values(builder, domain)
+    sides = {Side.LEFT: one, Side.RIGHT: builder.input(node.child(nearest.rows.other), needed)}
     keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
     if len(keys) != len(nearest.keys):
         raise NotTranslatableError("an as-of join whose keys are not those of its sides")
@@ -64,7 +64,7 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     """Compute what a decorrelated subquery reads of the rows around it."""
     needed = frozenset().union(*(value.attribute_ids for _, value in domain.values))
     needed = needed.union(*(key.attribute_ids for key, _, _ in domain.keys))
-    below = builder.build(domain.rows, needed)
+    below = builder.input(domain.rows, needed)
     kept = [i for i in below.positions if i in needed]
     outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
     outputs += [Output(f"d{one.expr_id}", below.reference(value.expr_id)) for one, value in domain.values]

@@ -18,7 +18,15 @@ from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggr
 from gpujoin.spark.query.footers import footers_of
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
-from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, TreeBuilder, both, narrowed
+from gpujoin.spark.query.trees.builder import (
+    BrokenError,
+    Fragment,
+    ScanSource,
+    TreeBuilder,
+    both,
+    check_column,
+    narrowed,
+)
 
 
 def scan(
@@ -38,7 +46,7 @@ def scan(
     with _broken_at(node):
         for attribute in node.output:
             if attribute.expr_id in chosen:
-                _check_column(attribute)
+                check_column(attribute)
     index = len(builder.sources)
     every = {**files.columns, **files.partitions}
     bare = Scan(pa.schema([every[i] for i in chosen]), len(parts), index=index)
@@ -93,13 +101,13 @@ def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fra
     wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
     if not node.output:
         counted = (Output("c0", Literal(value=True, type=pa.bool_())),)
-        built = [builder.build(child, frozenset()) for child in node.children]
+        built = [builder.input(child, frozenset()) for child in node.children]
         return Fragment(Union(tuple(Project(one.relation, counted) for one in built)), {})
     wanted = wanted or [0]
     inputs = []
     for child in node.children:
         ids = [child.output[i].expr_id for i in wanted]
-        below = builder.build(child, frozenset(ids))
+        below = builder.input(child, frozenset(ids))
         inputs.append(
             Project(below.relation, tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids)))
         )
@@ -114,7 +122,7 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     ways = node.expression_lists("projections")
     chosen = [[way[n] for n in wanted] for way in ways]
     needed = frozenset().union(*(value.attribute_ids for way in chosen for value in way))
-    below = builder.build(node.children[0], needed)
+    below = builder.input(node.children[0], needed)
     reader = builder.reader(below)
     projections = tuple(
         tuple(Output(f"c{n}", reader(value)) for n, value in zip(wanted, way, strict=True)) for way in chosen
@@ -125,7 +133,7 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
 def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Aggregate an input wholly, for a node above that needs the final values."""
     read = read_aggregate(node)
-    return aggregated(builder, read, builder.build(node.children[0], read.attribute_ids), required)
+    return aggregated(builder, read, builder.input(node.children[0], read.attribute_ids), required)
 
 
 def aggregated(
@@ -167,18 +175,6 @@ def _known(value: Node, below: Fragment) -> int:
     if value.expr_id not in below.positions:
         raise NotTranslatableError(f"{value.fields['name']} is no column of the input")
     return value.expr_id
-
-
-def _check_column(attribute: Node) -> None:
-    """Refuse a column that is not read or compared as its declared type says."""
-    declared = attribute.fields["dataType"]
-    if isinstance(declared, str) and "collate" not in declared:
-        return
-    name = attribute.type_name.lower()
-    if "collate" in name:
-        raise NotTranslatableError(
-            f"column {attribute.fields['name']} has type {name}; only strings compared by bytes"
-        )
 
 
 def _narrowest(files: ParquetFiles) -> int:

@@ -7,21 +7,19 @@ different partitions by two runs of a task only where it sends them round robin;
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import types as t
 
 from gpujoin.model.stages import DeterminismLevel
-from gpujoin.spark.catalyst.nodes import Node, read_expressions
-from gpujoin.spark.gateway import names_of
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.query.plans import PlanNode, read_plan
 
 _IN_ORDER = frozenset({
-    "Expand", "Filter", "Generate", "LocalRelation", "OneRowRelation", "Project", "Range", "ResolvedHint",
-    "SubqueryAlias", "Union", "View",
+    "ArrowEvalPython", "BatchEvalPython", "Expand", "Filter", "Generate", "LocalRelation", "OneRowRelation", "Project",
+    "Range", "ResolvedHint", "SubqueryAlias", "Union", "View",
 })  # fmt: skip
 """Nodes that give the rows of what is below in its order."""
 _ROW_BY_ROW = frozenset({"Distinct", "Join", "Repartition", "RepartitionByExpression", "Sort"})
-_FILES = "HadoopFsRelation"
+_FILES = ".HadoopFsRelation"
 _ORDERED = (
     t.IntegralType,
     t.DecimalType,
@@ -39,40 +37,38 @@ _EXACT = {
 _STRENGTH = (DeterminismLevel.INDETERMINATE, DeterminismLevel.UNORDERED, DeterminismLevel.DETERMINATE)
 
 
-def determinism_of(plan: Any) -> DeterminismLevel:
+def determinism_of(plan: PlanNode) -> DeterminismLevel:
     """Tell what a logical plan is known to give in each partition when its task runs again.
 
     Parameters
     ----------
-    plan : py4j object
+    plan : PlanNode
         An analyzed or optimized plan.
     """
-    if not plan.deterministic():
+    if not plan.deterministic:
         return DeterminismLevel.INDETERMINATE
-    found = DeterminismLevel.DETERMINATE
-    todo = [plan]
-    while todo and found is not DeterminismLevel.INDETERMINATE:
-        node = todo.pop()
-        found = min(found, _own(node), key=_STRENGTH.index)
-        children = node.children()
-        todo += [children.apply(i) for i in range(children.size())]
-    return found
+    level = DeterminismLevel.DETERMINATE
+    for node in plan.walk():
+        level = min(level, _own(node), key=_STRENGTH.index)
+        if level is DeterminismLevel.INDETERMINATE:
+            break
+    return level
 
 
-def _own(node: Any) -> DeterminismLevel:
+def _own(node: PlanNode) -> DeterminismLevel:
     """What a node gives of rows that come in one order."""
-    match str(node.getClass().getSimpleName()):
+    match node.name:
         case "LogicalRelation":
-            files = str(node.relation().getClass().getSimpleName()) == _FILES
+            files = node.fields["@relation"]["class"].endswith(_FILES)
             return DeterminismLevel.DETERMINATE if files else DeterminismLevel.UNORDERED
         case "InMemoryRelation":
-            return determinism_of(node.cacheBuilder().logicalPlan())
+            return determinism_of(read_plan(node.jvm.cacheBuilder().logicalPlan(), node.gateway))
         case "LogicalRDD":
-            level = str(node.rdd().outputDeterministicLevel().toString())
+            level = str(node.jvm.rdd().outputDeterministicLevel().toString())
             # What Spark calls unordered may hold a function that cares for the order.
             return DeterminismLevel.DETERMINATE if level == "DETERMINATE" else DeterminismLevel.INDETERMINATE
         case "Aggregate":
-            exact = all(map(_exact, read_expressions(names_of(node), node.aggregateExpressions())))
+            exact = all(map(_exact, node.expressions("aggregateExpressions")))
             return DeterminismLevel.UNORDERED if exact else DeterminismLevel.INDETERMINATE
         case name:
             if name in _IN_ORDER:
