@@ -22,7 +22,6 @@ from gpujoin.spark.explaining import expected_backend, joins_in
 from gpujoin.spark.gateway import analyzed_plan, gateway_of, optimized_plan
 from gpujoin.spark.join import explain
 from gpujoin.spark.outcomes import keep, new_join_id, tell
-from gpujoin.spark.query.determinism import determinism_of
 from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.resources import check_resources
@@ -190,4 +189,4 @@ def _collation(dtype: DataType) -> str | None:
 def _determinism(frame: DataFrame) -> DeterminismLevel:
     if is_connect(frame.sparkSession):
         return DeterminismLevel.INDETERMINATE
-    return determinism_of(read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)))
+    return read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)).level

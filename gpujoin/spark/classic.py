@@ -27,7 +27,6 @@ from gpujoin.spark.catalyst.split import NULL_AWARE, SplitCondition, split_condi
 from gpujoin.spark.compat import arrow_schema
 from gpujoin.spark.explaining import expected_backend, joins_in, size_of
 from gpujoin.spark.gateway import analyzed_plan, optimized_plan
-from gpujoin.spark.query.determinism import determinism_of
 from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.rewrite import PlanBuilder
@@ -227,7 +226,7 @@ class JoinPlan:
         )  # fmt: skip
 
     def _determinism(self, frame: DataFrame) -> DeterminismLevel:
-        return determinism_of(read_plan(optimized_plan(frame), self._builder.gateway))
+        return read_plan(optimized_plan(frame), self._builder.gateway).level
 
     def _facts(self, join: JoinNode, split: SplitCondition, frames: dict[Side, DataFrame]) -> JoinFacts:
         kind = _kind(join, split)

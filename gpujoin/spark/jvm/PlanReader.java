@@ -108,6 +108,7 @@ public final class PlanReader {
         private final ArrayList attributes = new ArrayList();
         private final HashMap attributeNumbers = new HashMap();
         private final ArrayList types = new ArrayList();
+        private final Determinism determinism = new Determinism();
         private final HashMap typeNumbers = new HashMap();
         private final StringBuilder text = new StringBuilder();
         private ArrayList owned = new ArrayList();
@@ -222,6 +223,8 @@ public final class PlanReader {
                 text.append(",\"@size\":");
                 writeSize(plan);
             }
+            field("@level");
+            quote(determinism.of(plan));
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);
             }

@@ -29,8 +29,8 @@ _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, what this process has compiled there."""
 _instances: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, the objects of :func:`shared_instance`."""
-_USES = {"PlanRewriter": ("PlanReader",)}
-"""The class that a class names, of those compiled here."""
+_USES = {"PlanReader": ("Determinism",), "PlanRewriter": ("Determinism", "PlanReader")}
+"""The classes that a class names, of those compiled here, each after those that it names itself."""
 
 
 def compiled_class(names: JvmNames, name: str) -> Any:
@@ -120,7 +120,7 @@ def _compile(names: JvmNames, name: str, uses: Sequence[Any]) -> Any:
             f"with Spark (jars/janino-*.jar): {problem}"
         ) from problem
     thread = names.java.lang.Thread.currentThread()
-    compiler.setParentClassLoader(uses[0].getClassLoader() if uses else thread.getContextClassLoader())
+    compiler.setParentClassLoader(uses[-1].getClassLoader() if uses else thread.getContextClassLoader())
     try:
         compiler.cook(f"{name}.java", source)
     except Py4JJavaError as problem:

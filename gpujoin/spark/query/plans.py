@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.model.jointype import Side
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.strategy import UNKNOWN_SIZE
 from gpujoin.spark.catalyst.nodes import Node, Reading
 from gpujoin.spark.gateway import reader_of, unpacked
@@ -74,6 +75,11 @@ class PlanNode:
     def deterministic(self) -> bool:
         """Whether it gives the same rows each time, and all that is below too."""
         return bool(self.fields.get("@deterministic", True))
+
+    @property
+    def level(self) -> DeterminismLevel:
+        """What is known of the rows in each partition when a task runs again."""
+        return DeterminismLevel[self.fields["@level"]]
 
     @property
     def size_bytes(self) -> int | None:

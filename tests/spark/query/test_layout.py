@@ -16,7 +16,6 @@ from gpujoin.spark.blobrows import BlobFormat, Role
 from gpujoin.spark.exchange import Splitter
 from gpujoin.spark.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query import planner
-from gpujoin.spark.query.determinism import determinism_of
 from gpujoin.spark.query.exchanges import ExchangeFormat, Outlet
 from gpujoin.spark.query.plans import read_plan
 from tests.spark.query.queries import check
@@ -139,7 +138,7 @@ def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
     sales = tables.table("sales")
 
     def known(frame: DataFrame, determinism: DeterminismLevel = DeterminismLevel.UNORDERED) -> bool:
-        found = determinism_of(read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)))
+        found = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)).level
         assert found in (determinism, DeterminismLevel.INDETERMINATE)
         return found is determinism
 

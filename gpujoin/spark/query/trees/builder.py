@@ -19,10 +19,8 @@ from gpujoin.plan.estimates import estimate, row_bytes
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
-from gpujoin.spark.query.determinism import determinism_of
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import ParquetFiles
-
 
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
@@ -214,10 +212,12 @@ class TreeBuilder:
     def _from_spark(self, node: PlanNode, required: frozenset[int], problem: BrokenError) -> Fragment:
         columns = [column for column in node.output if column.expr_id in required] or list(node.output[:1])
         columns = list({column.expr_id: column for column in columns}.values())
+        if not node.deterministic:
+            raise problem  # each use of it would be computed by itself, and differently
         rows = node.estimated_rows
         rows = UNKNOWN_ROWS if rows is None else rows
         try:
-            source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, determinism_of(node))
+            source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level)
         except (NotTranslatableError, JoinSpecError, RelationError):
             raise problem from None
         if self.obstacles(source):
