@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError, did_you_mean
 
 PREFIX = "spark.gpujoin."
@@ -292,10 +293,11 @@ class Options:
         "Where workers may read files by themselves, separated by commas: `file`, and `s3a`, `s3`, `s3n` for stores "
         "that speak S3. Workers find a store's endpoint, region and credentials as AWS's own tools do.",
     )
-    scan_smallest_bytes: int = _setting(
-        "scan.smallestBytes", 1 << 20, _positive_bytes,
-        "A part of a query that reads fewer compressed bytes is left to Spark, unless a strategy or a backend is asked "
-        "for: reading them costs less than starting here. `gpujoin calibrate` measures it.",
+    costs: Costs = _setting(
+        "costs", Costs(), Costs.parse,
+        "Seconds that parts of a query take, as `name=seconds` pairs separated by commas; `gpujoin calibrate` measures "
+        "them. A part of a query that is predicted to be slower here is left to Spark, unless a strategy or a backend "
+        "is asked for. Names are those of `gpujoin.costs.Costs`.",
     )  # fmt: skip
     scan_one_task_bytes: int = _setting(
         "scan.oneTaskBytes", 4 << 30, _positive_bytes,

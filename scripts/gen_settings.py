@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from gpujoin.config import SETTINGS, Options, Setting
+from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -55,6 +56,8 @@ def shown(setting: Setting) -> str:
             return "unset"
         case bool() as flag:
             text = str(flag).lower()
+        case Costs():
+            text = "measured"
         case Enum() as member:
             text = str(member.value)
         case tuple() as names:

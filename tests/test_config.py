@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gpujoin.config import SETTINGS, BackendChoice, FallbackMode, Options, parse_bytes
+from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError
 
 
@@ -66,3 +67,24 @@ def test_every_setting_is_told_and_accepts_its_own_default() -> None:
         assert setting.key.startswith("spark.gpujoin.")
         assert setting.doc.endswith(".")
         assert getattr(Options(**{setting.name: setting.default}), setting.name) == setting.default
+
+
+def test_costs_are_read_by_name() -> None:
+    costs = Options(costs="row_in=1e-6, start = 0").costs
+    assert (costs.row_in, costs.start, costs.stage) == (1e-6, 0.0, Costs().stage)
+    assert Costs.parse(str(costs)) == costs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("row=1", "unknown cost 'row'. Did you mean"),
+        ("row_in=fast", "give seconds, such as 5e-7"),
+        ("row_in", "give seconds"),
+        ("stage=-1", "0 or more"),
+        ("stage=nan", "0 or more"),
+    ],
+)
+def test_bad_costs_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Options(costs=text)

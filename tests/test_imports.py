@@ -13,19 +13,20 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
-    "gpujoin.errors", "gpujoin.config", "gpujoin.model", "gpujoin.functions", "gpujoin.plan",
+ERRORS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
+    "gpujoin.errors", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions", "gpujoin.plan",
     "gpujoin.backends.registry", "gpujoin.backends.ordered", "gpujoin.backends.parquet",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
 ROOMS: dict[str, set[str]] = {
     "gpujoin.errors": {MODEL},
-    "gpujoin.config": {ERRORS},
+    "gpujoin.costs": {ERRORS},
+    "gpujoin.config": {COSTS, ERRORS},
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
     "gpujoin.functions": {FUNCTIONS, MODEL, ERRORS, ARROW},
-    "gpujoin.plan": {PLAN, FUNCTIONS, MODEL, CONFIG, ERRORS, ARROW, NUMPY},
+    "gpujoin.plan": {PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS, ARROW, NUMPY},
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY, "cryptography"},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},

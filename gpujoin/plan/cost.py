@@ -12,10 +12,14 @@ equality joins of 1 M × 1 M and 10 M × 10 M rows with three payload columns (1
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpujoin.costs import Costs
 from gpujoin.model.jointype import JoinType
-from gpujoin.plan.ranges import Shape
+from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SparkSource
+from gpujoin.plan import estimates
+from gpujoin.plan.ranges import Shape, shape_of_node
 
 ROW_SECONDS = 5.0e-7
 """One row from Spark to Arrow, or back, with a few fixed-width columns."""
@@ -131,3 +135,65 @@ def estimate(
         return Estimate(here=crossing + out * ROW_SECONDS, spark=out * SPARK_PAIR_SECONDS)
     pair = GPU_PAIR_SECONDS if gpu else PAIR_SECONDS
     return Estimate(here=crossing + pairs * pair, spark=pairs * SPARK_PAIR_SECONDS)
+
+
+def predict(
+    relation: Relation, scanned: Mapping[int, float], cores: int, exchanges: int, costs: Costs
+) -> Estimate:
+    """Predict the seconds of a part of a query, here and in Spark, on some cores.
+
+    What Spark computes for it is the same either way, and left out.
+
+    Parameters
+    ----------
+    relation : Relation
+        The part, without runtime filters.
+    scanned : mapping of int to float
+        Rows of each scan's files, by its index.
+    cores : int
+        Tasks that run at once.
+    exchanges : int
+        How many there are here.
+    costs : Costs
+        Of the machine.
+    """
+    here, spark, stages = 0.0, 0.0, 0
+    for node in relation.walk():
+        rows = [estimates.estimate(child, scanned).rows for child in node.children]
+        match node:
+            case Scan():
+                values = scanned.get(node.index, 1.0) * len(node.schema)
+                here, spark = here + values * costs.value, spark + values * costs.spark_value
+            case SparkSource():
+                here += node.rows * costs.row_in
+            case PartialAggregate():
+                here, spark = here + rows[0] * costs.group_row, spark + rows[0] * costs.spark_group_row
+                stages += 1
+            case Join():
+                of_join = _join(node, rows[0], rows[1], costs)
+                here, spark = here + of_join.here, spark + of_join.spark
+                stages += 1
+    here += estimates.estimate(relation, scanned).rows * costs.row_out
+    return Estimate(
+        here=costs.query + exchanges * costs.stage + here / cores,
+        spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
+    )
+
+
+def _join(node: Join, left: float, right: float, costs: Costs) -> Estimate:
+    """Predict the seconds of one core that a join takes."""
+    rows, pairs, keys = left + right, left * right, len(node.spec.keys)
+    hashed = max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
+    sorted_here = rows * costs.sort_row * math.log2(max(2.0, rows))
+    match shape_of_node(node):
+        case Shape.RANGE:
+            return Estimate(here=sorted_here, spark=pairs * costs.spark_pair)
+        case Shape.AS_OF:
+            candidates = left * math.sqrt(right) if keys else pairs
+            return Estimate(here=sorted_here, spark=candidates * costs.spark_pair + (hashed if keys else 0.0))
+        case Shape.NOT_IN if keys > 1 or node.spec.condition is not None or node.spec.join_type.flags_rows:
+            return Estimate(here=rows * PATTERN_SECONDS, spark=pairs * costs.spark_pair)
+        case Shape.PRODUCT:
+            return Estimate(here=pairs * costs.pair, spark=pairs * costs.spark_pair)
+        case _:
+            return Estimate(here=rows * costs.join_row, spark=hashed)

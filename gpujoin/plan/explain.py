@@ -130,6 +130,8 @@ class IslandExplanation:
         What decided.
     warnings : tuple of str
         What may make it slow wherever it runs.
+    predicted_seconds, predicted_spark_seconds : float or None
+        What the cost rule expects it to take, here and in Spark.
     """
 
     island_id: str
@@ -141,6 +143,8 @@ class IslandExplanation:
     joins: tuple[JoinExplanation, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    predicted_seconds: float | None = None
+    predicted_spark_seconds: float | None = None
 
     @property
     def accelerated(self) -> bool:
@@ -159,6 +163,10 @@ class IslandExplanation:
         more = [f"warning: {warning}" for warning in self.warnings] + [
             f"because {note}" for note in self.notes
         ]
+        if self.predicted_seconds is not None and self.predicted_spark_seconds is not None:
+            more.append(
+                f"predicted: {self.predicted_seconds:.2g} s here, {self.predicted_spark_seconds:.2g} s in Spark"
+            )
         return [head, *(f"    {line}" for line in (*self.tree, *more))]
 
 

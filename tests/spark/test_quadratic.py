@@ -198,7 +198,7 @@ def test_products_are_warned_of(tables: SparkSession, caplog: pytest.LogCaptureF
 
 def test_products_of_files(tables: SparkSession, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     """Inside islands too: warned of, and refused before a task starts."""
-    settings = {"backend": "cpu", "scan.smallestBytes": "1", "warnProductRows": "1000"}
+    settings = {"backend": "cpu", "costs": "start=0", "warnProductRows": "1000"}
     for name in ("l", "r"):
         tables.table(name).write.parquet(str(tmp_path / name))
     one, two = (tables.read.parquet(str(tmp_path / name)) for name in ("l", "r"))

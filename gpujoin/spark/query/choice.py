@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.stages import Stage
+from gpujoin.plan.cost import Estimate, predict
 from gpujoin.plan.explain import show_bytes
 from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_one_task, plan_stages
@@ -97,19 +100,69 @@ class IslandRun:
         return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note))
 
 
-def skip_reason(island: Island, options: Options) -> Reason | None:
-    """Tell why an island is left to Spark, if it is."""
+class WorkerStart:
+    """Whether the seconds that an application's first workers take to start are worth it.
+
+    They are spent once, so what queries would have gained is added up: from when on that is as much, the start costs
+    nothing. ::
+
+        start 1.5 s; a query of 1.0 s in Spark, 0.3 s here
+        first: 0.3 + 1.5 > 1.0      in Spark, 0.7 s missed
+        second: 0.3 + 0.8 > 1.0     in Spark, 1.4 s missed
+        third: 0.3 + 0.1 < 1.0      here
+    """
+
+    def __init__(self) -> None:
+        self._missed: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def seconds(self, application: str, options: Options) -> float:
+        """What of the start a query still has to bear."""
+        return max(0.0, options.costs.start - self._missed.get(application, 0.0))
+
+    def begun(self, application: str) -> None:
+        """Note that workers run."""
+        with self._lock:
+            self._missed[application] = math.inf
+
+    def missed(self, application: str, seconds: float) -> None:
+        """Note what a query would have gained if workers had been there."""
+        if seconds > 0:
+            with self._lock:
+                self._missed[application] = self._missed.get(application, 0.0) + seconds
+
+
+def predicted(island: Island, run: IslandRun, options: Options, cores: int) -> Estimate:
+    """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
+
+    Parameters
+    ----------
+    island, run, options, cores
+        As in :func:`arrange`.
+    """
+    return predict(island.plain, island.scanned, cores, run.last.stage.exchanges, options.costs)
+
+
+def skip_reason(island: Island, options: Options, estimate: Estimate) -> Reason | None:
+    """Tell why an island is left to Spark, if it is.
+
+    Parameters
+    ----------
+    island, options
+        As in :func:`arrange`.
+    estimate : Estimate
+        As predicted.
+    """
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
         kept = supports(island.relation, BackendName.GPU)
         if kept:
             return kept[0]
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
-    least = options.scan_smallest_bytes
-    if island.nbytes < least:
-        why = f"{show_bytes(island.nbytes)} are to be read, less than {show_bytes(least)}: Spark needs little"
-        return Reason(ReasonKind.SLOWER, "size", why, "spark.gpujoin.scan.smallestBytes")
-    return None
+    if estimate.taken:
+        return None
+    why = f"about {estimate.here:.2g} s are predicted here, {estimate.spark:.2g} s in Spark"
+    return Reason(ReasonKind.SLOWER, "cost", why, "spark.gpujoin.backend, spark.gpujoin.costs")
 
 
 def arrange(island: Island, options: Options, cores: int, *, local: bool) -> IslandRun | Reason:

@@ -28,6 +28,7 @@ from gpujoin.plan.ranges import Shape, shape_of_node
 
 if TYPE_CHECKING:
     from gpujoin.model.stages import Stage
+    from gpujoin.plan.cost import Estimate
     from gpujoin.spark.query.choice import IslandRun, StageRun
     from gpujoin.spark.query.island import Island
 
@@ -40,6 +41,7 @@ def explain_island(
     island_id: str,
     backend: BackendName = BackendName.CPU,
     warnings: tuple[str, ...] = (),
+    estimate: Estimate | None = None,
 ) -> IslandExplanation:
     """Describe an island.
 
@@ -51,6 +53,8 @@ def explain_island(
         Where its tasks are expected to run. On a GPU the notes say which nodes run on the CPU, and why.
     warnings : tuple of str
         What may make it slow wherever it runs.
+    estimate : Estimate or None
+        The seconds that are predicted.
     """
     kept = supports(island.relation, BackendName.GPU) if backend is BackendName.GPU else ()
     shown = _Shown(island, run)
@@ -64,6 +68,8 @@ def explain_island(
         joins=tuple(_join(one, island_id, backend) for one in _joins(run.last.stage)),
         notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
         warnings=warnings,
+        predicted_seconds=None if estimate is None else estimate.here,
+        predicted_spark_seconds=None if estimate is None else estimate.spark,
     )
 
 

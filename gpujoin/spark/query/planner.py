@@ -11,6 +11,7 @@ from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.errors import ProductSizeError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.plan.cost import Estimate
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.strategy import GpuOutlook
@@ -18,7 +19,7 @@ from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
-from gpujoin.spark.query.choice import IslandRun, arrange, skip_reason
+from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Part = JoinExplanation | IslandExplanation
+
+_start = WorkerStart()
 
 
 @dataclass(frozen=True)
@@ -192,31 +195,10 @@ class QueryPlanner:
                 return None
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, "files", self._unreadable))
             return self._reasons[-1]
-        asked = self._values.asked
-        island = self._finder.at(node, top)
-        if island is None:
-            return None
-        left = skip_reason(island, self._options) or refusal(self._spark.sparkContext, self._conf)
-        if left is not None:
-            self._reasons.append(left)
-            return None if island.spark_sources else left
-        run = self._arranged(island)
-        if isinstance(run, Reason):
-            self._reasons.append(run)
-            return None
-        if self._values.asked > asked and self._runs:
-            island = IslandFinder(self._options, self._values.value).at(node, top)
-            if island is None:
-                self._reasons.append(
-                    Reason(ReasonKind.UNEXPECTED, "island", "the value of a subquery changed it")
-                )
-                return None
-            run = self._arranged(island)
-            if isinstance(run, Reason):
-                self._reasons.append(run)
-                return None
-        if run.in_one_task:
-            island, run = self._finished(island, run)
+        chosen = self._chosen(node, top)
+        if chosen is None or isinstance(chosen, Reason):
+            return chosen
+        island, run, estimate = chosen
         products = tuple(products_in(island.relation, island.scanned))
         refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
@@ -227,14 +209,58 @@ class QueryPlanner:
         below = [self._visit(source.node) for source in island.spark_sources]
         inputs = tuple(part for one in below for part in one.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
-        explained = explain_island(island, run, island_id, self._backend(), warnings)
+        explained = explain_island(island, run, island_id, self._backend(), warnings, estimate)
         if self._runs:
+            _start.begun(self._application)
             IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, island_id)
         return Rewritten((explained, *inputs), True, island.output_bytes)
 
+    def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:
+        """Find the island at a node, and how it runs; a reason or nothing as of :meth:`_island`."""
+        asked = self._values.asked
+        island = self._finder.at(node, top)
+        if island is None:
+            return None
+        refused = refusal(self._spark.sparkContext, self._conf)
+        if refused is not None:
+            self._reasons.append(refused)
+            return refused
+        run = self._arranged(island)
+        if isinstance(run, Reason):
+            self._reasons.append(run)
+            return None
+        estimate = self._faster(island, run)
+        if estimate is None:
+            return None
+        if self._values.asked > asked and self._runs:
+            island = IslandFinder(self._options, self._values.value).at(node, top)
+            if island is None:
+                why = "the value of a subquery changed it"
+                self._reasons.append(Reason(ReasonKind.UNEXPECTED, "island", why))
+                return None
+            run = self._arranged(island)
+            if isinstance(run, Reason):
+                self._reasons.append(run)
+                return None
+        return (*self._finished(island, run), estimate)
+
+    def _faster(self, island: Island, run: IslandRun) -> Estimate | None:
+        """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
+        warm = predicted(island, run, self._options, self._cores)
+        start = _start.seconds(self._application, self._options)
+        estimate = dataclasses.replace(warm, here=warm.here + start)
+        slower = skip_reason(island, self._options, estimate)
+        if slower is None:
+            return estimate
+        if self._runs:
+            _start.missed(self._application, warm.spark - warm.here)
+        if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
+            self._reasons.append(slower)  # that of parts within would say the same
+        return None
+
     def _finished(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
         """Let the only task of an island finish its aggregation, where it can."""
-        whole = island.whole()
+        whole = island.whole() if run.in_one_task else None
         finished = None if whole is None else self._arranged(whole)
         if whole is None or not isinstance(finished, IslandRun) or not finished.in_one_task:
             return island, run
@@ -251,8 +277,15 @@ class QueryPlanner:
                 return BackendName.CPU
 
     def _arranged(self, island: Island) -> IslandRun | Reason:
-        cores = max(1, int(self._conf["spark.default.parallelism"]))
-        return arrange(island, self._options, cores, local=is_local(self._conf))
+        return arrange(island, self._options, self._cores, local=is_local(self._conf))
+
+    @property
+    def _application(self) -> str:
+        return self._conf["spark.app.id"]
+
+    @property
+    def _cores(self) -> int:
+        return max(1, int(self._conf["spark.default.parallelism"]))
 
     def _subquery_rows(self, plan: PlanNode) -> list[Any]:
         """Run a subquery, itself rewritten; two rows are enough to know that there are too many."""

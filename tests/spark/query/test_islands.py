@@ -124,8 +124,6 @@ def test_overflow_with_ansi_is_an_error(tables: SparkSession, query: str) -> Non
 
 
 MIXED = {
-    "cached": "select a.id, c.item from sales a join cached c using (k)",
-    "values": "select s, count(*) from sales join (values (1), (2)) v(k) using (k) group by s",
     "window below": """select k, count(*) from (select k, row_number() over (order by id) r from sales)
         where r > 2 group by k""",
     "sort below": "select k, first(s) from (select * from sales order by id) group by k",
@@ -136,7 +134,6 @@ MIXED = {
 @pytest.mark.parametrize("name", MIXED)
 def test_what_is_not_covered_stays_with_spark(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.fallback", "silent")
-    tables.table("items").cache().createOrReplaceTempView("cached")
     found = check(tables.sql(MIXED[name]))
     assert found.reasons
 
@@ -166,12 +163,16 @@ def test_settings_under_which_spark_reads_otherwise(tables: SparkSession, key: s
     assert key in str(found)
 
 
-def test_small_files_are_left_to_spark(tables: SparkSession) -> None:
+def test_what_is_predicted_to_be_slower_is_left_to_spark(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.backend", "auto")
     tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.conf.set("spark.gpujoin.costs", "start=0, query=1")
     found = rewrite(tables.sql(WHOLE["groups"]))
     assert not found.changed
-    assert "to be read" in str(found.explanation)
+    assert "s are predicted here" in str(found.explanation)
+    tables.conf.set("spark.gpujoin.costs", "start=0, query=0.001")
+    assert rewrite(tables.sql(WHOLE["groups"])).changed
+    tables.conf.set("spark.gpujoin.costs", "start=0, query=1")
     tables.conf.set("spark.gpujoin.fallback", "raise")
     frame = tables.sql(WHOLE["groups"])
     assert accelerate(frame) is frame
@@ -244,9 +245,7 @@ def test_sparks_join_above_does_not_broadcast_an_island_by_mistake(
     """Spark takes what workers make to be as small as the plan it is made from."""
     tables.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
     tables.conf.set("spark.gpujoin.fallback", "silent")
-    tables.conf.set("spark.gpujoin.backend", "auto")
-    tables.conf.set("spark.gpujoin.scan.smallestBytes", "1")
-    other = tables.createDataFrame([(n,) for n in range(9)], "c long")
+    other = tables.range(9).selectExpr("id as c", "rand(7) as r")
     inner = tables.sql("select a.id, a.price, b.item from sales a join items b on a.k = b.k")
     frame = inner.join(other, inner.id == other.c)
     found = rewrite(frame)

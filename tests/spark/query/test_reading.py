@@ -127,5 +127,5 @@ def test_wide_tables(spark: SparkSession, tmp_path: Path) -> None:
     narrow = read.selectExpr("id", "c1 w")
     assert check(read.join(narrow, "id").where("c3 > 3").select("c1", "c1009", "w")).islands
     spark.conf.set("spark.gpujoin.backend", "auto")
-    spark.conf.set("spark.gpujoin.scan.smallestBytes", "1")
+    spark.conf.set("spark.gpujoin.costs", "start=0")
     assert "more than 1000" in str(rewrite(read.join(narrow, "id")).explanation)

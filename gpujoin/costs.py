@@ -1,0 +1,87 @@
+"""What the cost rule weighs: seconds that parts of a query take here and in Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from gpujoin.errors import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of one core that parts of a query take.
+
+    Defaults were measured with PySpark 4.3 on two cores of a server CPU: `docs/performance.md`, "cost rule".
+
+    Attributes
+    ----------
+    start : float
+        Seconds, of all cores, until the first workers of an application are there.
+    query, spark_query : float
+        The same of a query, before its first row.
+    stage, spark_stage : float
+        The same of each exchange here, and of each join or aggregation in Spark.
+    value, spark_value : float
+        One value of a column that is read from files.
+    row_in : float
+        One row from Spark to a worker.
+    row_out : float
+        One row from a worker to Spark.
+    join_row : float
+        One row of either side of a join.
+    spark_stream_row, spark_build_row : float
+        One row of the larger and of the smaller side.
+    group_row, spark_group_row : float
+        One row that is aggregated.
+    sort_row : float
+        One row of a range join or as-of join, for each doubling of the rows.
+    pair, spark_pair : float
+        One pair of rows whose condition is looked at.
+    """
+
+    start: float = 1.5
+    query: float = 0.1
+    spark_query: float = 0.1
+    stage: float = 0.1
+    spark_stage: float = 0.05
+    value: float = 8e-9
+    spark_value: float = 2e-8
+    row_in: float = 5e-7
+    row_out: float = 1.6e-7
+    join_row: float = 3e-8
+    spark_stream_row: float = 6e-8
+    spark_build_row: float = 5e-7
+    group_row: float = 3e-8
+    spark_group_row: float = 5e-8
+    sort_row: float = 1.5e-8
+    pair: float = 2.5e-8
+    spark_pair: float = 8e-9
+
+    @classmethod
+    def parse(cls, text: str | Costs) -> Costs:
+        """Read ``name=seconds`` pairs, separated by commas; what is not named is as measured.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, or a value is no number of seconds.
+        """
+        if isinstance(text, Costs):
+            return text
+        names = [one.name for one in dataclasses.fields(cls)]
+        given: dict[str, float] = {}
+        for pair in filter(None, (part.strip() for part in text.split(","))):
+            name, _, value = (part.strip() for part in pair.partition("="))
+            if name not in names:
+                raise ValueError(f"unknown cost {name!r}.{did_you_mean(name, names)}")
+            try:
+                given[name] = float(value)
+            except ValueError:
+                raise ValueError(f"cost {name!r} is {value!r}; give seconds, such as 5e-7") from None
+            if not 0 <= given[name] < float("inf"):
+                raise ValueError(f"cost {name!r} is {value}; seconds are 0 or more")
+        return cls(**given)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{one.name}={getattr(self, one.name):.3g}" for one in dataclasses.fields(self))
