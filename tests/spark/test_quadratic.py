@@ -154,7 +154,7 @@ def test_correlated_not_in_is_joined_by_its_correlation(tables: SparkSession) ->
         found = accelerate(native)
         (join,) = explain(found).joins
         assert join.accelerated
-        assert join.shape == Shape.EQUALITY.value
+        assert join.shape == Shape.NOT_IN.value
         assert_same_rows(found.toArrow(), native.toArrow())
     finally:
         tables.conf.unset("spark.gpujoin.backend")

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from gpujoin.config import Options
+from gpujoin.config import Options, Strategy
 from gpujoin.engine.pipeline import supports_node
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
@@ -212,6 +212,8 @@ class TreeBuilder:
     def _from_spark(self, node: PlanNode, required: frozenset[int], problem: BrokenError) -> Fragment:
         columns = [column for column in node.output if column.expr_id in required] or list(node.output[:1])
         columns = list({column.expr_id: column for column in columns}.values())
+        if self.options.strategy is not Strategy.AUTO:
+            raise problem  # a join fed by rows is run as was asked
         if not node.deterministic:
             raise problem  # each use of it would be computed by itself, and differently
         rows = node.estimated_rows
