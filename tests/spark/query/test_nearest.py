@@ -181,7 +181,7 @@ def test_tolerances_fail_where_spark_fails(spark: SparkSession, name: str) -> No
     assert [join.shape for join in found.explanation.joins] == [Shape.AS_OF.value], str(found.explanation)
     for frame in (native, found.frame):
         if fails:
-            with pytest.raises(Exception, match="(?i)overflow"):
+            with pytest.raises(Exception, match=r"(?i)overflow"):
                 frame.toArrow()
     if not fails:
         assert_same_rows(found.frame.toArrow(), native.toArrow(), allow_empty=True)
