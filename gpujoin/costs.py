@@ -34,13 +34,17 @@ class Costs:
         One row of the larger and of the smaller side.
     group_row, spark_group_row : float
         One row that is aggregated.
+    call, spark_call : float
+        One function, operator or aggregate function on one row.
+    decimal_call, spark_decimal_call : float
+        The same where its result is a decimal of more than 18 digits.
     sort_row : float
         One row of a range join or as-of join, for each doubling of the rows.
     pair, spark_pair : float
         One pair of rows whose condition is looked at.
     """
 
-    start: float = 1.5
+    start: float = 1.0
     query: float = 0.1
     spark_query: float = 0.1
     stage: float = 0.1
@@ -54,6 +58,10 @@ class Costs:
     spark_build_row: float = 5e-7
     group_row: float = 3e-8
     spark_group_row: float = 5e-8
+    call: float = 2e-9
+    spark_call: float = 5e-9
+    decimal_call: float = 1e-8
+    spark_decimal_call: float = 6e-8
     sort_row: float = 1.5e-8
     pair: float = 2.5e-8
     spark_pair: float = 8e-9

@@ -15,7 +15,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow.types as pat
+
 from gpujoin.costs import Costs
+from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SparkSource
 from gpujoin.plan import estimates
@@ -51,6 +54,10 @@ PATTERN_SECONDS = 4.0e-7
 
 WORST_RATIO = 1.0
 """A join is taken where its estimate here is below this share of Spark's."""
+
+
+_LONG_DIGITS = 18
+"""Decimals of so many digits are computed as 64-bit integers by Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +167,12 @@ def predict(
     here, spark, stages = 0.0, 0.0, 0
     for node in relation.walk():
         rows = [estimates.estimate(child, scanned).rows for child in node.children]
+        read = scanned.get(node.index, 1.0) if isinstance(node, Scan) else 0.0
+        computed = _calls(node, max(rows, default=read), costs)
+        here, spark = here + computed.here, spark + computed.spark
         match node:
             case Scan():
-                values = scanned.get(node.index, 1.0) * len(node.schema)
+                values = read * len(node.schema)
                 here, spark = here + values * costs.value, spark + values * costs.spark_value
             case SparkSource():
                 here += node.rows * costs.row_in
@@ -177,6 +187,21 @@ def predict(
     return Estimate(
         here=costs.query + exchanges * costs.stage + here / cores,
         spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
+    )
+
+
+def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
+    """Predict the seconds of one core that the expressions of a node take on its input's rows."""
+    types = [part.type for root in node.expressions() for part in root.walk() if isinstance(part, Call)]
+    if isinstance(node, PartialAggregate):
+        types += [call.buffer[0].type for call in node.aggregates]
+    decimals = sum(
+        dtype is not None and pat.is_decimal(dtype) and dtype.precision > _LONG_DIGITS for dtype in types
+    )
+    others = len(types) - decimals
+    return Estimate(
+        here=rows * (decimals * costs.decimal_call + others * costs.call),
+        spark=rows * (decimals * costs.spark_decimal_call + others * costs.spark_call),
     )
 
 

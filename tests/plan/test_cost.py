@@ -1,0 +1,58 @@
+"""The cost rule: which parts of queries are predicted to take fewer seconds here than in Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from gpujoin.costs import Costs
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Join, Output, PartialAggregate, Relation, Scan, SparkSource, column
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.cost import Estimate, predict
+
+COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+def _joined(left: Relation, right: Relation, condition: Expression | None = None) -> Relation:
+    keys = () if condition is not None else (KeyPair(0, 0),)
+    kind = JoinType.INNER
+    joined = Join(left, right, JoinSpec(kind, keys, condition, left_output=(0, 1), right_output=(1,)))
+    count = AggregateCall(function=AggregateFunction.COUNT, name="n")
+    return PartialAggregate(joined, (Output("k", column(joined.schema, 0)),), (count,))
+
+
+def _predicted(relation: Relation, rows: float, *, exchanges: int = 1) -> Estimate:
+    return predict(relation, {0: rows}, 2, exchanges, Costs())
+
+
+def _spark(rows: float) -> SparkSource:
+    return SparkSource(0, COLUMNS, rows)
+
+
+def test_few_rows_from_spark_beside_a_large_file_are_taken() -> None:
+    assert _predicted(_joined(Scan(COLUMNS), _spark(1e3)), 1e7).taken
+    assert not _predicted(_joined(Scan(COLUMNS), _spark(1e3)), 1e3, exchanges=2).taken
+
+
+def test_many_rows_from_spark_are_left_there() -> None:
+    assert not _predicted(_joined(Scan(COLUMNS), _spark(1e7)), 1e5).taken
+    assert not _predicted(_joined(_spark(1e6), _spark(1e6)), 1.0).taken
+
+
+def test_rows_from_spark_are_taken_for_what_spark_does_pair_by_pair() -> None:
+    left, right = (ColumnRef(side=side, name="v", index=1, type=pa.int64()) for side in Side)
+    near = Call(function=Function.LT, arguments=(left, right), type=pa.bool_())
+    assert _predicted(_joined(_spark(1e5), _spark(1e5), near), 1.0).taken
+    assert not _predicted(_joined(_spark(1e2), _spark(1e2), near), 1.0).taken
+
+
+def test_scans_of_files_are_taken_and_the_seconds_grow_with_the_rows() -> None:
+    small, large = (
+        _predicted(_joined(Scan(COLUMNS), Scan(COLUMNS)), rows, exchanges=0) for rows in (1e4, 1e8)
+    )
+    assert small.taken
+    assert large.taken
+    assert large.here > small.here
+    assert large.spark - large.here > small.spark - small.here
