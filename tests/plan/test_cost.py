@@ -45,7 +45,7 @@ def test_rows_from_spark_are_taken_for_what_spark_does_pair_by_pair() -> None:
     left, right = (ColumnRef(side=side, name="v", index=1, type=pa.int64()) for side in Side)
     near = Call(function=Function.LT, arguments=(left, right), type=pa.bool_())
     assert _predicted(_joined(_spark(1e5), _spark(1e5), near), 1.0).taken
-    assert not _predicted(_joined(_spark(1e2), _spark(1e2), near), 1.0).taken
+    assert not _predicted(_joined(_spark(1e2), _spark(1e2), near), 1.0, exchanges=2).taken
 
 
 def test_scans_of_files_are_taken_and_the_seconds_grow_with_the_rows() -> None:
