@@ -21,6 +21,7 @@ from gpujoin.model.relations import (
     SparkSource,
     Union,
 )
+from gpujoin.plan.ranges import Shape, shape_of_node
 
 _LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
@@ -118,6 +119,8 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
             return Estimate(right.rows, right.kept, read)
         case JoinType.FULL:
             return Estimate(left.rows + right.rows, 1.0, read)
+        case _ if not relation.spec.keys and shape_of_node(relation) is Shape.RANGE:
+            return Estimate(max(left.rows, right.rows), left.kept * right.kept, read)
         case _ if not relation.spec.keys:
             return Estimate(left.rows * right.rows, left.kept * right.kept, read)
         case _:
