@@ -95,10 +95,10 @@ def check_joins(seed: int, folder: Path) -> Tally:
     """
     draw = random.Random(seed)
     count = draw.choice((0, 1, 1, 1, 2, 2, 3))
-    one, two = _tables(draw, seed, count)
+    left_table, right_table = _tables(draw, seed, count)
     tally = Tally()
     for number in range(JOINS_PER_TABLES):
-        spec, name = _spec(draw, one, two, count)
+        spec, name = _spec(draw, left_table, right_table, count)
         options = Options(
             batch_bytes=_drawn(draw, BATCH_BYTES), candidate_pairs=_drawn(draw, CANDIDATE_PAIRS),
             max_column_bytes=_drawn(draw, COLUMN_BYTES), memory_budget=_drawn(draw, BUDGETS),
@@ -111,12 +111,13 @@ def check_joins(seed: int, folder: Path) -> Tally:
             f"build {build_side.value}, batches of {rows}, {_told(options)}"
         )
         try:
-            expected = oracle_join(one, two, spec)
+            expected = oracle_join(left_table, right_table, spec)
         except (ExpressionEvaluationError, ArithmeticError):
             continue
         try:
             actual = run_join(
-                spec, one, two, backend=CpuBackend(options.cpu_threads or 1), build_side=build_side, options=options,
+                spec, left_table, right_table, backend=CpuBackend(options.cpu_threads or 1),
+                build_side=build_side, options=options,
                 batch_rows=rows, metrics=metrics,
             )  # fmt: skip
         except Exception as problem:
@@ -173,11 +174,13 @@ def _tables(draw: random.Random, seed: int, count: int) -> tuple[pa.Table, pa.Ta
     return pa.table(columns[0]), pa.table(columns[1])
 
 
-def _spec(draw: random.Random, one: pa.Table, two: pa.Table, count: int) -> tuple[JoinSpec, str]:
+def _spec(
+    draw: random.Random, left_table: pa.Table, right_table: pa.Table, count: int
+) -> tuple[JoinSpec, str]:
     kinds = [kind for kind in JoinType if count or not kind.null_aware]
     kind = draw.choices(kinds, [1 if kind is JoinType.CROSS else 4 for kind in kinds])[0]
     if kind is JoinType.CROSS:
         count = 0
     name = "no condition" if kind is JoinType.CROSS or draw.random() < 0.5 else draw.choice(list(CHOICES))
     equal = tuple(not kind.null_aware and draw.random() < 0.3 for _ in range(count))
-    return keyed(kind, one, two, keys=count, equal=equal, condition=CHOICES[name]), name
+    return keyed(kind, left_table, right_table, keys=count, equal=equal, condition=CHOICES[name]), name

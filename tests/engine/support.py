@@ -60,9 +60,9 @@ def batches(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
             yield pa.record_batch({"_": pa.nulls(count)}).select([])
 
 
-def together(found: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def together(output: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Batches as a table, checked to have the schema; without columns the rows are kept count of."""
-    collected = list(found)
+    collected = list(output)
     for batch in collected:
         assert batch.schema.equals(schema), f"batch of {batch.schema}, promised {schema}"
         # Text that is not valid UTF-8 is ordinary data; everything else about the batch must hold.
@@ -108,8 +108,8 @@ def _bytes_field(field: pa.Field) -> pa.Field:
 
 def run_join(
     spec: JoinSpec,
-    one: pa.Table,
-    two: pa.Table,
+    left_table: pa.Table,
+    right_table: pa.Table,
     *,
     backend: AnyBackend,
     build_side: Side = Side.RIGHT,
@@ -118,13 +118,19 @@ def run_join(
     metrics: JoinMetrics | None = None,
 ) -> pa.Table:
     """Join two tables through :class:`HashJoin`, in batches of so many rows on both sides."""
-    tables = {Side.LEFT: one, Side.RIGHT: two}
+    tables = {Side.LEFT: left_table, Side.RIGHT: right_table}
     with HashJoin(
-        spec, one.schema, two.schema, build_side=build_side, options=options, backend=backend, metrics=metrics
+        spec,
+        left_table.schema,
+        right_table.schema,
+        build_side=build_side,
+        options=options,
+        backend=backend,
+        metrics=metrics,
     ) as join:
         join.build(batches(tables[build_side], batch_rows))
-        found = [*join.probe(batches(tables[build_side.other], batch_rows)), *join.finish()]
-        return together(found, join.output_schema)
+        result = [*join.probe(batches(tables[build_side.other], batch_rows)), *join.finish()]
+        return together(result, join.output_schema)
 
 
 def build_sides(join_type: JoinType) -> tuple[Side, ...]:
@@ -134,8 +140,8 @@ def build_sides(join_type: JoinType) -> tuple[Side, ...]:
 
 def keyed(
     join_type: JoinType,
-    one: pa.Table,
-    two: pa.Table,
+    left_table: pa.Table,
+    right_table: pa.Table,
     *,
     keys: int = 1,
     equal: bool | tuple[bool, ...] = False,
@@ -146,13 +152,13 @@ def keyed(
     """A join on the first columns of two tables, returning all of their columns."""
     flags = equal if isinstance(equal, tuple) else (equal,) * keys
     if left_output is None:
-        left_output = tuple(range(one.num_columns))
+        left_output = tuple(range(left_table.num_columns))
     if right_output is None:
-        right_output = tuple(range(two.num_columns))
+        right_output = tuple(range(right_table.num_columns))
     return JoinSpec(
         join_type,
         tuple(KeyPair(i, i, NullEquality.EQUAL if f else NullEquality.UNEQUAL) for i, f in enumerate(flags)),
-        None if condition is None else resolve(condition, one.schema, two.schema),
+        None if condition is None else resolve(condition, left_table.schema, right_table.schema),
         left_output,
         () if join_type.left_rows_only else right_output,
     )
@@ -205,21 +211,24 @@ def duckdb_agrees(dtype: pa.DataType) -> bool:
 def in_duckdb(
     duck: duckdb.DuckDBPyConnection,
     join_type: JoinType,
-    one: pa.Table,
-    two: pa.Table,
+    left_table: pa.Table,
+    right_table: pa.Table,
     *,
     keys: int = 1,
     equal: bool = False,
     condition: str | None = None,
 ) -> pa.Table:
     """The join of two tables on their first columns in DuckDB, all columns returned."""
-    for name, table in (("l", one), ("r", two)):
+    for name, table in (("l", left_table), ("r", right_table)):
         duck.register(name, _without_zones(table))
     operator = "is not distinct from" if equal else "="
     on = " and ".join(f"l.k{i} {operator} r.k{i}" for i in range(keys)) + (
         f" and ({condition})" if condition else ""
     )
-    columns = {side: ", ".join(f"{side}.{c}" for c in t.schema.names) for side, t in (("l", one), ("r", two))}
+    columns = {
+        side: ", ".join(f"{side}.{c}" for c in t.schema.names)
+        for side, t in (("l", left_table), ("r", right_table))
+    }
     return duck.sql(_SQL[join_type].format(on=on, **columns)).to_arrow_table()
 
 

@@ -33,7 +33,7 @@ TYPES = {
 
 
 def row_loop(
-    one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]], by: Sequence[str], direction: str, tolerance: Any,
+    left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], by: Sequence[str], direction: str, tolerance: Any,
     allow_exact: bool,
 ) -> list[tuple[int, int | None]]:  # fmt: skip
     """Row number of each left row, and of the right row it meets."""
@@ -41,10 +41,10 @@ def row_loop(
     def missing(value: Any) -> bool:
         return value is None or value != value
 
-    found: list[tuple[int, int | None]] = []
-    for row in one:
+    matches: list[tuple[int, int | None]] = []
+    for row in left:
         behind = ahead = None
-        for other in two:
+        for other in right:
             if missing(row["t"]) or missing(other["t"]):
                 continue
             if any(row[b] is None or row[b] != other[b] for b in by):
@@ -56,18 +56,18 @@ def row_loop(
                 ahead = min(ahead or (other["t"], other["j"]), (other["t"], other["j"]))
         best = behind if direction == "backward" else ahead
         if direction == "nearest":
-            both = [one for one in (behind, ahead) if one is not None]
-            best = min(both, key=lambda one: distance(row["t"], one[0]), default=None)
+            both = [candidate for candidate in (behind, ahead) if candidate is not None]
+            best = min(both, key=lambda candidate: distance(row["t"], candidate[0]), default=None)
         if best is not None and tolerance is not None and distance(row["t"], best[0]) > tolerance:
             best = None
-        found.append((row["i"], None if best is None else best[1]))
-    return found
+        matches.append((row["i"], None if best is None else best[1]))
+    return matches
 
 
-def distance(one: Any, two: Any) -> Any:
-    if one == two:
-        return one - one if one not in (float("inf"), -float("inf")) else 0.0
-    return max(one, two) - min(one, two)
+def distance(left: Any, right: Any) -> Any:
+    if left == right:
+        return left - left if left not in (float("inf"), -float("inf")) else 0.0
+    return max(left, right) - min(left, right)
 
 
 def sides(
@@ -79,7 +79,7 @@ def sides(
     order = tuple(values if drawn == dtype else values.cast(pa.int64()).cast(dtype) for values in order)
     columns: tuple[dict[str, pa.Array], dict[str, pa.Array]] = ({}, {})
     types = [pa.int32(), pa.string()][:by]
-    keys = [generator.keys(one, max(rows), KeyShape.UNIFORM, distinct=2) for one in types]
+    keys = [generator.keys(dtype, max(rows), KeyShape.UNIFORM, distinct=2) for dtype in types]
     for side, row in ((0, "i"), (1, "j")):
         columns[side]["t"] = order[side].slice(0, rows[side])
         columns[side].update((f"k{n}", pair[side].slice(0, rows[side])) for n, pair in enumerate(keys))
@@ -93,17 +93,17 @@ def sides(
 def test_against_the_row_loop(backend: AnyBackend, name: str, direction: str, by: int, seed: int) -> None:
     dtype, most = TYPES[name]
     keys = [f"k{n}" for n in range(by)]
-    one, two = sides(seed, dtype, by)
+    left, right = sides(seed, dtype, by)
     for tolerance in (None, most):
         for allow_exact in (True, False):
             metrics = JoinMetrics()
-            found = asof_join_tables(
-                one, two, "t", keys or None, direction=direction, tolerance=tolerance, allow_exact=allow_exact,
+            result = asof_join_tables(
+                left, right, "t", keys or None, direction=direction, tolerance=tolerance, allow_exact=allow_exact,
                 backend=backend, options=Options(batch_bytes=300), metrics=metrics,
             )  # fmt: skip
-            assert found.schema.names == ["t", *keys, "i", "j"]
-            expected = row_loop(one.to_pylist(), two.to_pylist(), keys, direction, tolerance, allow_exact)
-            actual = sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+            assert result.schema.names == ["t", *keys, "i", "j"]
+            expected = row_loop(left.to_pylist(), right.to_pylist(), keys, direction, tolerance, allow_exact)
+            actual = sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
             assert actual == expected, f"seed {seed}, tolerance {tolerance}, exact {allow_exact}"
             assert metrics.algorithms == {"as_of": 1}
             assert metrics.candidate_pairs == 0
@@ -112,83 +112,87 @@ def test_against_the_row_loop(backend: AnyBackend, name: str, direction: str, by
 @pytest.mark.parametrize("direction", ["backward", "forward"])
 def test_against_polars(backend: AnyBackend, direction: Any, rng: np.random.Generator) -> None:
     n = 5000
-    one = pl.DataFrame({"t": np.sort(rng.integers(0, n, n)), "g": rng.integers(0, 40, n), "i": np.arange(n)})
-    two = pl.DataFrame(
+    left = pl.DataFrame({"t": np.sort(rng.integers(0, n, n)), "g": rng.integers(0, 40, n), "i": np.arange(n)})
+    right = pl.DataFrame(
         {"t": np.sort(rng.permutation(4 * n)[:n]), "g": rng.integers(0, 40, n), "j": np.arange(n)}
     )
-    expected = one.join_asof(
-        two, on="t", by="g", strategy=direction, tolerance=200, check_sortedness=False
+    expected = left.join_asof(
+        right, on="t", by="g", strategy=direction, tolerance=200, check_sortedness=False
     ).select("t", "g", "i", "j")
-    found = asof_join_tables(one, two, "t", "g", direction=direction, tolerance=200, backend=backend)
-    assert_same_rows(found, expected.to_arrow())
+    result = asof_join_tables(left, right, "t", "g", direction=direction, tolerance=200, backend=backend)
+    assert_same_rows(result, expected.to_arrow())
 
 
 def test_texts_have_an_order_but_no_distance(backend: AnyBackend) -> None:
-    one, two = (
+    left, right = (
         pa.table({"t": ["b", "", None, "zz"], "i": range(4)}),
         pa.table({"t": ["a", "b", None], "j": range(3)}),
     )
-    found = asof_join_tables(one, two, "t", allow_exact=False, backend=backend)
-    assert dict(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True)) == {
+    result = asof_join_tables(left, right, "t", allow_exact=False, backend=backend)
+    assert dict(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True)) == {
         0: 0,
         1: None,
         2: None,
         3: 1,
     }
     with pytest.raises(KeyTypeError, match="no distance"):
-        asof_join_tables(one, two, "t", direction="nearest", backend=backend)
+        asof_join_tables(left, right, "t", direction="nearest", backend=backend)
 
 
 def test_keys_that_are_not_numbers_match_nothing(backend: AnyBackend) -> None:
     nan, inf = float("nan"), float("inf")
-    one = pa.table({"t": pa.array([nan, None, inf, -inf, -0.0]), "i": range(5)})
-    two = pa.table({"t": pa.array([nan, None, inf, -inf, 0.0]), "j": range(5)})
+    left = pa.table({"t": pa.array([nan, None, inf, -inf, -0.0]), "i": range(5)})
+    right = pa.table({"t": pa.array([nan, None, inf, -inf, 0.0]), "j": range(5)})
     for direction in DIRECTIONS:
         for tolerance in (None, 0):
-            found = asof_join_tables(one, two, "t", direction=direction, tolerance=tolerance, backend=backend)
-            pairs = dict(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+            result = asof_join_tables(
+                left, right, "t", direction=direction, tolerance=tolerance, backend=backend
+            )
+            pairs = dict(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
             assert pairs == {0: None, 1: None, 2: 2, 3: 3, 4: 4}
 
 
 def test_extreme_distances_are_exact(backend: AnyBackend) -> None:
     low, high = -(1 << 63), (1 << 63) - 1
-    one, two = pa.table({"t": [low, 0, high], "i": range(3)}), pa.table({"t": [high, low], "j": range(2)})
+    left, right = pa.table({"t": [low, 0, high], "i": range(3)}), pa.table({"t": [high, low], "j": range(2)})
     for tolerance, expected in ((None, [1, 1, 0]), ((1 << 63) - 1, [1, 0, 0]), (1 << 63, [1, 0, 0])):
-        found = asof_join_tables(one, two, "t", direction="nearest", tolerance=tolerance, backend=backend)
-        assert found.sort_by("i")["j"].to_pylist() == (expected if tolerance is not None else [1, 0, 0])
-    found = asof_join_tables(one, two, "t", allow_exact=False, backend=backend)
-    assert found.sort_by("i")["j"].to_pylist() == [None, 1, 1]
+        result = asof_join_tables(left, right, "t", direction="nearest", tolerance=tolerance, backend=backend)
+        assert result.sort_by("i")["j"].to_pylist() == (expected if tolerance is not None else [1, 0, 0])
+    result = asof_join_tables(left, right, "t", allow_exact=False, backend=backend)
+    assert result.sort_by("i")["j"].to_pylist() == [None, 1, 1]
 
 
 def test_units_meet_in_the_finer_one(backend: AnyBackend) -> None:
-    one = pa.table({"t": pa.array([2], pa.timestamp("s")), "i": [0]})
-    two = pa.table({"t": pa.array([1_999_999, 2_000_001], pa.timestamp("us")), "j": [0, 1]})
-    found = asof_join_tables(one, two, "t", tolerance=dt.timedelta(microseconds=1), backend=backend)
-    assert found["j"].to_pylist() == [0]
+    left = pa.table({"t": pa.array([2], pa.timestamp("s")), "i": [0]})
+    right = pa.table({"t": pa.array([1_999_999, 2_000_001], pa.timestamp("us")), "j": [0, 1]})
+    result = asof_join_tables(left, right, "t", tolerance=dt.timedelta(microseconds=1), backend=backend)
+    assert result["j"].to_pylist() == [0]
 
 
 def test_names(backend: AnyBackend) -> None:
-    one, two = pa.table({"t": [1], "g": [1], "v": [5]}), pa.table({"u": [1], "h": [1], "v": [6]})
-    found = asof_join_tables(one, two, left_on="t", right_on="u", left_by="g", right_by="h", backend=backend)
-    assert found.to_pydict() == {"t": [1], "g": [1], "v": [5], "u": [1], "h": [1], "v_right": [6]}
+    left, right = pa.table({"t": [1], "g": [1], "v": [5]}), pa.table({"u": [1], "h": [1], "v": [6]})
+    result = asof_join_tables(
+        left, right, left_on="t", right_on="u", left_by="g", right_by="h", backend=backend
+    )
+    assert result.to_pydict() == {"t": [1], "g": [1], "v": [5], "u": [1], "h": [1], "v_right": [6]}
 
 
 @pytest.mark.parametrize("rows", [(0, 0), (0, 3), (3, 0)], ids=str)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_empty_sides(backend: AnyBackend, direction: str, rows: tuple[int, int], seed: int) -> None:
-    one, two = sides(seed, pa.int64(), 1, rows)
-    found = asof_join_tables(one, two, "t", "k0", direction=direction, tolerance=1, backend=backend)
-    assert found["j"].to_pylist() == [None] * rows[0]
+    left, right = sides(seed, pa.int64(), 1, rows)
+    result = asof_join_tables(left, right, "t", "k0", direction=direction, tolerance=1, backend=backend)
+    assert result["j"].to_pylist() == [None] * rows[0]
 
 
 def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, pa.int64(), 2, (400, 300))
+    left, right = sides(seed, pa.int64(), 2, (400, 300))
     options = Options(spill_dir=str(tmp_path), memory_budget=4000)
     for by in (None, ["k0", "k1"]):
         metrics = JoinMetrics()
-        found = asof_join_tables(one, two, "t", by, backend=backend, options=options, metrics=metrics)
+        result = asof_join_tables(left, right, "t", by, backend=backend, options=options, metrics=metrics)
         assert metrics.spills > 0
-        assert_same_rows(found, asof_join_tables(one, two, "t", by, backend=backend))
+        assert_same_rows(result, asof_join_tables(left, right, "t", by, backend=backend))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -197,13 +201,13 @@ def test_rows_of_one_key_beyond_the_budget_come_in_slices(
     backend: AnyBackend, name: str, direction: str, tmp_path: Path, seed: int
 ) -> None:
     dtype, most = TYPES[name]
-    one, two = sides(seed, dtype, 0, (150, 120))
+    left, right = sides(seed, dtype, 0, (150, 120))
     options = Options(spill_dir=str(tmp_path), memory_budget=2000)
     for tolerance in (None, most):
         metrics = JoinMetrics()
-        found = asof_join_tables(
-            one,
-            two,
+        result = asof_join_tables(
+            left,
+            right,
             "t",
             direction=direction,
             tolerance=tolerance,
@@ -211,21 +215,21 @@ def test_rows_of_one_key_beyond_the_budget_come_in_slices(
             options=options,
             metrics=metrics,
         )
-        expected = row_loop(one.to_pylist(), two.to_pylist(), [], direction, tolerance, True)
-        actual = sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+        expected = row_loop(left.to_pylist(), right.to_pylist(), [], direction, tolerance, True)
+        actual = sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
         assert actual == expected, f"seed {seed}, tolerance {tolerance}"
         assert (metrics.spills > 2) is not by_rank(dtype), "long keys have ranks within a slice only"
 
 
 def test_fault_at_any_call(backend: AnyBackend, seed: int) -> None:
-    one, two = sides(seed, pa.int64(), 1)
-    expected = asof_join_tables(one, two, "t", "k0", direction="nearest", backend=backend)
+    left, right = sides(seed, pa.int64(), 1)
+    expected = asof_join_tables(left, right, "t", "k0", direction="nearest", backend=backend)
     counting = FaultyBackend(backend)
-    asof_join_tables(one, two, "t", "k0", direction="nearest", backend=counting)
+    asof_join_tables(left, right, "t", "k0", direction="nearest", backend=counting)
     for number in range(1, counting.total_calls + 1):
         for faulty in (FaultyBackend(backend, at={number}), FaultyBackend(backend, after=number - 1)):
             assert_same_rows(
-                asof_join_tables(one, two, "t", "k0", direction="nearest", backend=faulty), expected
+                asof_join_tables(left, right, "t", "k0", direction="nearest", backend=faulty), expected
             )
             assert faulty.faults
 
@@ -259,14 +263,14 @@ def test_bad_input(name: str) -> None:
 
 
 def test_zones_on_one_side_only() -> None:
-    one, two = (
+    left, right = (
         pa.table({"t": pa.array([1], dtype)}) for dtype in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
     )
     with pytest.raises(KeyTypeError, match="time zone"):
-        asof_join_tables(one, two, "t")
+        asof_join_tables(left, right, "t")
     numbers = pa.table({"t": [1]})
     with pytest.raises(KeyTypeError, match="no common order"):
-        asof_join_tables(one, numbers, "t")
+        asof_join_tables(left, numbers, "t")
 
 
 MOMENT, DAY = pa.timestamp("us"), pa.date32()
@@ -281,9 +285,9 @@ UNORDERABLE = {
 
 @pytest.mark.parametrize("name", UNORDERABLE)
 def test_keys_without_a_common_order(name: str) -> None:
-    one, two = (pa.table({"t": pa.nulls(1, dtype)}) for dtype in UNORDERABLE[name])
+    left, right = (pa.table({"t": pa.nulls(1, dtype)}) for dtype in UNORDERABLE[name])
     with pytest.raises(KeyTypeError, match="no common order"):
-        asof_join_tables(one, two, "t")
+        asof_join_tables(left, right, "t")
 
 
 WRONG: dict[str, tuple[pa.DataType, Any, str]] = {
@@ -327,9 +331,9 @@ def test_wrong_tolerances(name: str) -> None:
     ],
 )  # fmt: skip
 def test_tolerances_at_their_ends(dtype: pa.DataType, near: Any, far: Any, tolerance: Any, met: bool) -> None:
-    one, two = pa.table({"t": pa.array([near], dtype)}), pa.table({"t": pa.array([far], dtype), "j": [7]})
-    found = asof_join_tables(one, two, "t", tolerance=tolerance, backend="cpu")
-    assert found["j"].to_pylist() == [7 if met else None]
+    left, right = pa.table({"t": pa.array([near], dtype)}), pa.table({"t": pa.array([far], dtype), "j": [7]})
+    result = asof_join_tables(left, right, "t", tolerance=tolerance, backend="cpu")
+    assert result["j"].to_pylist() == [7 if met else None]
 
 
 def test_a_tolerance_of_nanoseconds() -> None:
@@ -340,20 +344,20 @@ def test_a_tolerance_of_nanoseconds() -> None:
         pa.table({"t": pa.array([3500], moments), "v": [1]}),
     )
     for nanoseconds, expected in ((1500, [1]), (1499, [None])):
-        found = asof_join_tables(near, far, "t", tolerance=pandas.Timedelta(nanoseconds, "ns"))
-        assert found["v"].to_pylist() == expected
+        result = asof_join_tables(near, far, "t", tolerance=pandas.Timedelta(nanoseconds, "ns"))
+        assert result["v"].to_pylist() == expected
     with pytest.raises(JoinSpecError, match="negative or NaN"):
         asof_join_tables(near, far, "t", tolerance=pandas.Timedelta(-1, "ns"))
 
 
 def test_units_and_zones(backend: AnyBackend) -> None:
     """Moments are compared, whatever their units and zones."""
-    one = pa.table({"t": pa.array([5, 10], pa.timestamp("s", "UTC")), "i": [0, 1]})
-    two = pa.table({"t": pa.array([4_999_999, 10_000_001], pa.timestamp("us", "Asia/Tokyo")), "j": [0, 1]})
+    left = pa.table({"t": pa.array([5, 10], pa.timestamp("s", "UTC")), "i": [0, 1]})
+    right = pa.table({"t": pa.array([4_999_999, 10_000_001], pa.timestamp("us", "Asia/Tokyo")), "j": [0, 1]})
     tolerance = dt.timedelta(microseconds=1)
     for direction, expected in (("backward", [0, None]), ("forward", [None, 1]), ("nearest", [0, 1])):
-        found = asof_join_tables(one, two, "t", direction=direction, tolerance=tolerance, backend=backend)
-        assert found.sort_by("i")["j"].to_pylist() == expected
-    far = one.set_column(0, "t", pa.array([10**15, 1], pa.timestamp("s", "UTC")))
+        result = asof_join_tables(left, right, "t", direction=direction, tolerance=tolerance, backend=backend)
+        assert result.sort_by("i")["j"].to_pylist() == expected
+    far = left.set_column(0, "t", pa.array([10**15, 1], pa.timestamp("s", "UTC")))
     with pytest.raises(KeyTypeError, match="cannot hold"):
-        asof_join_tables(far, two, "t", backend=backend)
+        asof_join_tables(far, right, "t", backend=backend)

@@ -84,9 +84,9 @@ PAIRWISE: dict[str, Expression] = {
 @pytest.mark.parametrize("name", PAIRWISE)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_pairwise(backend: AnyBackend, join_type: JoinType, name: str, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (40, 36), distinct=6)
-    spec = keyed(join_type, one, two, condition=PAIRWISE[name])
-    expected = oracle_join(one, two, spec)
+    left_table, right_table = sides(seed, [pa.int64()], (40, 36), distinct=6)
+    spec = keyed(join_type, left_table, right_table, condition=PAIRWISE[name])
+    expected = oracle_join(left_table, right_table, spec)
     # Two of the ways for each build side, in turn, so that every condition and every join type meet them all.
     ways = ((1, WHOLE), (1 << 20, WHOLE), (7, WHOLE), (7, 500))
     turn = KEYED.index(join_type) + list(PAIRWISE).index(name)
@@ -95,7 +95,13 @@ def test_pairwise(backend: AnyBackend, join_type: JoinType, name: str, seed: int
             metrics = JoinMetrics()
             options = Options(candidate_pairs=chunk, memory_budget=budget)
             actual = run_join(
-                spec, one, two, backend=backend, build_side=build_side, options=options, metrics=metrics
+                spec,
+                left_table,
+                right_table,
+                backend=backend,
+                build_side=build_side,
+                options=options,
+                metrics=metrics,
             )
             assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, chunks of {chunk}")
             assert metrics.candidate_pairs > 0
@@ -103,33 +109,39 @@ def test_pairwise(backend: AnyBackend, join_type: JoinType, name: str, seed: int
 
 
 def test_unresolved_and_resolved_conditions_mean_the_same_to_the_oracle(seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (40, 36), distinct=6)
+    left_table, right_table = sides(seed, [pa.int64()], (40, 36), distinct=6)
     for name, condition in PAIRWISE.items():
         if name == "casts":
             continue
-        resolved = keyed(JoinType.FULL, one, two, condition=condition)
+        resolved = keyed(JoinType.FULL, left_table, right_table, condition=condition)
         unresolved = JoinSpec(
             JoinType.FULL, resolved.keys, condition, resolved.left_output, resolved.right_output
         )
-        assert_same_rows(oracle_join(one, two, unresolved), oracle_join(one, two, resolved), context=name)
+        assert_same_rows(
+            oracle_join(left_table, right_table, unresolved),
+            oracle_join(left_table, right_table, resolved),
+            context=name,
+        )
 
 
 def test_candidates_are_evaluated_in_bounded_chunks(backend: AnyBackend) -> None:
-    one = pa.table({"k": pa.array([1] * 100, pa.int32()), "a": pa.array(range(100), pa.int32())})
-    spec = keyed(JoinType.INNER, one, one, condition=left("a") == right("a") + lit(1))
+    left_table = pa.table({"k": pa.array([1] * 100, pa.int32()), "a": pa.array(range(100), pa.int32())})
+    spec = keyed(JoinType.INNER, left_table, left_table, condition=left("a") == right("a") + lit(1))
     sizes = []
 
     class Watched:
         def __getattr__(self, name: str) -> object:
             return getattr(backend, name)
 
-        def evaluate(self, condition: Expression, one: object, two: object, length: int) -> object:
+        def evaluate(
+            self, condition: Expression, left_table: object, right_table: object, length: int
+        ) -> object:
             sizes.append(length)
-            return backend.evaluate(condition, one, two, length)
+            return backend.evaluate(condition, left_table, right_table, length)
 
     metrics = JoinMetrics()
     actual = run_join(
-        spec, one, one, backend=Watched(), metrics=metrics,  # type: ignore[arg-type]
+        spec, left_table, left_table, backend=Watched(), metrics=metrics,  # type: ignore[arg-type]
         options=Options(candidate_pairs=64, range_index=False),
     )  # fmt: skip
     assert actual.num_rows == 99
@@ -139,19 +151,23 @@ def test_candidates_are_evaluated_in_bounded_chunks(backend: AnyBackend) -> None
 
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: s.value)
 def test_ansi_errors_come_from_candidate_pairs_only(backend: AnyBackend, build_side: Side) -> None:
-    one = pa.table({"k": pa.array([1, 2], pa.int32()), "a": pa.array([10, 10], pa.int32())})
-    two = pa.table({"k": pa.array([1, 3], pa.int32()), "b": pa.array([5, 0], pa.int32())})
-    condition = resolve(left("a") % right("b") == lit(0), one.schema, two.schema, mode=EvalMode.ANSI)
+    left_table = pa.table({"k": pa.array([1, 2], pa.int32()), "a": pa.array([10, 10], pa.int32())})
+    right_table = pa.table({"k": pa.array([1, 3], pa.int32()), "b": pa.array([5, 0], pa.int32())})
+    condition = resolve(
+        left("a") % right("b") == lit(0), left_table.schema, right_table.schema, mode=EvalMode.ANSI
+    )
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), condition, (0,), (1,))
-    assert run_join(spec, one, two, backend=backend, build_side=build_side).num_rows == 1
+    assert run_join(spec, left_table, right_table, backend=backend, build_side=build_side).num_rows == 1
     nested = JoinSpec(JoinType.INNER, (), condition, (0,), (1,))
     with pytest.raises(ExpressionEvaluationError, match="zero"):
-        run_join(nested, one, two, backend=backend, build_side=build_side)
+        run_join(nested, left_table, right_table, backend=backend, build_side=build_side)
 
 
 def test_no_rows_means_no_errors(backend: AnyBackend) -> None:
-    one = pa.table({"k": pa.array([1], pa.int32()), "a": pa.array([0], pa.int32())})
-    two = one.slice(0, 0)
-    condition = resolve(lit(1) / left("a") > lit(0), one.schema, two.schema, mode=EvalMode.ANSI)
+    left_table = pa.table({"k": pa.array([1], pa.int32()), "a": pa.array([0], pa.int32())})
+    right_table = left_table.slice(0, 0)
+    condition = resolve(
+        lit(1) / left("a") > lit(0), left_table.schema, right_table.schema, mode=EvalMode.ANSI
+    )
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), condition, (0,), (1,))
-    assert run_join(spec, one, two, backend=backend).num_rows == 1
+    assert run_join(spec, left_table, right_table, backend=backend).num_rows == 1

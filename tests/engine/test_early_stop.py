@@ -44,14 +44,14 @@ def sides(rng: np.random.Generator, rows: tuple[int, int] = (40, 70)) -> tuple[p
     def column(values: np.ndarray) -> pa.Array:
         return pa.array(values, pa.int32(), mask=rng.random(len(values)) < 0.1)
 
-    found = []
+    tables = []
     for names, count in zip((("a", "b"), ("c", "d")), rows, strict=True):
         low = rng.integers(0, 100, count)
         high = low + np.where(rng.random(count) < 0.1, 60, rng.integers(-2, 3, count))
         keys = column(rng.integers(0, 3, count))
         number = pa.array(range(count), pa.int32())
-        found.append(pa.table({"k0": keys, names[0]: column(low), names[1]: column(high), "row": number}))
-    return found[0], found[1]
+        tables.append(pa.table({"k0": keys, names[0]: column(low), names[1]: column(high), "row": number}))
+    return tables[0], tables[1]
 
 
 @pytest.mark.parametrize("keys", [0, 1], ids=["no keys", "a key"])
@@ -61,17 +61,17 @@ def sides(rng: np.random.Generator, rows: tuple[int, int] = (40, 70)) -> tuple[p
 def test_against_the_row_loop(
     how: JoinType, condition: str, keys: int, rng: np.random.Generator, tmp_path: Path
 ) -> None:
-    one, two = sides(rng)
-    spec = keyed(how, one, two, keys=keys, condition=CONDITIONS[condition])
-    expected = oracle_join(one, two, spec)
+    left_table, right_table = sides(rng)
+    spec = keyed(how, left_table, right_table, keys=keys, condition=CONDITIONS[condition])
+    expected = oracle_join(left_table, right_table, spec)
     for threads, rows, budget in ((1, 5, 1 << 20), (2, 1000, 1 << 20), (1, 9, 700)):
         metrics = JoinMetrics()
         options = Options(candidate_pairs=50, memory_budget=budget, spill_dir=str(tmp_path))
-        found = run_join(
-            spec, one, two, backend=CpuBackend(threads=threads), build_side=Side.LEFT, batch_rows=rows,
+        result = run_join(
+            spec, left_table, right_table, backend=CpuBackend(threads=threads), build_side=Side.LEFT, batch_rows=rows,
             options=options, metrics=metrics,
         )  # fmt: skip
-        assert_same_rows(found, expected, allow_empty=True)
+        assert_same_rows(result, expected, allow_empty=True)
         if condition in ("overlap", "range with a rest") and budget > 700:
             assert sum(metrics.algorithms.values()) > 1, "no search was made again"
 
@@ -79,41 +79,43 @@ def test_against_the_row_loop(
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: how.value)
 @pytest.mark.usefixtures("small_rounds")
 def test_fault_at_any_call(backend: AnyBackend, how: JoinType, rng: np.random.Generator) -> None:
-    one, two = sides(rng, (12, 20))
-    spec = keyed(how, one, two, keys=0, condition=CONDITIONS["range with a rest"])
-    expected = oracle_join(one, two, spec)
+    left_table, right_table = sides(rng, (12, 20))
+    spec = keyed(how, left_table, right_table, keys=0, condition=CONDITIONS["range with a rest"])
+    expected = oracle_join(left_table, right_table, spec)
     counting = FaultyBackend(backend)
-    run_join(spec, one, two, backend=counting, build_side=Side.LEFT)
+    run_join(spec, left_table, right_table, backend=counting, build_side=Side.LEFT)
     for number in range(1, counting.total_calls + 1, 3):
         for faulty in (FaultyBackend(backend, at={number}), FaultyBackend(backend, after=number - 1)):
-            found = run_join(spec, one, two, backend=faulty, build_side=Side.LEFT)
+            result = run_join(spec, left_table, right_table, backend=faulty, build_side=Side.LEFT)
             assert faulty.faults
-            assert_same_rows(found, expected, allow_empty=True)
+            assert_same_rows(result, expected, allow_empty=True)
 
 
 class TestReadingNoFurtherThanNeeded:
     """50 left rows, 100,000 right rows, counted as they are read."""
 
-    one = pa.table({"a": pa.array(range(50), pa.int32()), "row": pa.array(range(50), pa.int32())})
-    two = pa.table({"c": pa.array(np.arange(100_000) % 1000, pa.int32()), "row": np.arange(100_000)})
+    left_table = pa.table({"a": pa.array(range(50), pa.int32()), "row": pa.array(range(50), pa.int32())})
+    right_table = pa.table({"c": pa.array(np.arange(100_000) % 1000, pa.int32()), "row": np.arange(100_000)})
 
     def run(self, condition: Expression, how: JoinType) -> tuple[int, JoinMetrics, int]:
         """Rows returned, counters, right rows read."""
-        spec = keyed(how, self.one, self.two, keys=0, condition=condition)
+        spec = keyed(how, self.left_table, self.right_table, keys=0, condition=condition)
         read = 0
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal read
-            for batch in batches(self.two, 1000):
+            for batch in batches(self.right_table, 1000):
                 read += batch.num_rows
                 yield batch
 
         metrics = JoinMetrics()
-        join = HashJoin(spec, self.one.schema, self.two.schema, build_side=Side.LEFT, metrics=metrics)
+        join = HashJoin(
+            spec, self.left_table.schema, self.right_table.schema, build_side=Side.LEFT, metrics=metrics
+        )
         with join:
-            join.build(batches(self.one, 50))
+            join.build(batches(self.left_table, 50))
             rows = sum(batch.num_rows for batch in [*join.probe(counted()), *join.finish()])
-            assert join.can_stop is (read < self.two.num_rows)
+            assert join.can_stop is (read < self.right_table.num_rows)
         return rows, metrics, read
 
     @pytest.mark.parametrize("how", FORMS, ids=lambda how: how.value)
@@ -133,10 +135,18 @@ class TestReadingNoFurtherThanNeeded:
         assert metrics.candidate_pairs < 300_000, "of five million"
 
     def test_nothing_is_built(self) -> None:
-        spec = keyed(JoinType.LEFT_SEMI, self.one, self.two, keys=0, condition=left("a") < right("c"))
+        spec = keyed(
+            JoinType.LEFT_SEMI, self.left_table, self.right_table, keys=0, condition=left("a") < right("c")
+        )
         metrics = JoinMetrics()
-        none = self.one.slice(0, 0)
+        none = self.left_table.slice(0, 0)
         assert not run_join(
-            spec, none, self.two, backend=CpuBackend(), build_side=Side.LEFT, batch_rows=1000, metrics=metrics
+            spec,
+            none,
+            self.right_table,
+            backend=CpuBackend(),
+            build_side=Side.LEFT,
+            batch_rows=1000,
+            metrics=metrics,
         ).num_rows
         assert metrics.probe_rows < 40_000

@@ -37,12 +37,16 @@ def side(rows: int, hot: int, shift: int = 0, *, shuffled: bool = True) -> pa.Ta
 def test_every_join_type(how: JoinType, condition: str | None, build: Side) -> None:
     if build not in build_sides(how):
         pytest.skip("not to be built")
-    one, two = side(150, 120), side(130, 100, 25, shuffled=False)
-    tested = None if condition is None else resolve(left("v") < right("v"), one.schema, two.schema)
+    left_table, right_table = side(150, 120), side(130, 100, 25, shuffled=False)
+    tested = (
+        None if condition is None else resolve(left("v") < right("v"), left_table.schema, right_table.schema)
+    )
     spec = JoinSpec(how, (KeyPair(0, 0),), tested, (0, 1, 2), () if how.left_rows_only else (1, 2))
     for options in (Options(), Options(batch_bytes=4000, candidate_pairs=300)):
-        found = run_join(spec, one, two, backend=CpuBackend(), build_side=build, options=options)
-        assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True)
+        result = run_join(
+            spec, left_table, right_table, backend=CpuBackend(), build_side=build, options=options
+        )
+        assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True)
 
 
 @pytest.mark.parametrize("shuffled", [True, False], ids=["rows in any order", "rows side by side"])
@@ -53,12 +57,12 @@ def test_pairs_of_one_key_are_not_stored(shuffled: bool) -> None:
     probe = build.probe(backend.from_arrow(pa.table({"k": pa.array(np.full(2000, 7))})))
     assert isinstance(probe, GroupProbe)
     assert probe.pairs == 2000 * 2500
-    held: set[int] = set()
+    stored: set[int] = set()
     for part in probe.slices(100_000):
         assert isinstance(part.probe, Repeat)
         assert isinstance(part.build, Tile)
-        held.add(len(part.build.rows))
-    assert held == {2500}
+        stored.add(len(part.build.rows))
+    assert stored == {2500}
     for part in itertools.islice(probe.slices(1000), 7):
         assert isinstance(part.probe, Repeat)
         if isinstance(part.build, Indices):

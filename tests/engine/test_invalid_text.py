@@ -26,12 +26,12 @@ RIGHT = [(TEXTS[(i + 4) % 11], TEXTS[i * 3 % 13]) for i in range(40)]
 
 
 def _view(values: list[bytes | None], dtype: pa.DataType) -> pa.Array:
-    held = {
+    byte_types = {
         pa.string(): pa.binary(),
         pa.large_string(): pa.large_binary(),
         pa.string_view(): pa.binary_view(),
     }
-    return pa.array(values, pa.binary()).cast(held[dtype]).view(dtype)
+    return pa.array(values, pa.binary()).cast(byte_types[dtype]).view(dtype)
 
 
 LAYOUTS: dict[str, Callable[[list[bytes | None]], pa.Array]] = {
@@ -57,8 +57,8 @@ def keyed(how: JoinType, test: Callable[[Row, Row], bool]) -> list[tuple[int | N
     """Row numbers of an equality join with a residual condition, by two loops."""
     pairs = [
         (i, j)
-        for (i, one), (j, two) in itertools.product(enumerate(LEFT), enumerate(RIGHT))
-        if one[0] is not None and one[0] == two[0] and test(one, two)
+        for (i, left_row), (j, right_row) in itertools.product(enumerate(LEFT), enumerate(RIGHT))
+        if left_row[0] is not None and left_row[0] == right_row[0] and test(left_row, right_row)
     ]
     lefts, rights = {i for i, _ in pairs}, {j for _, j in pairs}
     match how:
@@ -80,17 +80,24 @@ def joined(
     how: JoinType, layout: str, condition: Expression | None = None, options: Options | None = None
 ) -> list[tuple[int | None, int | None]]:
     """Row numbers of the same join here; checks that payload is what it was."""
-    one, two = table(LEFT, layout), table(RIGHT, layout)
-    found = join_tables(
-        one, two, left_on="k", right_on="k", how=how, condition=condition, backend="cpu", options=options
+    left_table, right_table = table(LEFT, layout), table(RIGHT, layout)
+    result = join_tables(
+        left_table,
+        right_table,
+        left_on="k",
+        right_on="k",
+        how=how,
+        condition=condition,
+        backend="cpu",
+        options=options,
     )
-    rows = found["row"].to_pylist()
-    payload = as_bytes(found["v"])
+    rows = result["row"].to_pylist()
+    payload = as_bytes(result["v"])
     assert payload == [None if i is None else LEFT[i][1] for i in rows]
     if how.left_rows_only:
         return [(i, None) for i in rows]
-    others = found["row_right"].to_pylist()
-    assert as_bytes(found["v_right"]) == [None if j is None else RIGHT[j][1] for j in others]
+    others = result["row_right"].to_pylist()
+    assert as_bytes(result["v_right"]) == [None if j is None else RIGHT[j][1] for j in others]
     return list(zip(rows, others, strict=True))
 
 
@@ -104,17 +111,19 @@ HOWS = [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinTy
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("how", HOWS, ids=lambda how: how.value)
 def test_keys_and_payload(how: JoinType, layout: str) -> None:
-    assert ordered(joined(how, layout)) == ordered(keyed(how, lambda one, two: True))
+    assert ordered(joined(how, layout)) == ordered(keyed(how, lambda left_row, right_row: True))
 
 
 @pytest.mark.parametrize("how", HOWS, ids=lambda how: how.value)
 def test_keys_and_payload_of_a_join_that_spills(how: JoinType) -> None:
     options = Options(memory_budget=256)
-    assert ordered(joined(how, "string", options=options)) == ordered(keyed(how, lambda one, two: True))
+    assert ordered(joined(how, "string", options=options)) == ordered(
+        keyed(how, lambda left_row, right_row: True)
+    )
 
 
-def both(one: Row, two: Row, test: Callable[[bytes, bytes], bool]) -> bool:
-    return one[1] is not None and two[1] is not None and test(one[1], two[1])
+def both(left_row: Row, right_row: Row, test: Callable[[bytes, bytes], bool]) -> bool:
+    return left_row[1] is not None and right_row[1] is not None and test(left_row[1], right_row[1])
 
 
 CONDITIONS: dict[str, tuple[Expression, Callable[[Row, Row], bool]]] = {
@@ -167,13 +176,14 @@ def test_conditions_that_read_characters_are_refused(condition: Expression, layo
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_ranges_are_ordered_by_bytes(layout: str) -> None:
-    one, two = table(LEFT, layout), table(RIGHT, layout)
-    found = join_tables(one, two, how="inner", condition=(left("v") >= right("k")) & (left("v") < right("v")),
+    left_table, right_table = table(LEFT, layout), table(RIGHT, layout)
+    result = join_tables(left_table, right_table, how="inner",
+        condition=(left("v") >= right("k")) & (left("v") < right("v")),
                         backend="cpu")  # fmt: skip
     expected = [
         (i, j)
         for (i, a), (j, b) in itertools.product(enumerate(LEFT), enumerate(RIGHT))
         if None not in (a[1], b[0], b[1]) and b[0] <= a[1] < b[1]  # type: ignore[operator]
     ]
-    assert sorted(zip(found["row"].to_pylist(), found["row_right"].to_pylist(), strict=True)) == expected
+    assert sorted(zip(result["row"].to_pylist(), result["row_right"].to_pylist(), strict=True)) == expected
     assert expected

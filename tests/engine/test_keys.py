@@ -82,8 +82,8 @@ def test_null_is_nothing_or_itself(values: pa.Array) -> None:
     lefts, rights = codes(values, values, NullEquality.UNEQUAL)
     assert [equal(lefts[0], other) for other in rights] == [False, False, False]
     lefts, rights = codes(values, values, NullEquality.EQUAL)
-    found = [[equal(a, b) for b in rights] for a in lefts]
-    assert found == np.eye(3, dtype=bool).tolist()
+    result = [[equal(a, b) for b in rights] for a in lefts]
+    assert result == np.eye(3, dtype=bool).tolist()
 
 
 def test_the_null_type_is_all_null() -> None:

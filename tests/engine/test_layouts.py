@@ -119,7 +119,7 @@ def test_conditions_read_the_columns_they_name(backend: AnyBackend, name: str) -
         tried = (backend, FaultyBackend(backend, every=3, operations=("evaluate",)))
         for chosen in tried:
             metrics = JoinMetrics()
-            found, expected = (
+            result, expected = (
                 join_tables(
                     table.select(["x", "z", "k", "b"]), other, on="k", how=how, condition=condition,
                     backend=chosen, options=Options(range_index=False, candidate_pairs=5), metrics=metrics,
@@ -127,7 +127,7 @@ def test_conditions_read_the_columns_they_name(backend: AnyBackend, name: str) -
                 for table in (laid_out, plain)
             )  # fmt: skip
             assert 0 < expected.num_rows < 12
-            assert_same_rows(found, expected)
+            assert_same_rows(result, expected)
             assert metrics.candidate_pairs > 0
 
 
@@ -137,10 +137,10 @@ def test_conditions_read_built_columns_in_any_layout(backend: AnyBackend, name: 
     built = pa.table({"x": array, "z": range(6), "k": np.zeros(6, np.int64)})
     probe = pa.table({"k": [0] * 9, "w": range(9)})
     condition = right("x").is_not_null() & (right("z") < left("w"))
-    found = join_tables(
+    result = join_tables(
         probe, built, on="k", condition=condition, backend=backend, options=Options(range_index=False)
     )
-    pairs = sorted(zip(found["z"].to_pylist(), found["w"].to_pylist(), strict=True))
+    pairs = sorted(zip(result["z"].to_pylist(), result["w"].to_pylist(), strict=True))
     there = [value is not None for value in PLAIN[kind].to_pylist()]
     assert pairs == [(z, w) for z in range(6) for w in range(9) if there[z] and z < w]
 
@@ -151,8 +151,8 @@ def test_a_condition_on_structs_of_polars(backend: AnyBackend) -> None:
     frame = pl.DataFrame({"k": [0] * 4, "s": [{"a": i, "b": "q"} for i in range(4)], "t": [["x"]] * 4})
     other = pa.table({"k": [0, 0], "y": [2, 3]})
     condition = (call(Function.GET_FIELD, left("s"), lit("a")) < right("y")) & left("t").is_not_null()
-    found = join_tables(frame, other, on="k", condition=condition, backend=backend)
-    pairs = [(s["a"], y) for s, y in zip(found["s"].to_pylist(), found["y"].to_pylist(), strict=True)]
+    result = join_tables(frame, other, on="k", condition=condition, backend=backend)
+    pairs = [(s["a"], y) for s, y in zip(result["s"].to_pylist(), result["y"].to_pylist(), strict=True)]
     assert sorted(pairs) == [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
 
 
@@ -181,14 +181,14 @@ def test_payload_rides_in_any_layout(backend: AnyBackend, name: str) -> None:
     values = values_of(array)
     assert len(values) == 4
     for how in ("inner", "left", "right", "full"):
-        found = join_tables(table, other, on="k", how=how, backend=backend)
-        assert [found.schema.field(n).type for n in ("x", "y")] == [array.type] * 2
+        result = join_tables(table, other, on="k", how=how, backend=backend)
+        assert [result.schema.field(n).type for n in ("x", "y")] == [array.type] * 2
         rows: list[tuple[object, ...]] = [(1, values[0], None)] if how in ("left", "full") else []
         rows += [(2, values[1], values[0]), (2, values[2], values[0])]
         rows += [(3, values[3], None)] if how in ("left", "full") else []
         rows += [(4, None, values[1])] if how in ("right", "full") else []
-        columns = [found["k"].to_pylist()]
-        columns += [[v for chunk in found[n].chunks for v in values_of(chunk)] for n in ("x", "y")]
+        columns = [result["k"].to_pylist()]
+        columns += [[v for chunk in result[n].chunks for v in values_of(chunk)] for n in ("x", "y")]
         assert sorted(map(repr, zip(*columns, strict=True))) == sorted(map(repr, rows))
         empty = join_tables(table, other.slice(0, 0), on="k", how=how, backend=backend)
         assert empty.num_rows == (4 if how in ("left", "full") else 0)
@@ -201,13 +201,15 @@ def test_dictionaries_that_outgrow_their_indices_together(backend: AnyBackend, h
     column = pa.chunked_array(
         [pa.array([f"{c}-{i}" for i in range(100)]).dictionary_encode().cast(dtype) for c in range(3)]
     )
-    one = pa.table({"k": range(300), "d": column})
-    two = pa.table({"k": range(299, -1, -1), "e": column})
-    found = join_tables(one, two, on="k", how=how, backend=backend).sort_by("k")
+    left_table = pa.table({"k": range(300), "d": column})
+    right_table = pa.table({"k": range(299, -1, -1), "e": column})
+    result = join_tables(left_table, right_table, on="k", how=how, backend=backend).sort_by("k")
     texts = column.cast(pa.string()).to_pylist()
-    assert found["d"].cast(pa.string()).to_pylist() == texts
-    assert found["e"].cast(pa.string()).to_pylist() == texts[::-1]
-    by_text = join_tables(one, two, left_on="d", right_on="e", how=how, suffixes=("", "_r"), backend=backend)
+    assert result["d"].cast(pa.string()).to_pylist() == texts
+    assert result["e"].cast(pa.string()).to_pylist() == texts[::-1]
+    by_text = join_tables(
+        left_table, right_table, left_on="d", right_on="e", how=how, suffixes=("", "_r"), backend=backend
+    )
     assert by_text.schema.field("d").type == pa.dictionary(pa.int32(), pa.string())
     assert sorted(by_text["k"].to_pylist()) == list(range(300))
     maps = gather_maps(column, column, how, backend=backend)
@@ -226,26 +228,26 @@ def test_values_past_32_bit_offsets_are_put_together(
     whole = hostgather.one_batch(parts, parts[0].schema)
     assert ("large" in str(whole.schema)) == (kind in ("text", "struct", "list"))
     table = pa.Table.from_batches(parts)
-    found = join_tables(
+    result = join_tables(
         table, pa.table({"k": pa.array([0, 2, 9], pa.int32())}), on="k", how="left", backend=backend
     )
-    assert found.schema.field("x").type == array.type
-    assert found["x"].to_pylist() == array.to_pylist() * 3
+    assert result.schema.field("x").type == array.type
+    assert result["x"].to_pylist() == array.to_pylist() * 3
 
 
 @pytest.mark.parametrize("null_at", [None, 5])
 def test_slices_of_views_count_their_own_rows(null_at: int | None) -> None:
     texts = [None if i == null_at else f"{i:050d}" if i % 2 else "short" for i in range(1000)]
     views = pa.array(texts, pa.string_view())
-    some = pa.RecordBatch.from_arrays([views], ["v"]).slice(1, 10)
-    assert some.nbytes > 20_000
-    assert own_bytes(some) == 10 * 16 + (5 if null_at is None else 4) * 50
-    assert own_bytes(pa.Table.from_batches([some, some])) == 2 * own_bytes(some)
-    packed = compact(some)
+    part = pa.RecordBatch.from_arrays([views], ["v"]).slice(1, 10)
+    assert part.nbytes > 20_000
+    assert own_bytes(part) == 10 * 16 + (5 if null_at is None else 4) * 50
+    assert own_bytes(pa.Table.from_batches([part, part])) == 2 * own_bytes(part)
+    packed = compact(part)
     assert packed.nbytes < 1000
-    assert packed.equals(some)
+    assert packed.equals(part)
     assert compact(packed) is packed
-    assert own_bytes(some.slice(0, 0)) == 0
+    assert own_bytes(part.slice(0, 0)) == 0
 
 
 def test_views_spill_and_leave_as_texts_do(backend: AnyBackend) -> None:
@@ -257,15 +259,15 @@ def test_views_spill_and_leave_as_texts_do(backend: AnyBackend) -> None:
         many = pa.table({"k": np.arange(20_000) % 1000, "s": column})
         metrics = JoinMetrics()
         options = Options(memory_budget=300_000, batch_bytes=1 << 16)
-        found = join_tables(
+        result = join_tables(
             few, many, on="k", how="null_aware_anti", backend=backend, options=options, metrics=metrics
         )
-        assert found.num_rows == 0
+        assert result.num_rows == 0
         spilled.append(metrics.spill_bytes)
         metrics = JoinMetrics()
         options = Options(batch_bytes=1 << 16, cpu_threads=1)
-        found = join_tables(many, few, on="k", backend=backend, options=options, metrics=metrics)
-        assert found.num_rows == 200
+        result = join_tables(many, few, on="k", backend=backend, options=options, metrics=metrics)
+        assert result.num_rows == 200
         batches.append(metrics.output_batches)
     assert 0 < spilled[1] < 1.5 * spilled[0]
     assert batches[1] <= batches[0] + 1

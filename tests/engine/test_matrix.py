@@ -38,8 +38,8 @@ WITHOUT_KEYS: list[JoinType] = [kind for kind in KEYED if kind is not JoinType.N
 
 def check_all_ways(
     backend: AnyBackend,
-    one: pa.Table,
-    two: pa.Table,
+    left: pa.Table,
+    right: pa.Table,
     join_type: JoinType,
     *,
     keys: int = 1,
@@ -54,13 +54,13 @@ def check_all_ways(
     if turn is not None:
         batch_rows = (batch_rows[turn % len(batch_rows)],)
         left_batch_rows = (LEFT_BATCH_ROWS[(turn + 1) % 2],)
-    spec = keyed(join_type, one, two, keys=keys, equal=equal, condition=CONDITIONS[condition])
-    expected = oracle_join(one, two, spec)
+    spec = keyed(join_type, left, right, keys=keys, equal=equal, condition=CONDITIONS[condition])
+    expected = oracle_join(left, right, spec)
     for build_side in build_sides(join_type):
         for rows in batch_rows if build_side is Side.RIGHT else left_batch_rows:
             metrics = JoinMetrics()
             actual = run_join(
-                spec, one, two, backend=backend, build_side=build_side, batch_rows=rows, metrics=metrics,
+                spec, left, right, backend=backend, build_side=build_side, batch_rows=rows, metrics=metrics,
                 options=Options(batch_bytes=512 if rows == 7 else 1 << 20),
             )  # fmt: skip
             assert_same_rows(
@@ -69,7 +69,7 @@ def check_all_ways(
                 allow_empty=True,
                 context=f"{context}, build {build_side.value}, batches of {rows}",
             )
-            built, probed = (two, one) if build_side.value == "right" else (one, two)
+            built, probed = (right, left) if build_side.value == "right" else (left, right)
             # What returns build rows alone reads no other rows where it has none.
             unread = build_side is Side.LEFT and join_type.left_rows_only and not built.num_rows
             read = 0 if unread else probed.num_rows
@@ -87,13 +87,13 @@ def check_all_ways(
 def test_one_key(
     backend: AnyBackend, join_type: JoinType, key: str, equal: bool, condition: str, seed: int
 ) -> None:
-    one, two = sides(seed, [KEY_TYPES[key]], (41, 35))
+    left, right = sides(seed, [KEY_TYPES[key]], (41, 35))
     # The four tests of a key type and join type take the four batch sizes.
     turn = (
         list(KEY_TYPES).index(key) + KEYED.index(join_type) + 2 * equal + MATRIX_CONDITIONS.index(condition)
     )
     check_all_ways(
-        backend, one, two, join_type, equal=equal, condition=condition, turn=turn, context=f"seed {seed}"
+        backend, left, right, join_type, equal=equal, condition=condition, turn=turn, context=f"seed {seed}"
     )
 
 
@@ -104,9 +104,9 @@ def test_one_key(
 def test_key_shapes(backend: AnyBackend, join_type: JoinType, key: str, shape: KeyShape, seed: int) -> None:
     for equal in (False, True):
         for condition in MATRIX_CONDITIONS:
-            one, two = sides(seed, [KEY_TYPES[key]], (60, 50), shape, nulls=0.05)
+            left, right = sides(seed, [KEY_TYPES[key]], (60, 50), shape, nulls=0.05)
             check_all_ways(
-                backend, one, two, join_type, equal=equal, condition=condition, context=f"seed {seed}"
+                backend, left, right, join_type, equal=equal, condition=condition, context=f"seed {seed}"
             )
 
 
@@ -129,7 +129,7 @@ KEY_SETS = {
 def test_many_keys(
     backend: AnyBackend, join_type: JoinType, names: tuple[str, ...], equal: str, seed: int
 ) -> None:
-    one, two = sides(seed, [KEY_TYPES[n] for n in names], (50, 45), distinct=3)
+    left, right = sides(seed, [KEY_TYPES[n] for n in names], (50, 45), distinct=3)
     choices = {
         "all =": (False,) * len(names),
         "all <=>": (True,) * len(names),
@@ -137,8 +137,8 @@ def test_many_keys(
     }
     check_all_ways(
         backend,
-        one,
-        two,
+        left,
+        right,
         join_type,
         keys=len(names),
         equal=choices[equal],
@@ -151,21 +151,21 @@ def test_many_keys(
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_conditions(backend: AnyBackend, join_type: JoinType, condition: str, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (50, 45), distinct=6)
-    check_all_ways(backend, one, two, join_type, condition=condition, context=f"seed {seed}")
+    left, right = sides(seed, [pa.int64()], (50, 45), distinct=6)
+    check_all_ways(backend, left, right, join_type, condition=condition, context=f"seed {seed}")
 
 
 @pytest.mark.parametrize("condition", [c for c in CONDITIONS if c != "no condition"])
 @pytest.mark.parametrize("join_type", WITHOUT_KEYS, ids=lambda t: t.value)
 def test_without_keys(backend: AnyBackend, join_type: JoinType, condition: str, seed: int) -> None:
-    one, two = sides(seed, [], (23, 31))
-    check_all_ways(backend, one, two, join_type, keys=0, condition=condition, context=f"seed {seed}")
+    left, right = sides(seed, [], (23, 31))
+    check_all_ways(backend, left, right, join_type, keys=0, condition=condition, context=f"seed {seed}")
 
 
 @pytest.mark.parametrize("join_type", [JoinType.CROSS, *WITHOUT_KEYS], ids=lambda t: t.value)
 def test_neither_keys_nor_condition(backend: AnyBackend, join_type: JoinType, seed: int) -> None:
-    one, two = sides(seed, [], (13, 11))
-    check_all_ways(backend, one, two, join_type, keys=0, context=f"seed {seed}")
+    left, right = sides(seed, [], (13, 11))
+    check_all_ways(backend, left, right, join_type, keys=0, context=f"seed {seed}")
 
 
 @pytest.mark.parametrize("rows", [(0, 0), (0, 9), (9, 0), (1, 1)], ids=str)
@@ -179,11 +179,11 @@ def test_empty_sides(
         pytest.skip("a cross join has neither keys nor condition")
     if join_type is JoinType.NULL_AWARE_ANTI and keys != 1:
         pytest.skip("a null-aware anti join has one key")
-    one, two = sides(seed, [pa.int32(), pa.string()][:keys], rows)
+    left, right = sides(seed, [pa.int32(), pa.string()][:keys], rows)
     check_all_ways(
         backend,
-        one,
-        two,
+        left,
+        right,
         join_type,
         keys=keys,
         condition=condition,
@@ -221,11 +221,11 @@ MIXED = {
 def test_keys_of_different_types(
     backend: AnyBackend, dtypes: tuple[pa.DataType, pa.DataType], equal: bool, seed: int
 ) -> None:
-    one, _ = sides(seed, [dtypes[0]], (60, 60))
-    _, two = sides(seed, [dtypes[1]], (60, 60))
+    left, _ = sides(seed, [dtypes[0]], (60, 60))
+    _, right = sides(seed, [dtypes[1]], (60, 60))
     for join_type in (JoinType.FULL, JoinType.LEFT_ANTI, JoinType.NULL_AWARE_ANTI):
         check_all_ways(
-            backend, one, two, join_type, equal=equal, batch_rows=(7, WHOLE), context=f"seed {seed}"
+            backend, left, right, join_type, equal=equal, batch_rows=(7, WHOLE), context=f"seed {seed}"
         )
 
 
@@ -235,14 +235,14 @@ def test_larger_against_duckdb(
     backend: AnyBackend, key: str, shape: KeyShape, seed: int, duck: duckdb.DuckDBPyConnection
 ) -> None:
     hot = shape in (KeyShape.HOT, KeyShape.ZIPF) or key == "bool"
-    one, two = sides(seed, [KEY_TYPES[key]], (90, 80) if hot else (900, 800), shape, nulls=0.05)
+    left, right = sides(seed, [KEY_TYPES[key]], (90, 80) if hot else (900, 800), shape, nulls=0.05)
     turn = list(KEY_TYPES).index(key) + list(KeyShape).index(shape)
     for number, join_type in enumerate(KEYED):
-        expected = in_duckdb(duck, join_type, one, two)
+        expected = in_duckdb(duck, join_type, left, right)
         both = build_sides(join_type)
         build_side = both[(turn + number) % len(both)]
-        spec = keyed(join_type, one, two)
-        actual = run_join(spec, one, two, backend=backend, build_side=build_side, batch_rows=400)
+        spec = keyed(join_type, left, right)
+        actual = run_join(spec, left, right, backend=backend, build_side=build_side, batch_rows=400)
         assert_same_rows(
             actual, expected.rename_columns(actual.schema.names), zeros=Zeros.SAME, check_types=False,
             allow_empty=True, context=f"seed {seed}, {join_type.value}, build {build_side.value}",

@@ -44,10 +44,17 @@ def test_fault_at_any_call(
     # In turn, so that every join type, build side and condition meets both.
     turn = KEYED.index(join_type) + (build_side is Side.LEFT) + (condition == "no condition")
     shape = (KeyShape.UNIQUE, KeyShape.UNIFORM)[turn % 2]
-    one, two = (with_a_long_text(table) for table in sides(seed, [pa.int32()], (22, 19), shape))
-    spec = keyed(join_type, one, two, condition=CONDITIONS[condition])
-    how = {"spec": spec, "one": one, "two": two, "build_side": build_side, "options": SMALL, "batch_rows": 9}
-    expected = oracle_join(one, two, spec)
+    left, right = (with_a_long_text(table) for table in sides(seed, [pa.int32()], (22, 19), shape))
+    spec = keyed(join_type, left, right, condition=CONDITIONS[condition])
+    how = {
+        "spec": spec,
+        "left_table": left,
+        "right_table": right,
+        "build_side": build_side,
+        "options": SMALL,
+        "batch_rows": 9,
+    }
+    expected = oracle_join(left, right, spec)
     calls = total_calls(how, backend)
     assert calls >= 4
     for number in range(1, calls + 1):
@@ -64,15 +71,15 @@ def test_fault_at_any_call(
 @pytest.mark.parametrize("keys", [0, 1, 2])
 @pytest.mark.parametrize("every", [2, 3, 5, 11])
 def test_fault_at_every_nth_call(backend: AnyBackend, keys: int, every: int, seed: int) -> None:
-    one, two = sides(seed, [pa.string(), pa.int64()][:keys], (40, 37), distinct=4)
+    left, right = sides(seed, [pa.string(), pa.int64()][:keys], (40, 37), distinct=4)
     # Whatever is drawn, a left row of nulls meets nothing.
-    one = pa.concat_tables([one, pa.Table.from_pylist([dict.fromkeys(one.column_names)], one.schema)])
+    left = pa.concat_tables([left, pa.Table.from_pylist([dict.fromkeys(left.column_names)], left.schema)])
     for join_type in (JoinType.FULL, JoinType.LEFT, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
-        spec = keyed(join_type, one, two, keys=keys, condition=CONDITIONS["l.v < r.v"])
+        spec = keyed(join_type, left, right, keys=keys, condition=CONDITIONS["l.v < r.v"])
         faulty = FaultyBackend(backend, every=every)
-        actual = run_join(spec, one, two, backend=faulty, options=SMALL, batch_rows=13)
+        actual = run_join(spec, left, right, backend=faulty, options=SMALL, batch_rows=13)
         assert faulty.faults or faulty.total_calls < every
-        assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}, {join_type}")
+        assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}, {join_type}")
 
 
 @pytest.mark.parametrize(
@@ -82,14 +89,14 @@ def test_fault_at_every_nth_call(backend: AnyBackend, keys: int, every: int, see
 def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
     backend: AnyBackend, join_type: JoinType, condition: str, seed: int
 ) -> None:
-    one, two = sides(seed, [pa.int64()], (9000, 9000), KeyShape.UNIQUE)
-    spec = keyed(join_type, one, two, condition=CONDITIONS[condition])
-    plain = run_join(spec, one, two, backend=backend)
+    left, right = sides(seed, [pa.int64()], (9000, 9000), KeyShape.UNIQUE)
+    spec = keyed(join_type, left, right, condition=CONDITIONS[condition])
+    plain = run_join(spec, left, right, backend=backend)
     faulty = FaultyBackend(
         backend, max_rows=3000, operations=ALLOCATING - {"from_arrow", "build", "marks", "mask_from_host"}
     )
     metrics = JoinMetrics()
-    actual = run_join(spec, one, two, backend=faulty, metrics=metrics)
+    actual = run_join(spec, left, right, backend=faulty, metrics=metrics)
     assert_same_rows(actual, plain, context=f"seed {seed}")
     assert metrics.retries > 0
     assert metrics.fallbacks == 0
@@ -97,14 +104,14 @@ def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
 
 def test_a_build_side_that_does_not_fit_is_divided(backend: AnyBackend, seed: int) -> None:
     rows = 60_000
-    one, two = sides(seed, [pa.int64()], (rows, rows), KeyShape.UNIQUE)
-    one, two = one.select(["k0", "row"]), two.select(["k0", "row", "v"])
+    left, right = sides(seed, [pa.int64()], (rows, rows), KeyShape.UNIQUE)
+    left, right = left.select(["k0", "row"]), right.select(["k0", "row", "v"])
     for join_type in (JoinType.FULL, JoinType.LEFT_SEMI):
         right_output = () if join_type.left_rows_only else (1,)
-        spec = keyed(join_type, one, two, left_output=(1,), right_output=right_output)
-        plain = run_join(spec, one, two, backend=backend)
+        spec = keyed(join_type, left, right, left_output=(1,), right_output=right_output)
+        plain = run_join(spec, left, right, backend=backend)
         faulty, metrics = FaultyBackend(backend, max_rows=10_000, operations={"build"}), JoinMetrics()
-        actual = run_join(spec, one, two, backend=faulty, metrics=metrics)
+        actual = run_join(spec, left, right, backend=faulty, metrics=metrics)
         assert_same_rows(actual, plain, context=f"seed {seed}")
         assert faulty.faults == 1
         assert metrics.spills >= 32
@@ -114,11 +121,11 @@ def test_a_build_side_that_does_not_fit_is_divided(backend: AnyBackend, seed: in
 def test_what_was_built_by_the_device_and_is_full_forever_is_finished_on_the_cpu(
     backend: AnyBackend, seed: int
 ) -> None:
-    one, two = sides(seed, [pa.int64()], (500, 400))
-    spec = keyed(JoinType.FULL, one, two)
+    left, right = sides(seed, [pa.int64()], (500, 400))
+    spec = keyed(JoinType.FULL, left, right)
     faulty, metrics = FaultyBackend(backend, after=0), JoinMetrics()
-    actual = run_join(spec, one, two, backend=faulty, metrics=metrics)
-    assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}")
+    actual = run_join(spec, left, right, backend=faulty, metrics=metrics)
+    assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}")
     assert metrics.fallbacks >= 1
 
 

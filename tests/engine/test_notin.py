@@ -41,11 +41,11 @@ def everything(columns: int) -> pa.Table:
 NULL_AWARE = [kind for kind in JoinType if kind.null_aware]
 
 
-def kept(one: tuple[int | None, ...], others: list[tuple[int | None, ...]]) -> bool:
+def kept(left_row: tuple[int | None, ...], others: list[tuple[int | None, ...]]) -> bool:
     """SQL's definition: NOT IN is true if for every row of the other side some equality is false."""
     return all(
-        any(a is not None and b is not None and a != b for a, b in zip(one, two, strict=True))
-        for two in others
+        any(a is not None and b is not None and a != b for a, b in zip(left_row, right_table, strict=True))
+        for right_table in others
     )
 
 
@@ -61,10 +61,10 @@ def test_truth_table(backend: AnyBackend, columns: int) -> None:
         itertools.combinations(range(len(rows)), 2) if columns < 3 else itertools.pairwise(range(len(rows)))
     )
     for chosen in [(), *((i,) for i in range(len(rows))), *pairs]:
-        two = every.take(pa.array(chosen, pa.int64()))
-        found = run_join(spec, every, two, backend=backend)
+        right_table = every.take(pa.array(chosen, pa.int64()))
+        result = run_join(spec, every, right_table, backend=backend)
         expected = [i for i, row in enumerate(rows) if kept(row, [rows[j] for j in chosen])]
-        assert sorted(found["row"].to_pylist()) == expected, [rows[j] for j in chosen]
+        assert sorted(result["row"].to_pylist()) == expected, [rows[j] for j in chosen]
 
 
 @pytest.mark.parametrize(
@@ -77,26 +77,36 @@ def test_types_and_conditions(
     backend: AnyBackend, names: tuple[str, ...], condition: object, seed: int
 ) -> None:
     for nulls in (0.0, 0.3, 1.0):
-        one, two = sides(seed, [KEY_TYPES[n] for n in names], (60, 25), distinct=3, nulls=nulls)
+        left_table, right_table = sides(
+            seed, [KEY_TYPES[n] for n in names], (60, 25), distinct=3, nulls=nulls
+        )
         for kind, rows in itertools.product(NULL_AWARE, (7, 1000)):
-            spec = keyed(kind, one, two, keys=len(names), condition=condition)  # type: ignore[arg-type]
-            expected = oracle_join(one, two, spec)
+            spec = keyed(kind, left_table, right_table, keys=len(names), condition=condition)  # type: ignore[arg-type]
+            expected = oracle_join(left_table, right_table, spec)
             options = Options(candidate_pairs=20, batch_bytes=2000)
-            actual = run_join(spec, one, two, backend=backend, batch_rows=rows, options=options)
+            actual = run_join(
+                spec, left_table, right_table, backend=backend, batch_rows=rows, options=options
+            )
             context = f"seed {seed}, {nulls} nulls, {kind.value}"
             assert_same_rows(actual, expected, allow_empty=True, context=context)
 
 
 def test_null_safe_keys_have_no_pattern(backend: AnyBackend, seed: int) -> None:
-    one, two = sides(seed, [pa.int32(), pa.int64(), pa.string()], (50, 20), distinct=3, nulls=0.4)
+    left_table, right_table = sides(
+        seed, [pa.int32(), pa.int64(), pa.string()], (50, 20), distinct=3, nulls=0.4
+    )
     # Whatever is drawn, rows whose null-safe key does not occur on the right stay, and copies of the right's do not.
-    others = set(two["k1"].to_pylist())
+    others = set(right_table["k1"].to_pylist())
     fresh = pa.array([next(n for n in itertools.count() if n not in others)] * 9, pa.int64())
-    one = pa.concat_tables([one, one.slice(0, 9).set_column(1, "k1", fresh), two.slice(0, 5)])
-    spec = keyed(JoinType.NULL_AWARE_ANTI, one, two, keys=3, equal=(False, True, False))
-    expected = oracle_join(one, two, spec)
-    assert 9 <= expected.num_rows <= one.num_rows - 5
-    assert_same_rows(run_join(spec, one, two, backend=backend), expected, context=f"seed {seed}")
+    left_table = pa.concat_tables(
+        [left_table, left_table.slice(0, 9).set_column(1, "k1", fresh), right_table.slice(0, 5)]
+    )
+    spec = keyed(JoinType.NULL_AWARE_ANTI, left_table, right_table, keys=3, equal=(False, True, False))
+    expected = oracle_join(left_table, right_table, spec)
+    assert 9 <= expected.num_rows <= left_table.num_rows - 5
+    assert_same_rows(
+        run_join(spec, left_table, right_table, backend=backend), expected, context=f"seed {seed}"
+    )
 
 
 def test_searches_are_those_of_the_patterns_that_occur(backend: AnyBackend) -> None:
@@ -120,47 +130,52 @@ def test_against_duckdb(
     def column(n: int, distinct: int) -> pa.Array:
         return pa.array(rng.integers(0, distinct, n), mask=rng.random(n) < 0.02)
 
-    one = pa.table({"a": column(4000, 60), "b": column(4000, 50), "c": column(4000, 40)})
-    two = pa.table({"x": column(700, 60), "y": column(700, 50), "z": column(700, 40)})
-    two = two.filter(pc.is_valid(two["x"]))  # a row of nulls alone would leave no row of the left
-    duck.register("l", one)
-    duck.register("r", two)
+    left_table = pa.table({"a": column(4000, 60), "b": column(4000, 50), "c": column(4000, 40)})
+    right_table = pa.table({"x": column(700, 60), "y": column(700, 50), "z": column(700, 40)})
+    right_table = right_table.filter(
+        pc.is_valid(right_table["x"])
+    )  # a row of nulls alone would leave no row of the left
+    duck.register("l", left_table)
+    duck.register("r", right_table)
     expected = duck.sql(
         "select * from l where not exists (select 1 from r where (a = x or (a = x) is null)"
         " and (b = y or (b = y) is null) and (c = z or (c = z) is null))"
     ).to_arrow_table()
     metrics = JoinMetrics()
     actual = join_tables(
-        one, two, how="null_aware_anti", left_on=["a", "b", "c"], right_on=["x", "y", "z"], backend=backend,
+        left_table, right_table, how="null_aware_anti", left_on=["a", "b", "c"], right_on=["x", "y", "z"],
+        backend=backend,
         metrics=metrics,
     )  # fmt: skip
-    assert 0 < actual.num_rows < one.num_rows
+    assert 0 < actual.num_rows < left_table.num_rows
     assert metrics.candidate_pairs == 0
     assert_same_rows(actual, expected)
 
 
 def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, [pa.int32(), pa.string()], (90, 80), distinct=12, nulls=0.02)
+    left_table, right_table = sides(seed, [pa.int32(), pa.string()], (90, 80), distinct=12, nulls=0.02)
     for kind in NULL_AWARE:
         metrics = JoinMetrics()
-        spec = keyed(kind, one, two, keys=2)
+        spec = keyed(kind, left_table, right_table, keys=2)
         options = Options(spill_dir=str(tmp_path), memory_budget=2000)
-        actual = run_join(spec, one, two, backend=backend, options=options, metrics=metrics)
+        actual = run_join(spec, left_table, right_table, backend=backend, options=options, metrics=metrics)
         assert metrics.spills > 1
-        assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True, context=f"seed {seed}")
+        assert_same_rows(
+            actual, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed {seed}"
+        )
 
 
 @pytest.mark.parametrize("condition", [None, left("row") % lit(2) == right("row") % lit(2)])
 def test_fault_at_any_call(backend: AnyBackend, condition: object, seed: int) -> None:
-    one, two = sides(seed, [pa.int32(), pa.int32()], (22, 9), distinct=3, nulls=0.2)
-    spec = keyed(JoinType.NULL_AWARE_ANTI, one, two, keys=2, condition=condition)  # type: ignore[arg-type]
-    expected = oracle_join(one, two, spec)
+    left_table, right_table = sides(seed, [pa.int32(), pa.int32()], (22, 9), distinct=3, nulls=0.2)
+    spec = keyed(JoinType.NULL_AWARE_ANTI, left_table, right_table, keys=2, condition=condition)  # type: ignore[arg-type]
+    expected = oracle_join(left_table, right_table, spec)
     options = Options(batch_bytes=3000, candidate_pairs=40)
     counting = FaultyBackend(backend)
-    run_join(spec, one, two, backend=counting, options=options)
+    run_join(spec, left_table, right_table, backend=counting, options=options)
     for number in range(1, counting.total_calls + 1):
         for faulty in (FaultyBackend(backend, at={number}), FaultyBackend(backend, after=number - 1)):
-            actual = run_join(spec, one, two, backend=faulty, options=options)
+            actual = run_join(spec, left_table, right_table, backend=faulty, options=options)
             assert faulty.faults >= 1
             assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, call {number}")
 

@@ -23,24 +23,24 @@ from tests.oracle.join import oracle_join
 
 def with_payload(seed: int, dtype: pa.DataType, rows: int) -> tuple[pa.Table, pa.Table]:
     generator = Generator(seed)
-    one, two = sides(seed, [pa.int32()], (rows, rows))
+    left, right = sides(seed, [pa.int32()], (rows, rows))
     return (
-        one.select(["k0", "row"]).append_column("p", generator.array(dtype, rows)),
-        two.select(["k0", "row"]).append_column("p", generator.array(dtype, rows)),
+        left.select(["k0", "row"]).append_column("p", generator.array(dtype, rows)),
+        right.select(["k0", "row"]).append_column("p", generator.array(dtype, rows)),
     )
 
 
 @pytest.mark.parametrize("dtype", SPARK_TYPES.values(), ids=SPARK_TYPES)
 def test_payload_of_every_type(backend: AnyBackend, dtype: pa.DataType, seed: int) -> None:
-    one, two = with_payload(seed, dtype, 60)
+    left, right = with_payload(seed, dtype, 60)
     ways = (Options(), Options(batch_bytes=600, memory_budget=1500))
     for turn, join_type in enumerate(KEYED, list(SPARK_TYPES.values()).index(dtype)):
-        spec = keyed(join_type, one, two)
-        expected = oracle_join(one, two, spec)
+        spec = keyed(join_type, left, right)
+        expected = oracle_join(left, right, spec)
         for number, build_side in enumerate(build_sides(join_type)):
             options = ways[(turn + number) % 2]
             actual = run_join(
-                spec, one, two, backend=backend, build_side=build_side, options=options, batch_rows=25
+                spec, left, right, backend=backend, build_side=build_side, options=options, batch_rows=25
             )
             assert_same_rows(
                 actual, expected, allow_empty=True, check_nullability=True,
@@ -93,11 +93,11 @@ def other_table(name: str) -> pa.Table:
 
 @pytest.mark.parametrize("name", NOT_FROM_SPARK)
 def test_payload_that_only_other_sources_make(backend: AnyBackend, name: str) -> None:
-    one = other_table(name)
-    spec = keyed(JoinType.FULL, one, one)
+    left = other_table(name)
+    spec = keyed(JoinType.FULL, left, left)
     for build_side in Side:
-        actual = run_join(spec, one, one, backend=backend, build_side=build_side, batch_rows=3)
-        assert_same_rows(actual, oracle_join(one, one, spec))
+        actual = run_join(spec, left, left, backend=backend, build_side=build_side, batch_rows=3)
+        assert_same_rows(actual, oracle_join(left, left, spec))
 
 
 class GathersLittle(FaultyBackend):
@@ -114,22 +114,22 @@ ANY_TYPE: dict[str, pa.DataType] = {**SPARK_TYPES, **NOT_FROM_SPARK}
 def test_what_a_backend_cannot_hold_is_gathered_on_the_host(name: str, seed: int) -> None:
     little = GathersLittle(create(BackendName.CPU, BackendRequest()))
     if name in NOT_FROM_SPARK:
-        one = two = other_table(name)
+        left = right = other_table(name)
     else:
-        one, two = with_payload(seed, SPARK_TYPES[name], 60)
+        left, right = with_payload(seed, SPARK_TYPES[name], 60)
     for join_type in (JoinType.FULL, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
-        spec = keyed(join_type, one, two)
+        spec = keyed(join_type, left, right)
         for build_side in build_sides(join_type):
             actual = run_join(
                 spec,
-                one,
-                two,
+                left,
+                right,
                 backend=little,
                 build_side=build_side,
                 options=Options(batch_bytes=600),
                 batch_rows=25,
             )
-            assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True, context=f"seed {seed}")
+            assert_same_rows(actual, oracle_join(left, right, spec), allow_empty=True, context=f"seed {seed}")
 
 
 LONG_VALUES = {
@@ -149,33 +149,33 @@ def test_long_values_gathered_on_the_host_keep_to_the_limit_too(values: pa.Array
     """One row holds nearly all of a column's bytes, and is the hot one: the mean says nothing."""
     little = GathersLittle(create(BackendName.CPU, BackendRequest()))
     few = pa.concat_arrays([values, *[values.slice(1)] * 30])
-    one = pa.table({"k": pa.array([1] + [2] * (len(few) - 1), pa.int32()), "p": few})
-    two = pa.table({"k": pa.array([1] * 50, pa.int32())})
+    left = pa.table({"k": pa.array([1] + [2] * (len(few) - 1), pa.int32()), "p": few})
+    right = pa.table({"k": pa.array([1] * 50, pa.int32())})
     for build_side in Side:
-        spec = keyed(JoinType.RIGHT, one, two)
+        spec = keyed(JoinType.RIGHT, left, right)
         options = Options(max_column_bytes=1000, batch_bytes=1 << 20)
         with gpujoin.HashJoin(
-            spec, one.schema, two.schema, backend=little, options=options, build_side=build_side
+            spec, left.schema, right.schema, backend=little, options=options, build_side=build_side
         ) as join:
-            join.build(batches(one if build_side is Side.LEFT else two, 1000))
-            found = [*join.probe(batches(two if build_side is Side.LEFT else one, 1000)), *join.finish()]
-        assert max(_data_bytes(batch.column(1)) for batch in found) <= 1000
-        assert_same_rows(together(found, join.output_schema), oracle_join(one, two, spec))
+            join.build(batches(left if build_side is Side.LEFT else right, 1000))
+            result = [*join.probe(batches(right if build_side is Side.LEFT else left, 1000)), *join.finish()]
+        assert max(_data_bytes(batch.column(1)) for batch in result) <= 1000
+        assert_same_rows(together(result, join.output_schema), oracle_join(left, right, spec))
 
 
 @pytest.mark.parametrize("join_type", [JoinType.CROSS, *KEYED], ids=lambda t: t.value)
 def test_no_columns_at_all(backend: AnyBackend, join_type: JoinType, seed: int) -> None:
-    one, two = sides(seed, [pa.int32()], (70, 50), distinct=4)
+    left, right = sides(seed, [pa.int32()], (70, 50), distinct=4)
     spec = keyed(
-        join_type, one, two, keys=0 if join_type is JoinType.CROSS else 1, left_output=(), right_output=()
+        join_type, left, right, keys=0 if join_type is JoinType.CROSS else 1, left_output=(), right_output=()
     )
-    expected = oracle_join(one, two, spec)
+    expected = oracle_join(left, right, spec)
     for build_side in build_sides(join_type):
         for budget in (300, 1 << 30):
             metrics = JoinMetrics()
             options = Options(memory_budget=budget, batch_bytes=64)
             actual = run_join(
-                spec, one, two, backend=backend, build_side=build_side, options=options, batch_rows=20,
+                spec, left, right, backend=backend, build_side=build_side, options=options, batch_rows=20,
                 metrics=metrics,
             )  # fmt: skip
             assert actual.num_columns == (1 if join_type is JoinType.EXISTENCE else 0)
@@ -184,28 +184,28 @@ def test_no_columns_at_all(backend: AnyBackend, join_type: JoinType, seed: int) 
 
 
 def test_a_cross_join_of_tables_without_columns_can_be_counted(backend: AnyBackend) -> None:
-    one, two = (pa.table({"_": pa.nulls(n)}).select([]) for n in (100_000, 300_000))
+    left, right = (pa.table({"_": pa.nulls(n)}).select([]) for n in (100_000, 300_000))
     metrics = JoinMetrics()
     spec = JoinSpec(JoinType.CROSS)
-    with gpujoin.HashJoin(spec, one.schema, two.schema, backend=backend, metrics=metrics) as join:
-        join.build(batches(two, 1 << 30))
-        rows = sum(b.num_rows for b in join.probe(batches(one, 1 << 30))) + sum(
+    with gpujoin.HashJoin(spec, left.schema, right.schema, backend=backend, metrics=metrics) as join:
+        join.build(batches(right, 1 << 30))
+        rows = sum(b.num_rows for b in join.probe(batches(left, 1 << 30))) + sum(
             b.num_rows for b in join.finish()
         )
     assert rows == metrics.output_rows == 30_000_000_000
 
 
 def test_a_cross_join_stores_no_index_pairs(backend: AnyBackend) -> None:
-    one, two = (
+    left, right = (
         pa.table({"a": pa.array(range(3000), pa.int16())}),
         pa.table({"b": pa.array(range(2000), pa.int16())}),
     )
     spec = JoinSpec(JoinType.CROSS, left_output=(0,), right_output=(0,))
     with gpujoin.HashJoin(
-        spec, one.schema, two.schema, backend=backend, options=Options(batch_bytes=100_000)
+        spec, left.schema, right.schema, backend=backend, options=Options(batch_bytes=100_000)
     ) as join:
-        join.build(batches(two, 2000))
-        stream = join.probe(batches(one, 3000))
+        join.build(batches(right, 2000))
+        stream = join.probe(batches(left, 3000))
         before = pa.total_allocated_bytes()
         first = next(stream)
         assert first.num_rows <= 100_000
@@ -217,20 +217,22 @@ def test_a_cross_join_stores_no_index_pairs(backend: AnyBackend) -> None:
 
 @pytest.mark.parametrize("batch_bytes", [1, 1000, 100_000])
 def test_batches_come_near_their_target(backend: AnyBackend, batch_bytes: int, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (400, 400), distinct=20)
-    one, two = one.select(["k0", "row"]), two.select(["k0", "row"])
-    spec = keyed(JoinType.INNER, one, two)
+    left, right = sides(seed, [pa.int64()], (400, 400), distinct=20)
+    left, right = left.select(["k0", "row"]), right.select(["k0", "row"])
+    spec = keyed(JoinType.INNER, left, right)
     options = Options(batch_bytes=batch_bytes)
-    with gpujoin.HashJoin(spec, one.schema, two.schema, backend=backend, options=options) as join:
-        join.build(batches(two, 400))
-        found = list(join.probe(batches(one, 400)))
-    assert_same_rows(together(found, join.output_schema), oracle_join(one, two, spec), context=f"seed {seed}")
+    with gpujoin.HashJoin(spec, left.schema, right.schema, backend=backend, options=options) as join:
+        join.build(batches(right, 400))
+        result = list(join.probe(batches(left, 400)))
+    assert_same_rows(
+        together(result, join.output_schema), oracle_join(left, right, spec), context=f"seed {seed}"
+    )
     row = 2 * (8 + 4)
-    assert max(b.nbytes for b in found) <= max(batch_bytes * 1.5, 2 * row)
+    assert max(b.nbytes for b in result) <= max(batch_bytes * 1.5, 2 * row)
     if batch_bytes == 1:
-        assert {b.num_rows for b in found} == {1}
+        assert {b.num_rows for b in result} == {1}
     else:
-        assert sum(b.nbytes >= batch_bytes / 2 for b in found) >= len(found) - 1
+        assert sum(b.nbytes >= batch_bytes / 2 for b in result) >= len(result) - 1
 
 
 @pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.FULL, JoinType.CROSS], ids=lambda t: t.value)
@@ -250,20 +252,20 @@ def test_no_column_of_a_batch_passes_its_limit(
 ) -> None:
     """The 2 GiB of Arrow's offsets, at a smaller scale: one hot key whose values add up to more."""
     rows = 40
-    one = pa.table({"k": pa.array([1] * rows, pa.int32()), "p": pa.concat_arrays([values] * 10)})
-    spec = keyed(join_type, one, one, keys=0 if join_type is JoinType.CROSS else 1)
+    left = pa.table({"k": pa.array([1] * rows, pa.int32()), "p": pa.concat_arrays([values] * 10)})
+    spec = keyed(join_type, left, left, keys=0 if join_type is JoinType.CROSS else 1)
     limit = 1000
     options = Options(max_column_bytes=limit, batch_bytes=1 << 20)
-    with gpujoin.HashJoin(spec, one.schema, one.schema, backend=backend, options=options) as join:
-        join.build(batches(one, rows))
-        found = [*join.probe(batches(one, rows)), *join.finish()]
-    assert sum(b.num_rows for b in found) == rows * rows
+    with gpujoin.HashJoin(spec, left.schema, left.schema, backend=backend, options=options) as join:
+        join.build(batches(left, rows))
+        result = [*join.probe(batches(left, rows)), *join.finish()]
+    assert sum(b.num_rows for b in result) == rows * rows
     if not pa.types.is_dictionary(values.type):
-        assert len(found) > 10
-        for batch in found:
+        assert len(result) > 10
+        for batch in result:
             for name in (1, 3):
                 assert _data_bytes(batch.column(name)) <= limit
-    assert_same_rows(together(found, join.output_schema), oracle_join(one, one, spec))
+    assert_same_rows(together(result, join.output_schema), oracle_join(left, left, spec))
 
 
 def _data_bytes(column: pa.Array) -> int:
@@ -284,31 +286,33 @@ def _data_bytes(column: pa.Array) -> int:
 def test_sizes_are_counted_in_64_bits(backend: AnyBackend) -> None:
     """66,000 × 66,000 pairs of one hot key: more than 32 bits, and none of them is made."""
     rows = 66_000
-    one = pa.table({"k": pa.array([7] * rows, pa.int32())})
-    keys = backend.from_arrow(one)
+    left = pa.table({"k": pa.array([7] * rows, pa.int32())})
+    keys = backend.from_arrow(left)
     assert backend.build(keys).probe(keys).pairs == rows * rows
     for join_type in (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
-        spec = keyed(join_type, one, one)
-        actual = run_join(spec, one, one, backend=backend)
+        spec = keyed(join_type, left, left)
+        actual = run_join(spec, left, left, backend=backend)
         assert actual.num_rows == (0 if join_type is JoinType.LEFT_ANTI else rows)
-    spec = keyed(JoinType.INNER, one, one)
+    spec = keyed(JoinType.INNER, left, left)
     with gpujoin.HashJoin(
-        spec, one.schema, one.schema, backend=backend, options=Options(batch_bytes=80_000)
+        spec, left.schema, left.schema, backend=backend, options=Options(batch_bytes=80_000)
     ) as join:
-        join.build(batches(one, rows))
-        stream = join.probe(batches(one, rows))
+        join.build(batches(left, rows))
+        stream = join.probe(batches(left, rows))
         assert sum(next(stream).num_rows for _ in range(3)) > 10_000
 
 
 def test_slices_and_offsets_of_the_input(backend: AnyBackend, seed: int) -> None:
-    one, two = sides(seed, [pa.string(), pa.bool_(), pa.decimal128(7, 2)], (90, 90), distinct=3)
-    one, two = one.slice(13, 60), two.slice(29, 50)
+    left, right = sides(seed, [pa.string(), pa.bool_(), pa.decimal128(7, 2)], (90, 90), distinct=3)
+    left, right = left.slice(13, 60), right.slice(29, 50)
     for count in (1, 2, 3):
-        spec = keyed(JoinType.FULL, one, two, keys=count)
-        with gpujoin.HashJoin(spec, one.schema, two.schema, backend=backend) as join:
-            join.build(two.to_batches(max_chunksize=11))
-            found = [*join.probe(one.to_batches(max_chunksize=7)), *join.finish()]
-        assert_same_rows(pa.Table.from_batches(found), oracle_join(one, two, spec), context=f"seed {seed}")
+        spec = keyed(JoinType.FULL, left, right, keys=count)
+        with gpujoin.HashJoin(spec, left.schema, right.schema, backend=backend) as join:
+            join.build(right.to_batches(max_chunksize=11))
+            result = [*join.probe(left.to_batches(max_chunksize=7)), *join.finish()]
+        assert_same_rows(
+            pa.Table.from_batches(result), oracle_join(left, right, spec), context=f"seed {seed}"
+        )
 
 
 def test_batches_with_dictionaries_of_their_own(backend: AnyBackend) -> None:
@@ -321,30 +325,30 @@ def test_batches_with_dictionaries_of_their_own(backend: AnyBackend) -> None:
     spec = keyed(JoinType.FULL, table, table)
     with gpujoin.HashJoin(spec, table.schema, table.schema, backend=backend) as join:
         join.build(parts)
-        found = [*join.probe(parts), *join.finish()]
+        result = [*join.probe(parts), *join.finish()]
     expected = oracle_join(table, table, spec)
-    assert_same_rows(pa.Table.from_batches(found, join.output_schema), expected)
+    assert_same_rows(pa.Table.from_batches(result, join.output_schema), expected)
 
 
 def test_other_libraries_tables(backend: AnyBackend, duck: duckdb.DuckDBPyConnection, seed: int) -> None:
-    one, two = sides(seed, [pa.int32()], (50, 50))
-    one, two = one.rename_columns(["k", "a", "b", "c"]), two.rename_columns(["k", "x", "y", "z"])
-    expected = gpujoin.join_tables(one, two, on="k", how="full", backend=backend)
+    left, right = sides(seed, [pa.int32()], (50, 50))
+    left, right = left.rename_columns(["k", "a", "b", "c"]), right.rename_columns(["k", "x", "y", "z"])
+    expected = gpujoin.join_tables(left, right, on="k", how="full", backend=backend)
     from_polars = gpujoin.join_tables(
-        pl.from_arrow(one), pl.from_arrow(two), on="k", how="full", backend=backend
+        pl.from_arrow(left), pl.from_arrow(right), on="k", how="full", backend=backend
     )
     assert_same_rows(from_polars, expected, check_types=False)
-    duck.register("one", one)
-    from_duckdb = gpujoin.join_tables(duck.table("one"), two, on="k", how="full", backend=backend)
+    duck.register("one", left)
+    from_duckdb = gpujoin.join_tables(duck.table("one"), right, on="k", how="full", backend=backend)
     assert_same_rows(from_duckdb, expected, check_types=False)
 
 
 def test_every_distribution_with_several_threads(seed: int) -> None:
     parallel = create(BackendName.CPU, BackendRequest(threads=4))
     for shape in KeyShape:
-        one, two = sides(seed, [pa.int64()], (130, 110), shape)
-        spec = keyed(JoinType.FULL, one, two)
+        left, right = sides(seed, [pa.int64()], (130, 110), shape)
+        spec = keyed(JoinType.FULL, left, right)
         metrics = JoinMetrics()
-        actual = run_join(spec, one, two, backend=parallel, batch_rows=20, metrics=metrics)
-        assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}, {shape}")
+        actual = run_join(spec, left, right, backend=parallel, batch_rows=20, metrics=metrics)
+        assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}, {shape}")
         assert metrics.probe_rows == 130

@@ -76,30 +76,35 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def joined(backend: AnyBackend, case: Case, join_type: JoinType | None = None, **changes: object) -> pa.Table:
-    one, two = case.tables()
+    left, right = case.tables()
     kind = join_type or case.join_type
     condition: Expression | None = CONDITIONS[case.condition]
-    spec = keyed(kind, one, two, keys=len(case.keys), equal=case.equal, condition=condition)
-    return run_join(spec, one, two, backend=backend, **changes)  # type: ignore[arg-type]
+    spec = keyed(kind, left, right, keys=len(case.keys), equal=case.equal, condition=condition)
+    return run_join(spec, left, right, backend=backend, **changes)  # type: ignore[arg-type]
 
 
 @SETTINGS
 @given(case=cases())
 def test_any_join_any_way_is_the_oracles(backend: AnyBackend, case: Case) -> None:
-    one, two = case.tables()
+    left, right = case.tables()
     spec = keyed(
-        case.join_type, one, two, keys=len(case.keys), equal=case.equal, condition=CONDITIONS[case.condition]
+        case.join_type,
+        left,
+        right,
+        keys=len(case.keys),
+        equal=case.equal,
+        condition=CONDITIONS[case.condition],
     )
     metrics = JoinMetrics()
     with TemporaryDirectory() as directory:
         options = Options(spill_dir=directory).replace(**case.options)
         actual = run_join(
-            spec, one, two, backend=backend, build_side=case.build_side, options=options,
+            spec, left, right, backend=backend, build_side=case.build_side, options=options,
             batch_rows=case.batch_rows, metrics=metrics,
         )  # fmt: skip
         assert list(Path(directory).iterdir()) == []
-    assert_same_rows(actual, oracle_join(one, two, spec), allow_empty=True)
-    built = two if case.build_side is Side.RIGHT else one
+    assert_same_rows(actual, oracle_join(left, right, spec), allow_empty=True)
+    built = right if case.build_side is Side.RIGHT else left
     size = sum(batch.nbytes for batch in batches(built, case.batch_rows) if batch.num_rows)
     # A quarter of the budget is for build sides.
     assert bool(metrics.spills) == (size > case.options["memory_budget"] // 4)
@@ -109,20 +114,20 @@ def test_any_join_any_way_is_the_oracles(backend: AnyBackend, case: Case) -> Non
 @given(case=cases())
 def test_full_is_left_and_the_unmatched_of_the_right(backend: AnyBackend, case: Case) -> None:
     full, left = (joined(backend, case, kind) for kind in (JoinType.FULL, JoinType.LEFT))
-    one, two = case.tables()
-    seen = set(left.column(one.num_columns + two.schema.get_field_index("row")).to_pylist())
-    assert full.num_rows - left.num_rows == len(set(two["row"].to_pylist()) - seen)
+    left_table, right = case.tables()
+    seen = set(left.column(left_table.num_columns + right.schema.get_field_index("row")).to_pylist())
+    assert full.num_rows - left.num_rows == len(set(right["row"].to_pylist()) - seen)
     assert row_counts(left) <= row_counts(full)
 
 
 @SETTINGS
 @given(case=cases())
 def test_semi_and_anti_share_out_the_left_rows(backend: AnyBackend, case: Case) -> None:
-    one, _ = case.tables()
+    left, _ = case.tables()
     semi, anti, exists = (
         joined(backend, case, kind) for kind in (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE)
     )
-    assert_same_rows(pa.concat_tables([semi, anti]), one, allow_empty=True)
+    assert_same_rows(pa.concat_tables([semi, anti]), left, allow_empty=True)
     flags = exists.column("exists")
     assert flags.null_count == 0
     assert_same_rows(exists.filter(flags).drop_columns(["exists"]), semi, allow_empty=True)
@@ -133,27 +138,29 @@ def test_semi_and_anti_share_out_the_left_rows(backend: AnyBackend, case: Case) 
 def test_sides_may_be_swapped(backend: AnyBackend, case: Case) -> None:
     if case.condition != "no condition":
         return
-    one, two = case.tables()
+    left, right = case.tables()
     count = len(case.keys)
     for kind, swapped in (
         (JoinType.LEFT, JoinType.RIGHT),
         (JoinType.INNER, JoinType.INNER),
         (JoinType.FULL, JoinType.FULL),
     ):
-        forth = run_join(keyed(kind, one, two, keys=count, equal=case.equal), one, two, backend=backend)
-        back = run_join(keyed(swapped, two, one, keys=count, equal=case.equal), two, one, backend=backend)
-        order = [*range(two.num_columns, two.num_columns + one.num_columns), *range(two.num_columns)]
+        forth = run_join(keyed(kind, left, right, keys=count, equal=case.equal), left, right, backend=backend)
+        back = run_join(
+            keyed(swapped, right, left, keys=count, equal=case.equal), right, left, backend=backend
+        )
+        order = [*range(right.num_columns, right.num_columns + left.num_columns), *range(right.num_columns)]
         assert_same_rows(back.select(order), forth, allow_empty=True)
 
 
 @SETTINGS
 @given(case=cases())
 def test_not_in_is_anti_where_there_are_no_nulls(backend: AnyBackend, case: Case) -> None:
-    one, two = sides(case.seed, [KEY_TYPES["int32"]], case.rows, case.shape, nulls=0.0)
+    left, right = sides(case.seed, [KEY_TYPES["int32"]], case.rows, case.shape, nulls=0.0)
     if case.shape is KeyShape.ALL_NULL:
         return
     anti, aware = (
-        run_join(keyed(kind, one, two), one, two, backend=backend)
+        run_join(keyed(kind, left, right), left, right, backend=backend)
         for kind in (JoinType.LEFT_ANTI, JoinType.NULL_AWARE_ANTI)
     )
     assert_same_rows(aware, anti, allow_empty=True)

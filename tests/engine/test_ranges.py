@@ -69,8 +69,8 @@ def tables(
 def check(
     backend: AnyBackend,
     join_type: JoinType,
-    one: pa.Table,
-    two: pa.Table,
+    left_table: pa.Table,
+    right_table: pa.Table,
     condition: Expression,
     algorithms: set[str],
     *,
@@ -79,14 +79,14 @@ def check(
     batch_rows: tuple[int, ...] = (7, 1000),
     context: str = "",
 ) -> None:
-    spec = keyed(join_type, one, two, keys=keys, condition=condition)
-    expected = oracle_join(one, two, spec)
+    spec = keyed(join_type, left_table, right_table, keys=keys, condition=condition)
+    expected = oracle_join(left_table, right_table, spec)
     for build_side in build_sides(join_type):
         for rows in batch_rows:
             metrics = JoinMetrics()
             chosen = options or Options(batch_bytes=2000, candidate_pairs=50)
             actual = run_join(
-                spec, one, two, backend=backend, build_side=build_side, batch_rows=rows, metrics=metrics,
+                spec, left_table, right_table, backend=backend, build_side=build_side, batch_rows=rows, metrics=metrics,
                 options=chosen,
             )  # fmt: skip
             assert_same_rows(
@@ -114,10 +114,21 @@ def test_distances(backend: AnyBackend, join_type: JoinType, shape: str, rng: np
     def column(dtype: pa.DataType, rows: int) -> pa.Array:
         return pa.array(rng.integers(-60, 60, rows), dtype, mask=rng.random(rows) < 0.1)
 
-    for one_type, two_type in ((pa.int32(), pa.int32()), (pa.int16(), pa.int64()), (pa.int64(), pa.int8())):
-        one = pa.table({"a": column(one_type, 50), "row": pa.array(range(50), pa.int32())})
-        two = pa.table({"c": column(two_type, 40), "row": pa.array(range(40), pa.int32())})
-        check(backend, join_type, one, two, resolve(WITHIN[shape], one.schema, two.schema), {"range"})
+    for left_type, right_type in (
+        (pa.int32(), pa.int32()),
+        (pa.int16(), pa.int64()),
+        (pa.int64(), pa.int8()),
+    ):
+        left_table = pa.table({"a": column(left_type, 50), "row": pa.array(range(50), pa.int32())})
+        right_table = pa.table({"c": column(right_type, 40), "row": pa.array(range(40), pa.int32())})
+        check(
+            backend,
+            join_type,
+            left_table,
+            right_table,
+            resolve(WITHIN[shape], left_table.schema, right_table.schema),
+            {"range"},
+        )
 
 
 APART: dict[str, tuple[pa.DataType, pa.DataType, list[Any], Any]] = {
@@ -138,9 +149,13 @@ APART: dict[str, tuple[pa.DataType, pa.DataType, list[Any], Any]] = {
 @pytest.mark.parametrize("kind", APART)
 def test_differences(backend: AnyBackend, kind: str) -> None:
     """Differences of all values, within a distance, below and above it, against the row loop."""
-    one_type, two_type, values, near = APART[kind]
-    one = pa.table({"a": pa.array(values).cast(one_type) if kind != "dates" else pa.array(values, one_type)})
-    two = pa.table({"c": pa.array(values).cast(two_type) if kind != "dates" else pa.array(values, two_type)})
+    left_type, right_type, values, near = APART[kind]
+    left_table = pa.table(
+        {"a": pa.array(values).cast(left_type) if kind != "dates" else pa.array(values, left_type)}
+    )
+    right_table = pa.table(
+        {"c": pa.array(values).cast(right_type) if kind != "dates" else pa.array(values, right_type)}
+    )
     function = Function.DATE_DIFF if kind == "dates" else Function.SUBTRACT
     apart = call(function, left("a"), right("c"))
     conditions = [
@@ -150,12 +165,12 @@ def test_differences(backend: AnyBackend, kind: str) -> None:
     if "float" not in kind and "double" not in kind:
         conditions += [apart >= lit(near), apart > lit(near), apart == lit(near)]
     for condition in conditions:
-        resolved = resolve(condition, one.schema, two.schema, mode=EvalMode.ANSI)
+        resolved = resolve(condition, left_table.schema, right_table.schema, mode=EvalMode.ANSI)
         check(
             backend,
             JoinType.FULL,
-            one,
-            two,
+            left_table,
+            right_table,
             resolved,
             {"range", "range_pair"},
             batch_rows=(1000,),
@@ -172,8 +187,8 @@ def test_distances_given_by_a_column(
     values = pa.array(rng.integers(-60, 60, 50), pa.int32(), mask=rng.random(50) < 0.1)
     most = (1 << 63) - 1
     reach = pa.array([-most - 1, most, -1, 0, None, *rng.integers(-3, 30, 45).tolist()], pa.int64())
-    one = pa.table({"a": values.cast(dtype), "reach": reach, "row": pa.array(range(50), pa.int32())})
-    two = pa.table({"c": values.take(pa.array(rng.permutation(50)[:40])).cast(dtype)})
+    left_table = pa.table({"a": values.cast(dtype), "reach": reach, "row": pa.array(range(50), pa.int32())})
+    right_table = pa.table({"c": values.take(pa.array(rng.permutation(50)[:40])).cast(dtype)})
     function = Function.DATE_DIFF if pa.types.is_date(dtype) else Function.SUBTRACT
     for difference in (call(function, left("a"), right("c")), call(function, right("c"), left("a"))):
         for condition in (
@@ -182,12 +197,24 @@ def test_distances_given_by_a_column(
             difference <= left("reach"),
             left("reach") > difference,
         ):
-            spec = keyed(join_type, one, two, keys=0, condition=resolve(condition, one.schema, two.schema))
-            metrics = JoinMetrics()
-            found = run_join(
-                spec, one, two, backend=backend, build_side=Side.RIGHT, batch_rows=30, metrics=metrics
+            spec = keyed(
+                join_type,
+                left_table,
+                right_table,
+                keys=0,
+                condition=resolve(condition, left_table.schema, right_table.schema),
             )
-            assert_same_rows(found, oracle_join(one, two, spec), context=str(condition))
+            metrics = JoinMetrics()
+            result = run_join(
+                spec,
+                left_table,
+                right_table,
+                backend=backend,
+                build_side=Side.RIGHT,
+                batch_rows=30,
+                metrics=metrics,
+            )
+            assert_same_rows(result, oracle_join(left_table, right_table, spec), context=str(condition))
             assert set(metrics.algorithms) <= {"range", "range_monotone"}
             assert metrics.algorithms, "no index was made"
 
@@ -195,16 +222,18 @@ def test_distances_given_by_a_column(
 @pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda m: m.value)
 def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
     """Where a difference of some pair has no value in its type, every pair is looked at, as Spark does."""
-    one = pa.table({"a": pa.array([2**31 - 1, 0, 5], pa.int32())})
-    two = pa.table({"c": pa.array([-1, 3, None], pa.int32())})
+    left_table = pa.table({"a": pa.array([2**31 - 1, 0, 5], pa.int32())})
+    right_table = pa.table({"c": pa.array([-1, 3, None], pa.int32())})
     apart = call(Function.SUBTRACT, left("a"), right("c"), mode=mode)
-    condition = resolve(call(Function.ABS, apart, mode=mode) <= lit(3), one.schema, two.schema)
-    spec = keyed(JoinType.INNER, one, two, keys=0, condition=condition)
+    condition = resolve(call(Function.ABS, apart, mode=mode) <= lit(3), left_table.schema, right_table.schema)
+    spec = keyed(JoinType.INNER, left_table, right_table, keys=0, condition=condition)
     if mode is EvalMode.ANSI:
         with pytest.raises(ExpressionEvaluationError):
-            run_join(spec, one, two, backend=backend)
+            run_join(spec, left_table, right_table, backend=backend)
         return
-    assert_same_rows(run_join(spec, one, two, backend=backend), oracle_join(one, two, spec))
+    assert_same_rows(
+        run_join(spec, left_table, right_table, backend=backend), oracle_join(left_table, right_table, spec)
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -212,13 +241,13 @@ def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
 def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, seed: int) -> None:
     condition, algorithms = SHAPES[shape]
     for number, dtype in enumerate((pa.int32(), pa.float64(), pa.string())):
-        one, two = tables(seed + number, dtype)
+        left_table, right_table = tables(seed + number, dtype)
         rows = ((7,), (1000,))[(number + JOINS.index(join_type)) % 2]
         check(
             backend,
             join_type,
-            one,
-            two,
+            left_table,
+            right_table,
             condition,
             algorithms,
             batch_rows=rows,
@@ -229,10 +258,19 @@ def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, seed: int)
 @pytest.mark.parametrize("key", ORDERED)
 @pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda t: t.value)
 def test_types(backend: AnyBackend, join_type: JoinType, key: str, seed: int) -> None:
-    one, two = tables(seed, KEY_TYPES[key])
+    left_table, right_table = tables(seed, KEY_TYPES[key])
     for shape in ("less", "between, left is the point", "overlap"):
         condition, algorithms = SHAPES[shape]
-        check(backend, join_type, one, two, condition, algorithms, batch_rows=(1000,), context=f"seed {seed}")
+        check(
+            backend,
+            join_type,
+            left_table,
+            right_table,
+            condition,
+            algorithms,
+            batch_rows=(1000,),
+            context=f"seed {seed}",
+        )
 
 
 @pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
@@ -248,8 +286,10 @@ def test_within_keys(
 ) -> None:
     monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, algorithms = SHAPES[shape]
-    one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
-    check(backend, join_type, one, two, condition, algorithms, keys=keys, context=f"seed {seed}")
+    left_table, right_table = tables(seed, pa.int64(), (60, 50), keys=keys)
+    check(
+        backend, join_type, left_table, right_table, condition, algorithms, keys=keys, context=f"seed {seed}"
+    )
 
 
 def test_few_rows_of_equal_key_are_looked_at_one_by_one(backend: AnyBackend) -> None:
@@ -258,8 +298,8 @@ def test_few_rows_of_equal_key_are_looked_at_one_by_one(backend: AnyBackend) -> 
         table = pa.table({"k0": keys, "v": np.arange(len(keys))})
         spec = keyed(JoinType.INNER, table, table, keys=1, condition=left("v") <= right("v"))
         metrics = JoinMetrics()
-        found = run_join(spec, table, table, backend=backend, metrics=metrics)
-        assert found.num_rows == 20 * copies * (copies + 1) // 2
+        result = run_join(spec, table, table, backend=backend, metrics=metrics)
+        assert result.num_rows == 20 * copies * (copies + 1) // 2
         assert (set(metrics.algorithms) == {"range"}) is wanted
         assert metrics.candidate_pairs == (0 if wanted else 20 * copies * copies)
 
@@ -271,35 +311,41 @@ def test_empty_sides(
     backend: AnyBackend, join_type: JoinType, shape: str, rows: tuple[int, int], seed: int
 ) -> None:
     condition, algorithms = SHAPES[shape]
-    one, two = tables(seed, pa.date32(), rows)
-    check(backend, join_type, one, two, condition, algorithms | {"range"})
+    left_table, right_table = tables(seed, pa.date32(), rows)
+    check(backend, join_type, left_table, right_table, condition, algorithms | {"range"})
 
 
 @pytest.mark.parametrize("shape", ["less", "overlap"])
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
 def test_all_null(backend: AnyBackend, join_type: JoinType, shape: str, seed: int) -> None:
     condition, algorithms = SHAPES[shape]
-    one, two = tables(seed, pa.float64(), (12, 10))
-    nothing = two.set_column(0, "c", pa.nulls(10, pa.float64()))
-    check(backend, join_type, one, nothing, condition, algorithms | {"range"})
-    nothing = one.set_column(0, "a", pa.nulls(12, pa.float64()))
-    check(backend, join_type, nothing, two, condition, algorithms | {"range"})
+    left_table, right_table = tables(seed, pa.float64(), (12, 10))
+    nothing = right_table.set_column(0, "c", pa.nulls(10, pa.float64()))
+    check(backend, join_type, left_table, nothing, condition, algorithms | {"range"})
+    nothing = left_table.set_column(0, "a", pa.nulls(12, pa.float64()))
+    check(backend, join_type, nothing, right_table, condition, algorithms | {"range"})
 
 
 @pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.FULL], ids=lambda t: t.value)
 def test_operands_of_different_types(backend: AnyBackend, join_type: JoinType, seed: int) -> None:
-    for one_type, two_type in (
+    for left_type, right_type in (
         (pa.int8(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
         (pa.decimal128(7, 2), pa.decimal128(38, 10)), (pa.int16(), pa.decimal128(9, 3)), (pa.uint64(), pa.int32()),
         (pa.dictionary(pa.int32(), pa.string()), pa.large_string()),
     ):  # fmt: skip
-        one, _ = tables(seed, one_type if one_type != pa.uint64() else pa.int32(), (30, 30))
-        if one_type == pa.uint64():
-            one = one.set_column(0, "a", pa.array([*range(29), (1 << 64) - 1], pa.uint64()))
-        _, two = tables(seed, two_type, (30, 28))
-        condition = (left("a") < right("c")) if one_type != pa.uint64() else (left("a") >= right("c"))
+        left_table, _ = tables(seed, left_type if left_type != pa.uint64() else pa.int32(), (30, 30))
+        if left_type == pa.uint64():
+            left_table = left_table.set_column(0, "a", pa.array([*range(29), (1 << 64) - 1], pa.uint64()))
+        _, right_table = tables(seed, right_type, (30, 28))
+        condition = (left("a") < right("c")) if left_type != pa.uint64() else (left("a") >= right("c"))
         check(
-            backend, join_type, one, two, condition, {"range"}, context=f"seed {seed}, {one_type} {two_type}"
+            backend,
+            join_type,
+            left_table,
+            right_table,
+            condition,
+            {"range"},
+            context=f"seed {seed}, {left_type} {right_type}",
         )
 
 
@@ -327,29 +373,39 @@ def extremes(dtype: pa.DataType) -> pa.Array:
 
 @pytest.mark.parametrize("dtype", [pa.int64(), pa.float64(), pa.float32(), pa.string(), pa.bool_()], ids=str)
 def test_extremes_against_each_other(backend: AnyBackend, dtype: pa.DataType) -> None:
-    one, two = pa.table({"a": extremes(dtype)}), pa.table({"c": extremes(dtype)})
+    left_table, right_table = pa.table({"a": extremes(dtype)}), pa.table({"c": extremes(dtype)})
     for compare in (Function.LT, Function.LE, Function.GT, Function.GE, Function.EQ):
-        check(backend, JoinType.FULL, one, two, call(compare, left("a"), right("c")), {"range"})
+        check(
+            backend, JoinType.FULL, left_table, right_table, call(compare, left("a"), right("c")), {"range"}
+        )
 
 
 def test_against_duckdb(
     backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator
 ) -> None:
     n = 3000
-    one = pa.table({"a": rng.integers(0, 30 * n, n), "i": np.arange(n)})
-    one = one.append_column("b", pa.array(one["a"].to_numpy() + rng.integers(0, 100, n)))
-    two = pa.table({"c": rng.integers(0, 30 * n, n), "j": np.arange(n)})
-    two = two.append_column("d", pa.array(two["c"].to_numpy() + rng.integers(0, 100, n)))
+    left_table = pa.table({"a": rng.integers(0, 30 * n, n), "i": np.arange(n)})
+    left_table = left_table.append_column("b", pa.array(left_table["a"].to_numpy() + rng.integers(0, 100, n)))
+    right_table = pa.table({"c": rng.integers(0, 30 * n, n), "j": np.arange(n)})
+    right_table = right_table.append_column(
+        "d", pa.array(right_table["c"].to_numpy() + rng.integers(0, 100, n))
+    )
     condition = (left("a") <= right("d")) & (left("b") >= right("c"))
-    duck.register("l", one)
-    duck.register("r", two)
+    duck.register("l", left_table)
+    duck.register("r", right_table)
     expected = duck.sql("select i, j from l full join r on a <= d and b >= c").to_arrow_table()
     for build_side in Side:
         spec = JoinSpec(
-            JoinType.FULL, (), resolve(condition, one.schema, two.schema), left_output=(1,), right_output=(1,)
+            JoinType.FULL,
+            (),
+            resolve(condition, left_table.schema, right_table.schema),
+            left_output=(1,),
+            right_output=(1,),
         )
         metrics = JoinMetrics()
-        actual = run_join(spec, one, two, backend=backend, build_side=build_side, metrics=metrics)
+        actual = run_join(
+            spec, left_table, right_table, backend=backend, build_side=build_side, metrics=metrics
+        )
         assert metrics.algorithms == {"range_pair": 1}
         assert metrics.candidate_pairs == 0
         assert_same_rows(actual, expected)
@@ -362,55 +418,75 @@ def test_nested_intervals_are_searched_and_counted_exactly(
     n = 2000
     low = rng.integers(0, 1 << 20, n)
     width = np.where(rng.random(n) < 0.02, 1 << 19, 20)
-    one = pa.table({"a": low, "b": low + width})
+    left_table = pa.table({"a": low, "b": low + width})
     at = rng.integers(0, 1 << 20, n)
-    two = pa.table({"c": at, "d": at + 5})
+    right_table = pa.table({"c": at, "d": at + 5})
     condition = (left("a") <= right("d")) & (left("b") >= right("c"))
     expected = sum(int(((low <= d) & (low + width >= c)).sum()) for c, d in zip(at, at + 5, strict=True))
     for build_side in Side:
-        spec = JoinSpec(JoinType.INNER, (), resolve(condition, one.schema, two.schema), (0,), (0,))
-        found = run_join(spec, one, two, backend=backend, build_side=build_side)
-        assert found.num_rows == expected
-        semi = JoinSpec(JoinType.LEFT_SEMI, (), resolve(condition, one.schema, two.schema), (0,), ())
-        some = run_join(semi, one, two, backend=backend, build_side=build_side)
-        assert some.num_rows == sum(
+        spec = JoinSpec(
+            JoinType.INNER, (), resolve(condition, left_table.schema, right_table.schema), (0,), (0,)
+        )
+        result = run_join(spec, left_table, right_table, backend=backend, build_side=build_side)
+        assert result.num_rows == expected
+        semi = JoinSpec(
+            JoinType.LEFT_SEMI, (), resolve(condition, left_table.schema, right_table.schema), (0,), ()
+        )
+        semi_join = run_join(semi, left_table, right_table, backend=backend, build_side=build_side)
+        assert semi_join.num_rows == sum(
             bool(((at + 5 >= a) & (at <= b)).any()) for a, b in zip(low, low + width, strict=True)
         )
 
 
 def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     options = Options(spill_dir=str(tmp_path), memory_budget=2000)
-    one, two = tables(seed, pa.int32(), (130, 120))
+    left_table, right_table = tables(seed, pa.int32(), (130, 120))
     for join_type in JOINS:
         for shape in ("less", "overlap"):
             condition, algorithms = SHAPES[shape]
-            check(backend, join_type, one, two, condition, algorithms | {"range"}, options=options)
+            check(
+                backend,
+                join_type,
+                left_table,
+                right_table,
+                condition,
+                algorithms | {"range"},
+                options=options,
+            )
     assert not list(tmp_path.iterdir())
 
 
 class TestOperandsWithoutValue:
     """An operand that fails for some row alone must fail the join only if a pair would have failed."""
 
-    one = pa.table({"a": pa.array([1, 2, (1 << 31) - 1], pa.int32())})
-    two = pa.table({"c": pa.array([1, 5], pa.int32())})
+    left_table = pa.table({"a": pa.array([1, 2, (1 << 31) - 1], pa.int32())})
+    right_table = pa.table({"c": pa.array([1, 5], pa.int32())})
 
     def spec(self, condition: Expression, join_type: JoinType = JoinType.FULL) -> JoinSpec:
-        resolved = resolve(condition, self.one.schema, self.two.schema, mode=EvalMode.ANSI)
+        resolved = resolve(condition, self.left_table.schema, self.right_table.schema, mode=EvalMode.ANSI)
         return JoinSpec(join_type, (), resolved, (0,), (0,))
 
     @pytest.mark.parametrize("build_side", Side)
     def test_it_fails_where_a_pair_does(self, backend: AnyBackend, build_side: Side) -> None:
         condition = left("a") + lit(1) < right("c")
         with pytest.raises(ExpressionEvaluationError, match="overflow"):
-            run_join(self.spec(condition), self.one, self.two, backend=backend, build_side=build_side)
+            run_join(
+                self.spec(condition),
+                self.left_table,
+                self.right_table,
+                backend=backend,
+                build_side=build_side,
+            )
 
     @pytest.mark.parametrize("build_side", Side)
     def test_it_does_not_where_none_does(self, backend: AnyBackend, build_side: Side) -> None:
         condition = (left("a") < lit(10)) & (left("a") + lit(1) < right("c"))
         spec = self.spec(condition)
         metrics = JoinMetrics()
-        found = run_join(spec, self.one, self.two, backend=backend, build_side=build_side, metrics=metrics)
-        assert_same_rows(found, oracle_join(self.one, self.two, spec))
+        result = run_join(
+            spec, self.left_table, self.right_table, backend=backend, build_side=build_side, metrics=metrics
+        )
+        assert_same_rows(result, oracle_join(self.left_table, self.right_table, spec))
         assert metrics.candidate_pairs == 6
 
 
@@ -422,14 +498,14 @@ class TestOperandsWithoutValue:
 def test_fault_at_any_call(
     backend: AnyBackend, shape: str, join_type: JoinType, build_side: Side, seed: int
 ) -> None:
-    one, two = tables(seed, pa.int32(), (22, 19))
-    spec = keyed(join_type, one, two, keys=0, condition=SHAPES[shape][0])
-    expected = oracle_join(one, two, spec)
+    left_table, right_table = tables(seed, pa.int32(), (22, 19))
+    spec = keyed(join_type, left_table, right_table, keys=0, condition=SHAPES[shape][0])
+    expected = oracle_join(left_table, right_table, spec)
     options = Options(batch_bytes=3000, candidate_pairs=40)
     how = {
         "spec": spec,
-        "one": one,
-        "two": two,
+        "left_table": left_table,
+        "right_table": right_table,
         "build_side": build_side,
         "options": options,
         "batch_rows": 9,
@@ -454,20 +530,20 @@ class TestProducts:
     ) -> tuple[pa.Table, JoinMetrics]:
         spec = keyed(join_type, self.numbers, self.numbers, keys=0, condition=condition)
         metrics = JoinMetrics()
-        found = run_join(
+        result = run_join(
             spec, self.numbers, self.numbers, backend=CpuBackend(), build_side=side, metrics=metrics,
             options=Options(**options),
         )  # fmt: skip
-        return found, metrics
+        return result, metrics
 
     @pytest.mark.parametrize("side", Side)
     @pytest.mark.parametrize("join_type", [JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE])
     def test_stop_at_the_first_match(self, join_type: JoinType, side: Side) -> None:
-        found, metrics = self.run(self.odd, join_type, side, candidate_pairs=10_000)
-        assert found.num_rows == (0 if join_type is JoinType.LEFT_ANTI else 1000)
+        result, metrics = self.run(self.odd, join_type, side, candidate_pairs=10_000)
+        assert result.num_rows == (0 if join_type is JoinType.LEFT_ANTI else 1000)
         assert metrics.candidate_pairs <= 8 * 1000
-        found, metrics = self.run(self.never, join_type, side, candidate_pairs=10_000)
-        assert found.num_rows == (0 if join_type is JoinType.LEFT_SEMI else 1000)
+        result, metrics = self.run(self.never, join_type, side, candidate_pairs=10_000)
+        assert result.num_rows == (0 if join_type is JoinType.LEFT_SEMI else 1000)
         assert metrics.candidate_pairs == 1000 * 1000
 
     def test_too_large_ones_are_refused(self) -> None:
@@ -481,9 +557,11 @@ class TestProducts:
 
 
 def test_a_device_that_stays_full_still_finishes(seed: int) -> None:
-    one, two = tables(seed, pa.string(), (60, 50))
-    spec = keyed(JoinType.FULL, one, two, keys=0, condition=SHAPES["overlap"][0])
+    left_table, right_table = tables(seed, pa.string(), (60, 50))
+    spec = keyed(JoinType.FULL, left_table, right_table, keys=0, condition=SHAPES["overlap"][0])
     faulty = FaultyBackend(CpuBackend(), max_rows=10)
     with pytest.raises(DeviceMemoryError):
         faulty.build_ranges(CpuBackend().from_arrow(pa.table({"p": np.arange(11)})), grouped=False)
-    assert_same_rows(run_join(spec, one, two, backend=faulty), oracle_join(one, two, spec))
+    assert_same_rows(
+        run_join(spec, left_table, right_table, backend=faulty), oracle_join(left_table, right_table, spec)
+    )

@@ -69,8 +69,8 @@ class Case:
         names = [self.pick.choice(mix) for _ in range(4)]
         rows = self.pick.choice([(0, 7), (7, 0), (1, 1), (12, 9), (25, 3), (3, 25)])
         keys = self.pick.choice([0, 0, 1, 2])
-        self.one = self._table(names[:2], "ab", rows[0], keys)
-        self.two = self._table(names[2:], "cd", rows[1], keys)
+        self.left = self._table(names[:2], "ab", rows[0], keys)
+        self.right = self._table(names[2:], "cd", rows[1], keys)
         self.mode = self.pick.choice([EvalMode.ANSI, EvalMode.LEGACY])
         self.adds = names[0] in ("long", "int", "float", "double")
         whole = self._part()
@@ -78,9 +78,9 @@ class Case:
         for _ in range(self.parts - 1):
             whole &= self._part()
         how = self.pick.choice([kind for kind in KEYED if keys or not kind.null_aware])
-        condition = resolve(whole, self.one.schema, self.two.schema, mode=self.mode)
+        condition = resolve(whole, self.left.schema, self.right.schema, mode=self.mode)
         equal = tuple(self.pick.random() < 0.3 for _ in range(keys))
-        self.spec = keyed(how, self.one, self.two, keys=keys, equal=equal, condition=condition)
+        self.spec = keyed(how, self.left, self.right, keys=keys, equal=equal, condition=condition)
 
     def _table(self, names: list[str], columns: str, rows: int, keys: int) -> pa.Table:
         data = {
@@ -93,10 +93,10 @@ class Case:
         return pa.table(data | {"row": pa.array(range(rows), pa.int32())})
 
     def _operand(self, column: str, side: Callable[[str], Expression]) -> Expression:
-        found = side(column)
+        operand = side(column)
         if self.adds and self.pick.random() < 0.25:
-            return call(self.pick.choice([Function.ADD, Function.SUBTRACT]), found, lit(5), mode=self.mode)
-        return found
+            return call(self.pick.choice([Function.ADD, Function.SUBTRACT]), operand, lit(5), mode=self.mode)
+        return operand
 
     def _part(self) -> Expression:
         kind, pair = self.pick.random(), [self._operand(self.pick.choice("ab"), left)]
@@ -115,7 +115,7 @@ class Case:
 
     def check(self, seed: int) -> tuple[int, set[str]]:
         """Compare with the row loop; rows expected, and the algorithms that were chosen."""
-        expected = _result(lambda: oracle_join(self.one, self.two, self.spec))
+        expected = _result(lambda: oracle_join(self.left, self.right, self.spec))
         taken: set[str] = set()
         for side in build_sides(self.spec.join_type):
             metrics = JoinMetrics()
@@ -124,19 +124,19 @@ class Case:
                 memory_budget=self.pick.choice([300, 1 << 20, 1 << 20]),
             )  # fmt: skip
             backend, rows = CpuBackend(threads=self.pick.choice([1, 2])), self.pick.choice([3, 1000])
-            found = _result(
+            result = _result(
                 lambda: run_join(
-                    self.spec, self.one, self.two, backend=backend, build_side=side, batch_rows=rows,  # noqa: B023
+                    self.spec, self.left, self.right, backend=backend, build_side=side, batch_rows=rows,  # noqa: B023
                     options=options, metrics=metrics,  # noqa: B023
                 )
             )  # fmt: skip
             context = f"case {seed}, {self.spec.join_type.value}, {self.spec.condition}, build {side.value}"
             # A pair without a value may not be looked at: after a row's first match, or where a range leaves it out.
             spared = self.spec.join_type.left_rows_only or self.parts > 1
-            assert found is None or expected is not None or spared, context
+            assert result is None or expected is not None or spared, context
             if expected is not None:
-                assert found is not None, f"{context}: only this raises"
-                assert_same_rows(found, expected, allow_empty=True, context=context)
+                assert result is not None, f"{context}: only this raises"
+                assert_same_rows(result, expected, allow_empty=True, context=context)
             taken |= set(metrics.algorithms)
         return 0 if expected is None else expected.num_rows, taken
 
@@ -155,8 +155,8 @@ def sweep(first: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 0
     taken: set[str] = set()
     for seed in range(first, first + count):
-        found, algorithms = Case(seed).check(seed)
-        rows, taken = rows + found, taken | algorithms
+        result, algorithms = Case(seed).check(seed)
+        rows, taken = rows + result, taken | algorithms
     assert rows > count
     assert {"range", "range_pair"} <= taken
 
@@ -205,29 +205,29 @@ def test_overlaps_against_duckdb(
 ) -> None:
     monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, text = OVERLAPS[name]
-    one, two = intervals(rng, "ab", 250), intervals(rng, "cd", 200)
-    duck.register("l", one)
-    duck.register("r", two)
+    algorithm, right_table = intervals(rng, "ab", 250), intervals(rng, "cd", 200)
+    duck.register("l", algorithm)
+    duck.register("r", right_table)
     keys = (KeyPair(2, 2),) if "l.k" in text else ()
     for how, query in SHAPES.items():
         expected = duck.sql(query.format(on=text)).to_arrow_table()
-        resolved = resolve(condition, one.schema, two.schema)
+        resolved = resolve(condition, algorithm.schema, right_table.schema)
         spec = JoinSpec(how, keys, resolved, (3,), () if how.left_rows_only else (3,))
         for side in build_sides(how):
             metrics = JoinMetrics()
             options = Options(batch_bytes=4000, candidate_pairs=500)
-            found = run_join(
+            result = run_join(
                 spec,
-                one,
-                two,
+                algorithm,
+                right_table,
                 backend=CpuBackend(),
                 build_side=side,
                 batch_rows=70,
                 metrics=metrics,
                 options=options,
             )
-            assert_same_rows(found.rename_columns(expected.column_names), expected, check_types=False)
-            assert all(one.startswith("range") for one in metrics.algorithms)
+            assert_same_rows(result.rename_columns(expected.column_names), expected, check_types=False)
+            assert all(algorithm.startswith("range") for algorithm in metrics.algorithms)
 
 
 CONDITIONS = {
@@ -241,20 +241,24 @@ CONDITIONS = {
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_no_columns_are_asked_for(condition: str, rng: np.random.Generator) -> None:
     """As `count(*)` does: only how many rows there are counts, of inputs with and without columns."""
-    one, two = intervals(rng, "ab", 23), intervals(rng, "cd", 17)
+    left_table, right_table = intervals(rng, "ab", 23), intervals(rng, "cd", 17)
     given = CONDITIONS[condition]
-    resolved = None if given is None else resolve(given, one.schema, two.schema)
+    resolved = None if given is None else resolve(given, left_table.schema, right_table.schema)
     if given is None:
-        one, two = one.select([]), two.select([])
+        left_table, right_table = left_table.select([]), right_table.select([])
     for how in KEYED:
         if how.null_aware:
             continue
         spec = JoinSpec(how, (), resolved)
-        for rows in ((one, two), (one.slice(0, 0), two), (one, two.slice(0, 0))):
+        for rows in (
+            (left_table, right_table),
+            (left_table.slice(0, 0), right_table),
+            (left_table, right_table.slice(0, 0)),
+        ):
             expected = oracle_join(*rows, spec).num_rows
             for side in build_sides(how):
-                found = run_join(spec, *rows, backend=CpuBackend(), build_side=side, batch_rows=5)
-                assert found.num_rows == expected, (how, side)
+                result = run_join(spec, *rows, backend=CpuBackend(), build_side=side, batch_rows=5)
+                assert result.num_rows == expected, (how, side)
 
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["1 thread", "2 threads"])

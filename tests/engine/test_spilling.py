@@ -49,16 +49,16 @@ def test_spilled_joins(
         pytest.skip("a cross join has neither keys nor condition")
     if join_type is JoinType.NULL_AWARE_ANTI and keys != 1:
         pytest.skip("a null-aware anti join has one key")
-    one, two = sides(seed, [pa.int64(), pa.string()][:keys], (130, 120))
+    left, right = sides(seed, [pa.int64(), pa.string()][:keys], (130, 120))
     both = build_sides(join_type)
     turn = keys + (condition == "no condition")
     for equal in (False, True) if keys else (False,):
-        spec = keyed(join_type, one, two, keys=keys, equal=equal, condition=CONDITIONS[condition])
-        expected = oracle_join(one, two, spec)
+        spec = keyed(join_type, left, right, keys=keys, equal=equal, condition=CONDITIONS[condition])
+        expected = oracle_join(left, right, spec)
         for build_side in (both[(turn + equal) % len(both)],) if keys else both:
             metrics = JoinMetrics()
             actual = run_join(
-                spec, one, two, backend=backend, build_side=build_side, options=tight(tmp_path), batch_rows=17,
+                spec, left, right, backend=backend, build_side=build_side, options=tight(tmp_path), batch_rows=17,
                 metrics=metrics,
             )  # fmt: skip
             assert_same_rows(
@@ -74,25 +74,25 @@ def test_spilled_joins(
 def test_the_budget_does_not_change_the_answer(
     backend: AnyBackend, budget: int, tmp_path: Path, seed: int
 ) -> None:
-    one, two = sides(seed, [pa.int64()], (120, 110), KeyShape.ZIPF)
+    left, right = sides(seed, [pa.int64()], (120, 110), KeyShape.ZIPF)
     for join_type in (JoinType.FULL, JoinType.LEFT_ANTI):
-        spec = keyed(join_type, one, two)
+        spec = keyed(join_type, left, right)
         metrics = JoinMetrics()
         actual = run_join(
-            spec, one, two, backend=backend, options=tight(tmp_path, memory_budget=budget), metrics=metrics
+            spec, left, right, backend=backend, options=tight(tmp_path, memory_budget=budget), metrics=metrics
         )
-        assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}")
-        assert bool(metrics.spills) is (two.nbytes > budget // 4)
+        assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}")
+        assert bool(metrics.spills) is (right.nbytes > budget // 4)
 
 
 def test_one_hot_key_is_divided_by_position(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (60, 900), KeyShape.HOT)
-    spec = keyed(JoinType.FULL, one, two, left_output=(0, 1), right_output=(0, 1))
+    left, right = sides(seed, [pa.int64()], (60, 900), KeyShape.HOT)
+    spec = keyed(JoinType.FULL, left, right, left_output=(0, 1), right_output=(0, 1))
     metrics = JoinMetrics()
     actual = run_join(
-        spec, one, two, backend=backend, options=tight(tmp_path, memory_budget=4000), metrics=metrics
+        spec, left, right, backend=backend, options=tight(tmp_path, memory_budget=4000), metrics=metrics
     )
-    assert_same_rows(actual, oracle_join(one, two, spec), context=f"seed {seed}")
+    assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}")
     assert metrics.spills > 32  # 16 parts of each side, and slices of the part that hashing cannot divide
 
 
@@ -100,17 +100,17 @@ def test_one_hot_key_is_divided_by_position(backend: AnyBackend, tmp_path: Path,
 def test_when_every_key_has_the_same_hash(
     backend: AnyBackend, join_type: JoinType, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = sides(
+    left, right = sides(
         seed, [pa.int64(), pa.string()][: 1 if join_type is JoinType.NULL_AWARE_ANTI else 2], (90, 90)
     )
     count = 1 if join_type is JoinType.NULL_AWARE_ANTI else 2
-    spec = keyed(join_type, one, two, keys=count)
-    expected = oracle_join(one, two, spec)
+    spec = keyed(join_type, left, right, keys=count)
+    expected = oracle_join(left, right, spec)
     force_collisions(monkeypatch)
     for budget in (2000, 1 << 30):
         metrics = JoinMetrics()
         actual = run_join(
-            spec, one, two, backend=backend, options=tight(tmp_path, memory_budget=budget), metrics=metrics
+            spec, left, right, backend=backend, options=tight(tmp_path, memory_budget=budget), metrics=metrics
         )
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, budget {budget}")
         assert bool(metrics.spills) is (budget == 2000)
@@ -121,63 +121,67 @@ def test_when_every_key_has_the_same_hash(
 
 
 def test_probing_several_times(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (100, 100))
-    spec = keyed(JoinType.FULL, one, two)
+    left, right = sides(seed, [pa.int64()], (100, 100))
+    spec = keyed(JoinType.FULL, left, right)
     for budget in (1000, 1 << 30):
         options = tight(tmp_path, memory_budget=budget)
-        with HashJoin(spec, one.schema, two.schema, options=options, backend=backend) as join:
-            join.build(batches(two, 30))
-            found = [*join.probe(batches(one.slice(0, 50), 20)), *join.probe(batches(one.slice(50), 20))]
-            found += join.finish()
-        assert_same_rows(pa.Table.from_batches(found), oracle_join(one, two, spec), context=f"seed {seed}")
+        with HashJoin(spec, left.schema, right.schema, options=options, backend=backend) as join:
+            join.build(batches(right, 30))
+            result = [*join.probe(batches(left.slice(0, 50), 20)), *join.probe(batches(left.slice(50), 20))]
+            result += join.finish()
+        assert_same_rows(
+            pa.Table.from_batches(result), oracle_join(left, right, spec), context=f"seed {seed}"
+        )
 
 
 def test_a_pass_over_a_spilled_build_is_finished_once(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (60, 300))
-    spec = keyed(JoinType.FULL, one, two)
-    with HashJoin(spec, one.schema, two.schema, backend=backend, options=tight(tmp_path)) as join:
-        join.build(batches(two, 50))
+    left, right = sides(seed, [pa.int64()], (60, 300))
+    spec = keyed(JoinType.FULL, left, right)
+    with HashJoin(spec, left.schema, right.schema, backend=backend, options=tight(tmp_path)) as join:
+        join.build(batches(right, 50))
         assert join.spilled
-        assert list(join.probe(batches(one, 50))) == []
-        assert_same_rows(pa.Table.from_batches(join.finish()), oracle_join(one, two, spec))
+        assert list(join.probe(batches(left, 50))) == []
+        assert_same_rows(pa.Table.from_batches(join.finish()), oracle_join(left, right, spec))
         with pytest.raises(JoinSpecError, match=r"finish\(\) was called before"):
             list(join.finish())
         with pytest.raises(JoinSpecError, match="begin another"):
-            list(join.probe(batches(one, 50)))
+            list(join.probe(batches(left, 50)))
 
 
 def test_independent_passes_over_one_build(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (100, 100))
-    spec = keyed(JoinType.FULL, one, two)
-    expected = oracle_join(one, two, spec)
+    left, right = sides(seed, [pa.int64()], (100, 100))
+    spec = keyed(JoinType.FULL, left, right)
+    expected = oracle_join(left, right, spec)
     for budget in (1000, 1 << 30):
         options = tight(tmp_path, memory_budget=budget)
-        with HashJoin(spec, one.schema, two.schema, options=options, backend=backend) as join:
-            join.build(batches(two, 30))
+        with HashJoin(spec, left.schema, right.schema, options=options, backend=backend) as join:
+            join.build(batches(right, 30))
             for _ in range(2):
                 run, metrics = None, JoinMetrics()
                 run = join.start(metrics)
-                found = [*run.probe(batches(one, 20)), *run.finish()]
+                result = [*run.probe(batches(left, 20)), *run.finish()]
                 run.close()
-                assert_same_rows(pa.Table.from_batches(found), expected, context=f"seed {seed}")
+                assert_same_rows(pa.Table.from_batches(result), expected, context=f"seed {seed}")
                 assert metrics.probe_rows == 100
         assert spill_files(tmp_path) == []
 
 
 def spilled(backend: AnyBackend, directory: Path, seed: int) -> tuple[HashJoin, pa.Table]:
-    one, two = sides(seed, [pa.int64()], (400, 400))
-    spec = keyed(JoinType.FULL, one, two)
-    join = HashJoin(spec, one.schema, two.schema, options=tight(directory, batch_bytes=100), backend=backend)
-    join.build(batches(two, 40))
+    left, right = sides(seed, [pa.int64()], (400, 400))
+    spec = keyed(JoinType.FULL, left, right)
+    join = HashJoin(
+        spec, left.schema, right.schema, options=tight(directory, batch_bytes=100), backend=backend
+    )
+    join.build(batches(right, 40))
     assert len(spill_files(directory)) == 1
     assert list(directory.iterdir()) == []
-    return join, one
+    return join, left
 
 
 def test_space_goes_when_the_consumer_stops_early(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    join, one = spilled(backend, tmp_path, seed)
+    join, left = spilled(backend, tmp_path, seed)
     with join:
-        assert list(join.probe(batches(one, 40))) == []
+        assert list(join.probe(batches(left, 40))) == []
         stream = join.finish()
         assert next(stream).num_rows
         assert spill_files(tmp_path)
@@ -185,8 +189,8 @@ def test_space_goes_when_the_consumer_stops_early(backend: AnyBackend, tmp_path:
 
 
 def test_space_goes_when_nobody_closes(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    join, one = spilled(backend, tmp_path, seed)
-    list(join.probe(batches(one, 40)))
+    join, left = spilled(backend, tmp_path, seed)
+    list(join.probe(batches(left, 40)))
     stream = join.finish()
     next(stream)
     del stream, join
@@ -198,7 +202,7 @@ def test_space_goes_when_nobody_closes(backend: AnyBackend, tmp_path: Path, seed
 def test_space_goes_when_the_input_fails(
     backend: AnyBackend, tmp_path: Path, failing: Side, seed: int
 ) -> None:
-    one, two = sides(seed, [pa.int64()], (400, 400))
+    left, right = sides(seed, [pa.int64()], (400, 400))
 
     def read(table: pa.Table, side: Side) -> Iterator[pa.RecordBatch]:
         yield from batches(table, 40)
@@ -207,10 +211,10 @@ def test_space_goes_when_the_input_fails(
             raise ConnectionResetError("the input broke")
 
     def join_all() -> None:
-        spec = keyed(JoinType.FULL, one, two)
-        with HashJoin(spec, one.schema, two.schema, options=tight(tmp_path), backend=backend) as join:
-            join.build(read(two, Side.RIGHT))
-            list(join.probe(read(one, Side.LEFT)))
+        spec = keyed(JoinType.FULL, left, right)
+        with HashJoin(spec, left.schema, right.schema, options=tight(tmp_path), backend=backend) as join:
+            join.build(read(right, Side.RIGHT))
+            list(join.probe(read(left, Side.LEFT)))
 
     with pytest.raises(ConnectionResetError):
         join_all()
@@ -219,20 +223,20 @@ def test_space_goes_when_the_input_fails(
 
 def test_a_join_of_many_probes_has_few_files(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     """However often rows come and parts are divided: one file for each side and division."""
-    one, two = sides(seed, [pa.int64()], (200, 200))
-    spec = keyed(JoinType.FULL, one, two)
+    left, right = sides(seed, [pa.int64()], (200, 200))
+    spec = keyed(JoinType.FULL, left, right)
     most = 0
     with HashJoin(
-        spec, one.schema, two.schema, options=tight(tmp_path, memory_budget=1), backend=backend
+        spec, left.schema, right.schema, options=tight(tmp_path, memory_budget=1), backend=backend
     ) as join:
-        join.build(batches(two, 5))
-        for batch in batches(one, 5):
+        join.build(batches(right, 5))
+        for batch in batches(left, 5):
             list(join.probe([batch]))
         rows = []
         for batch in join.finish():
             rows.append(batch)
             most = max(most, len(spill_files(tmp_path)))
-    assert_same_rows(pa.Table.from_batches(rows), oracle_join(one, two, spec), context=f"seed {seed}")
+    assert_same_rows(pa.Table.from_batches(rows), oracle_join(left, right, spec), context=f"seed {seed}")
     assert 4 <= most <= 2 * (MAX_DIVISIONS + 1)
 
 
@@ -240,13 +244,13 @@ def test_a_join_of_many_probes_has_few_files(backend: AnyBackend, tmp_path: Path
 def test_one_bit_of_spilled_rows_never_gives_another_answer(
     backend: AnyBackend, tmp_path: Path, encrypted: bool, seed: int, rng: np.random.Generator
 ) -> None:
-    one, two = sides(seed, [pa.int64()], (100, 100))
-    spec = keyed(JoinType.FULL, one, two)
+    left, right = sides(seed, [pa.int64()], (100, 100))
+    spec = keyed(JoinType.FULL, left, right)
     for _ in range(30):
         options = tight(tmp_path, spill_encryption=encrypted)
-        with HashJoin(spec, one.schema, two.schema, options=options, backend=backend) as join:
-            join.build(batches(two, 20))
-            list(join.probe(batches(one, 20)))
+        with HashJoin(spec, left.schema, right.schema, options=options, backend=backend) as join:
+            join.build(batches(right, 20))
+            list(join.probe(batches(left, 20)))
             file = rng.choice(spill_files(tmp_path))
             flip_bit(int(file), int(rng.integers(8 * os.fstat(file).st_size)))
             with pytest.raises(CorruptBlobError, match=str(tmp_path)):
@@ -257,12 +261,12 @@ def test_one_bit_of_spilled_rows_never_gives_another_answer(
 def test_a_truncated_file_gives_no_rows(
     backend: AnyBackend, tmp_path: Path, seed: int, rng: np.random.Generator
 ) -> None:
-    one, two = sides(seed, [pa.int64()], (100, 100))
-    spec = keyed(JoinType.FULL, one, two)
+    left, right = sides(seed, [pa.int64()], (100, 100))
+    spec = keyed(JoinType.FULL, left, right)
     for _ in range(10):
-        with HashJoin(spec, one.schema, two.schema, options=tight(tmp_path), backend=backend) as join:
-            join.build(batches(two, 20))
-            list(join.probe(batches(one, 20)))
+        with HashJoin(spec, left.schema, right.schema, options=tight(tmp_path), backend=backend) as join:
+            join.build(batches(right, 20))
+            list(join.probe(batches(left, 20)))
             file = rng.choice(spill_files(tmp_path))
             os.ftruncate(file, int(rng.integers(os.fstat(file).st_size)))
             with pytest.raises(CorruptBlobError, match="truncated"):
@@ -276,48 +280,50 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(
     place = tmpfs("size=64k")
     free = os.statvfs(place).f_bfree
     large = {side: 20_000, side.other: 300}
-    one, two = sides(seed, [pa.int64()], (large[Side.LEFT], large[Side.RIGHT]))
-    spec = keyed(JoinType.INNER, one, two)
+    left, right = sides(seed, [pa.int64()], (large[Side.LEFT], large[Side.RIGHT]))
+    spec = keyed(JoinType.INNER, left, right)
     with pytest.raises(SpillError, match=f"{place}: No space left on device"):
-        run_join(spec, one, two, backend=backend, options=tight(place), batch_rows=500)
+        run_join(spec, left, right, backend=backend, options=tight(place), batch_rows=500)
     assert os.statvfs(place).f_bfree == free
 
 
 def test_an_unwritable_directory_is_an_error_at_once(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     (tmp_path / "file").write_text("")
-    one, two = sides(seed, [pa.int64()], (400, 400))
+    left, right = sides(seed, [pa.int64()], (400, 400))
     with HashJoin(
-        keyed(JoinType.INNER, one, two), one.schema, two.schema, options=tight(tmp_path / "file"), backend=backend
+        keyed(JoinType.INNER, left, right), left.schema, right.schema, options=tight(tmp_path / "file"), backend=backend
     ) as join, pytest.raises(SpillError, match=r"spillDir.*file"):  # fmt: skip
-        join.build(batches(two, 40))
+        join.build(batches(right, 40))
 
 
 def test_spilling_under_faults(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (120, 120))
+    left, right = sides(seed, [pa.int64()], (120, 120))
     for join_type in (JoinType.FULL, JoinType.NULL_AWARE_ANTI, JoinType.EXISTENCE):
-        spec = keyed(join_type, one, two, condition=CONDITIONS["l.v < r.v"])
-        expected = oracle_join(one, two, spec)
+        spec = keyed(join_type, left, right, condition=CONDITIONS["l.v < r.v"])
+        expected = oracle_join(left, right, spec)
         for every in (1, 2, 5, 17):
             faulty = FaultyBackend(backend, every=every)
-            actual = run_join(spec, one, two, backend=faulty, options=tight(tmp_path), batch_rows=30)
+            actual = run_join(spec, left, right, backend=faulty, options=tight(tmp_path), batch_rows=30)
             assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, every {every}")
             assert faulty.faults
             assert spill_files(tmp_path) == []
 
 
 def test_misuse_is_refused(backend: AnyBackend, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (5, 5))
-    join = HashJoin(keyed(JoinType.INNER, one, two), one.schema, two.schema, backend=backend)
+    left, right = sides(seed, [pa.int64()], (5, 5))
+    join = HashJoin(keyed(JoinType.INNER, left, right), left.schema, right.schema, backend=backend)
     with pytest.raises(JoinSpecError, match=r"build\(\) before"):
-        list(join.probe(batches(one, 5)))
+        list(join.probe(batches(left, 5)))
     with pytest.raises(JoinSpecError, match=r"build\(\) before"):
         list(join.finish())
-    join.build(batches(two, 5))
+    join.build(batches(right, 5))
     with pytest.raises(JoinSpecError, match="twice"):
-        join.build(batches(two, 5))
+        join.build(batches(right, 5))
     with pytest.raises(JoinSpecError, match="left batch has columns"):
-        list(join.probe(batches(one.drop_columns(["v"]), 5)))
+        list(join.probe(batches(left.drop_columns(["v"]), 5)))
     join.close()
     join.close()
     with pytest.raises(JoinSpecError, match="builds its right side"):
-        HashJoin(keyed(JoinType.NULL_AWARE_ANTI, one, two), one.schema, two.schema, build_side=Side.LEFT)
+        HashJoin(
+            keyed(JoinType.NULL_AWARE_ANTI, left, right), left.schema, right.schema, build_side=Side.LEFT
+        )

@@ -45,13 +45,13 @@ A = pa.table({"k": [1, 2, 2, None], "x": ["p", "q", "r", "s"], "v": [1.0, 2.0, 3
 B = pa.table({"k": [2, 2, 3, None], "y": ["P", "Q", "R", "S"], "v": [10.0, 1.5, 30.0, 40.0]})
 
 
-def in_order(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted(found, key=repr)
+def in_order(tuples: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(tuples, key=repr)
 
 
 def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
-    return in_order(found)
+    tuples: list[tuple[Any, ...]] = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+    return in_order(tuples)
 
 
 PAIRS = [(2, "q", "P"), (2, "q", "Q"), (2, "r", "P"), (2, "r", "Q")]
@@ -65,15 +65,15 @@ USING: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("how", USING)
 def test_on_merges_the_keys(backend: AnyBackend, how: str) -> None:
-    one, two = A.drop_columns(["v"]), B.drop_columns(["v"])
-    table = join_tables(one, two, on="k", how=how, backend=backend)
+    left_table, right_table = A.drop_columns(["v"]), B.drop_columns(["v"])
+    table = join_tables(left_table, right_table, on="k", how=how, backend=backend)
     assert table.schema.names == ["k", "x", "y"]
     assert rows(table) == in_order(USING[how])
 
 
 def test_left_on_and_right_on_keep_both_keys(backend: AnyBackend) -> None:
-    two = B.rename_columns(["j", "y", "v"])
-    table = join_tables(A, two, left_on="k", right_on="j", how="full", backend=backend)
+    right_table = B.rename_columns(["j", "y", "v"])
+    table = join_tables(A, right_table, left_on="k", right_on="j", how="full", backend=backend)
     assert table.schema.names == ["k", "x", "v", "j", "y", "v_right"]
     assert (None, None, None, 3, "R", 30.0) in rows(table)
 
@@ -84,13 +84,13 @@ def test_spellings(backend: AnyBackend, how: str | JoinType) -> None:
 
 
 def test_the_other_left_only_joins(backend: AnyBackend) -> None:
-    def found(how: str, **more: Any) -> list[tuple[Any, ...]]:
+    def joined(how: str, **more: Any) -> list[tuple[Any, ...]]:
         return rows(join_tables(A.select(["k", "x"]), B, on="k", how=how, backend=backend, **more))
 
-    assert found("anti") == [(1, "p"), (None, "s")]
-    assert found("anti", nulls_equal=True) == [(1, "p")]
-    assert found("existence") == [(1, "p", False), (2, "q", True), (2, "r", True), (None, "s", False)]
-    assert found("null_aware_anti") == []
+    assert joined("anti") == [(1, "p"), (None, "s")]
+    assert joined("anti", nulls_equal=True) == [(1, "p")]
+    assert joined("existence") == [(1, "p", False), (2, "q", True), (2, "r", True), (None, "s", False)]
+    assert joined("null_aware_anti") == []
 
 
 def test_conditions(backend: AnyBackend) -> None:
@@ -119,19 +119,22 @@ def test_cross_join(backend: AnyBackend) -> None:
 
 
 def test_keys_of_different_types_are_merged_in_their_common_type(backend: AnyBackend) -> None:
-    one = pa.table({"k": pa.array([1, 2], pa.int8()), "x": [1, 2]})
-    two = pa.table({"k": pa.array([2, 1 << 40], pa.int64()), "y": [1, 2]})
-    table = join_tables(one, two, on="k", how="full", backend=backend)
+    left_table = pa.table({"k": pa.array([1, 2], pa.int8()), "x": [1, 2]})
+    right_table = pa.table({"k": pa.array([2, 1 << 40], pa.int64()), "y": [1, 2]})
+    table = join_tables(left_table, right_table, on="k", how="full", backend=backend)
     assert table.schema.field("k").type == pa.int64()
     assert sorted(table["k"].to_pylist()) == [1, 2, 1 << 40]
 
 
 @pytest.mark.parametrize("key", KEY_TYPES)
 def test_full_join_merges_keys_of_every_type(backend: AnyBackend, key: str, seed: int) -> None:
-    one, two = sides(seed, [KEY_TYPES[key]], (40, 40))
-    one, two = one.select(["k0", "row"]), two.select(["k0", "row"]).rename_columns(["k0", "row2"])
-    table = join_tables(one, two, on="k0", how="full", backend=backend)
-    expected = oracle_join(one, two, keyed(JoinType.FULL, one, two))
+    left_table, right_table = sides(seed, [KEY_TYPES[key]], (40, 40))
+    left_table, right_table = (
+        left_table.select(["k0", "row"]),
+        right_table.select(["k0", "row"]).rename_columns(["k0", "row2"]),
+    )
+    table = join_tables(left_table, right_table, on="k0", how="full", backend=backend)
+    expected = oracle_join(left_table, right_table, keyed(JoinType.FULL, left_table, right_table))
     merged = [
         a if ra is not None else b
         for a, ra, b in zip(expected.column(0), expected["row"].to_pylist(), expected.column(2), strict=True)
@@ -161,28 +164,28 @@ def test_full_join_of_layouts_that_arrow_itself_does_not_take(
     plain: list[Any] = values.to_pylist()
     table = pa.table({"k": values, "p": values, "n": list(range(len(values)))})
     other = table.slice(1).rename_columns(["k", "q", "m"])
-    found = join_tables(table, other, on="k", how="full", backend=backend, options=options)
+    result = join_tables(table, other, on="k", how="full", backend=backend, options=options)
     wanted: list[tuple[Any, ...]] = []
     for n, key in enumerate(plain):
         met = [m for m in range(1, len(plain)) if key is not None and plain[m] == key]
         wanted += [(key, key, n, plain[m], m) for m in met] or [(key, key, n, None, None)]
     wanted += [(plain[m], None, None, plain[m], m) for m in range(1, len(plain)) if plain[m] is None]
-    assert rows(found) == in_order(wanted)
+    assert rows(result) == in_order(wanted)
 
 
 def test_full_join_merges_a_long_integer_and_a_double_as_doubles(backend: AnyBackend) -> None:
-    found = join_tables(
+    result = join_tables(
         pa.table({"k": [2**53 + 1]}), pa.table({"k": [2.0**53, 7.0]}), on="k", how="full", backend=backend
     )
-    assert rows(found) == in_order([(2.0**53,), (7.0,)])
+    assert rows(result) == in_order([(2.0**53,), (7.0,)])
 
 
 def test_a_null_column_meets_a_struct(backend: AnyBackend) -> None:
     structs = pa.table({"k": [{"a": 1, "b": "x"}, None]})
     nothing = pa.table({"k": pa.nulls(2)})
-    for one, two in ((structs, nothing), (nothing, structs)):
-        found = join_tables(one, two, on="k", nulls_equal=True, backend=backend)
-        assert found.column("k").to_pylist() == [None, None]
+    for left_table, right_table in ((structs, nothing), (nothing, structs)):
+        result = join_tables(left_table, right_table, on="k", nulls_equal=True, backend=backend)
+        assert result.column("k").to_pylist() == [None, None]
 
 
 def test_a_time_beyond_the_finer_unit_is_refused_as_a_key(backend: AnyBackend) -> None:
@@ -223,9 +226,9 @@ def test_metrics_and_options_are_used(backend: AnyBackend) -> None:
 
 
 def test_the_smaller_side_is_built(backend: AnyBackend) -> None:
-    for one, two, built in ((A, B.slice(0, 2), 2), (A.slice(0, 1), B, 1)):
+    for left_table, right_table, built in ((A, B.slice(0, 2), 2), (A.slice(0, 1), B, 1)):
         metrics = gpujoin.JoinMetrics()
-        join_tables(one, two, on="k", how="full", backend=backend, metrics=metrics)
+        join_tables(left_table, right_table, on="k", how="full", backend=backend, metrics=metrics)
         assert metrics.build_rows == built
 
 
@@ -242,12 +245,18 @@ def test_results_come_in_batches_near_the_target(backend: AnyBackend) -> None:
 @pytest.mark.parametrize("equal", [False, True], ids=["=", "<=>"])
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi", "left_anti"])
 def test_gather_maps_say_which_rows_meet(backend: AnyBackend, how: str, equal: bool, seed: int) -> None:
-    one, two = sides(seed, [pa.int64(), pa.string()], (60, 50), distinct=4)
+    left_table, right_table = sides(seed, [pa.int64(), pa.string()], (60, 50), distinct=4)
     maps = gather_maps(
-        one.select(["k0", "k1"]), two.select(["k0", "k1"]), how, nulls_equal=equal, backend=backend
+        left_table.select(["k0", "k1"]),
+        right_table.select(["k0", "k1"]),
+        how,
+        nulls_equal=equal,
+        backend=backend,
     )
-    spec = keyed(JoinType.parse(how), one, two, keys=2, equal=equal, left_output=(2,), right_output=(2,))
-    expected = oracle_join(one, two, spec)
+    spec = keyed(
+        JoinType.parse(how), left_table, right_table, keys=2, equal=equal, left_output=(2,), right_output=(2,)
+    )
+    expected = oracle_join(left_table, right_table, spec)
     columns = {}
     for side, rowmap in (("left", maps.left), ("right", maps.right)):
         if rowmap is None:
@@ -399,13 +408,13 @@ VIEWS = pa.array(["x", "longer than twelve bytes", None], pa.string_view())
 )
 def test_keys_of_any_layout(backend: AnyBackend, keys: pa.Array, merged: pa.DataType | None) -> None:
     """Null structs and null views included; after a full join keys of one type are of that type, dictionaries apart."""
-    one = pa.table({"k": keys, "a": [1, 2, 3]})
-    two = pa.table({"k": pa.concat_arrays([keys.slice(0, 2), keys.slice(1, 1)]), "b": [4, 5, 6]})
+    left_table = pa.table({"k": keys, "a": [1, 2, 3]})
+    right_table = pa.table({"k": pa.concat_arrays([keys.slice(0, 2), keys.slice(1, 1)]), "b": [4, 5, 6]})
     for how, expected in (("inner", 3 - (keys is STRUCTS) * 2), ("full", 4 + (keys is STRUCTS))):
-        found = join_tables(one, two, on="k", how=how, backend=backend)
-        assert found.num_rows == expected
-        assert found.schema.field("k").type == (keys.type if merged is None or how == "inner" else merged)
-        matched = sorted(zip(found["a"].to_pylist(), found["b"].to_pylist(), strict=True), key=str)
+        result = join_tables(left_table, right_table, on="k", how=how, backend=backend)
+        assert result.num_rows == expected
+        assert result.schema.field("k").type == (keys.type if merged is None or how == "inner" else merged)
+        matched = sorted(zip(result["a"].to_pylist(), result["b"].to_pylist(), strict=True), key=str)
         assert (1, 4) in matched
         assert ((2, 5) in matched) == (keys is not STRUCTS)
 
@@ -441,10 +450,12 @@ def test_nothing_is_read_before_arguments_are_checked() -> None:
 
 
 def test_repeated_runs_agree(backend: AnyBackend, seed: int) -> None:
-    one, two = sides(seed, [pa.int64()], (200, 200), KeyShape.ZIPF)
-    two = two.rename_columns(["k0", "row2", "v2", "s2"])
+    left_table, right_table = sides(seed, [pa.int64()], (200, 200), KeyShape.ZIPF)
+    right_table = right_table.rename_columns(["k0", "row2", "v2", "s2"])
     for join_type in KEYED:
-        first, second = (join_tables(one, two, on="k0", how=join_type, backend=backend) for _ in range(2))
+        first, second = (
+            join_tables(left_table, right_table, on="k0", how=join_type, backend=backend) for _ in range(2)
+        )
         assert row_counts(first) == row_counts(second)
 
 

@@ -85,24 +85,24 @@ def test_build_sides_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None
     gc.collect()
     budget = HostMemory(400 * MIB + 4 * held_bytes())
     assert budget.build_bytes == pytest.approx(100 * MIB, abs=4)
-    one, two = Built(), Built()
-    hold(one, 30 * MIB)
-    hold(two, 60 * MIB)
+    first, second = Built(), Built()
+    hold(first, 30 * MIB)
+    hold(second, 60 * MIB)
     # A quarter of the share is left to whoever comes, however much the others hold.
     assert budget.build_bytes == pytest.approx(25 * MIB, rel=0.01)
-    del two
+    del second
     assert budget.build_bytes == pytest.approx(70 * MIB, abs=4)
-    del one
+    del first
     assert budget.build_bytes == pytest.approx(100 * MIB, abs=4)
 
 
 def test_a_join_holds_its_build_side_until_it_is_closed() -> None:
-    one, two = sides(7, [pa.int64()], (50, 5000))
+    left_table, right = sides(7, [pa.int64()], (50, 5000))
     gc.collect()
     before = held_bytes()
-    with HashJoin(keyed(JoinType.INNER, one, two), one.schema, two.schema) as join:
-        join.build(two.to_batches())
-        assert held_bytes() - before >= two.nbytes
+    with HashJoin(keyed(JoinType.INNER, left_table, right), left_table.schema, right.schema) as join:
+        join.build(right.to_batches())
+        assert held_bytes() - before >= right.nbytes
     del join
     gc.collect()
     assert held_bytes() == before
@@ -179,9 +179,9 @@ def test_a_spilled_join_keeps_the_probe_rows_of_all_pieces_together(folder: Path
     metrics = JoinMetrics()
     options = Options(memory_budget=8 * MIB, spill_dir=str(tmp_path))
     tree = joined.group(n=count(), s=total(left("v"))).relation
-    found = pa.Table.from_batches(run(tree, options=options, join_metrics=metrics), tree.schema)
+    result = pa.Table.from_batches(run(tree, options=options, join_metrics=metrics), tree.schema)
     plain = pa.Table.from_batches(run(tree), tree.schema)
-    assert found.equals(plain)
+    assert result.equals(plain)
     assert metrics.spills > 0
 
 
@@ -197,35 +197,35 @@ def test_memory_of_the_cpu_that_runs_out_at_any_call(
 ) -> None:
     if build_side not in build_sides(join_type):
         pytest.skip("not to be built")
-    one, two = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
-    spec = keyed(join_type, one, two, condition=CONDITIONS["l.v < r.v"])
+    left_table, right = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
+    spec = keyed(join_type, left_table, right, condition=CONDITIONS["l.v < r.v"])
     how = {
         "build_side": build_side,
         "options": Options(batch_bytes=3000, candidate_pairs=40),
         "batch_rows": 9,
     }
-    expected = oracle_join(one, two, spec)
+    expected = oracle_join(left_table, right, spec)
     with failing_cpu() as counting:
-        assert_same_rows(run_join(spec, one, two, backend=cpu(), **how), expected, allow_empty=True)
+        assert_same_rows(run_join(spec, left_table, right, backend=cpu(), **how), expected, allow_empty=True)
     assert counting.faults == 0
     for number in range(1, counting.total_calls + 1):
         with failing_cpu(at={number}) as faulty:
-            actual = run_join(spec, one, two, backend=cpu(), **how)
+            actual = run_join(spec, left_table, right, backend=cpu(), **how)
         assert faulty.faults == 1
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, call {number}")
 
 
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_memory_of_the_cpu_that_runs_out_again_and_again(join_type: JoinType, seed: int) -> None:
-    one, two = sides(seed, [pa.int32()], (40, 37), KeyShape.UNIFORM)
-    spec = keyed(join_type, one, two)
-    expected = oracle_join(one, two, spec)
+    left_table, right = sides(seed, [pa.int32()], (40, 37), KeyShape.UNIFORM)
+    spec = keyed(join_type, left_table, right)
+    expected = oracle_join(left_table, right, spec)
     recovered = 0
     for every in (2, 3, 5, 7, 11, 29, 53):
         with failing_cpu(every=every) as faulty:
             try:
                 actual = run_join(
-                    spec, one, two, backend=cpu(), options=Options(batch_bytes=3000), batch_rows=13
+                    spec, left_table, right, backend=cpu(), options=Options(batch_bytes=3000), batch_rows=13
                 )
             except HostMemoryError:
                 continue

@@ -160,22 +160,22 @@ def _read(path: Path, table: pa.Table) -> tuple[Outcome, str]:
         if footer.obstacles:
             return Outcome.REFUSED, footer.obstacles[0]
         print(json.dumps({"planned": True}), flush=True)
-        found = pa.Table.from_batches(
+        rows = pa.Table.from_batches(
             pipeline.run(Scan(wanted.schema, slices=(file_slice(path),))), wanted.schema
         )
     except ScanError as problem:
         return Outcome.REFUSED, str(problem)
     except BaseException as problem:  # noqa: BLE001 - a Polars panic is none of Exception
         return Outcome.OTHER_ERROR, f"{type(problem).__name__}: {problem}"
-    if found.equals(wanted):
+    if rows.equals(wanted):
         return Outcome.EQUAL, ""
     print(json.dumps({"reference": True}), flush=True)
     try:
         # Spark and we give nulls for a column whose name is another now.
         pq.ParquetFile(path).read(use_threads=False)
     except Exception as problem:  # noqa: BLE001 - whatever PyArrow raises
-        return Outcome.SILENT, f"{found.num_rows} rows; PyArrow: {problem}"
-    return Outcome.ALTERED, f"{found.num_rows} rows"
+        return Outcome.SILENT, f"{rows.num_rows} rows; PyArrow: {problem}"
+    return Outcome.ALTERED, f"{rows.num_rows} rows"
 
 
 def _child(folder: Path, seed: int, first: int, last: int) -> None:

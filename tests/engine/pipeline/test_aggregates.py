@@ -139,8 +139,8 @@ def test_wide_decimal_sums_overflow_as_spark_says() -> None:
     tree = Tree.source(table.schema).group("g", s=total(left("d")), a=average(left("d")))
     check(tree, table, "overflow")
     rows = pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema).to_pylist()
-    found = {row["g"]: (row["s.sum"], row["s.is_empty"], row["a.sum"], row["a.count"]) for row in rows}
-    assert found == {
+    result = {row["g"]: (row["s.sum"], row["s.is_empty"], row["a.sum"], row["a.count"]) for row in rows}
+    assert result == {
         1: (None, False, None, 2), 2: (low, False, low, 1), 3: (Decimal(1), False, Decimal(1), 1), 4: (0, True, 0, 0),
     }  # fmt: skip
     # That the parts of a sum overflow does not matter while the whole does not.
@@ -247,10 +247,10 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
         out = run(
             node, {0: batches}, metrics=metrics, piece_bytes=1, options=Options(memory_budget=memory_budget)
         )
-        found = pa.Table.from_batches(out, node.schema)
-        assert pc.sum(found["s.sum"]).as_py() == len(groups)
+        result = pa.Table.from_batches(out, node.schema)
+        assert pc.sum(result["s.sum"]).as_py() == len(groups)
         if node.once:
-            assert found.num_rows == rows
+            assert result.num_rows == rows
             assert metrics.early_groups == 0
         elif memory_budget < 2 << 30 or not on_device():  # a device merges more before it calls that useless
             assert metrics.early_groups > 0

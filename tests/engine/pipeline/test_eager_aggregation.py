@@ -45,22 +45,25 @@ def sides(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
 
 
 def tree(
-    one: pa.Table, two: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
+    left_table: pa.Table, right: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
     nulls: NullEquality = NullEquality.UNEQUAL,
 ) -> Tree:  # fmt: skip
-    mine, theirs = Tree.source(one.schema, 0, mode=mode), Tree.source(two.schema, 1, mode=mode)
-    return mine.join(theirs, {"k": "q"}, build=build, nulls=nulls)
+    left_tree, right_tree = (
+        Tree.source(left_table.schema, 0, mode=mode),
+        Tree.source(right.schema, 1, mode=mode),
+    )
+    return left_tree.join(right_tree, {"k": "q"}, build=build, nulls=nulls)
 
 
-def check(made: Tree, one: pa.Table, two: pa.Table, *, eager: int, context: str = "") -> None:
+def check(made: Tree, left_table: pa.Table, right: pa.Table, *, eager: int, context: str = "") -> None:
     node = made.relation
     assert isinstance(node, PartialAggregate)
     assert isinstance(node.child, Join)
     assert supports(node) == ()
-    pairs = oracle_join(one, two, node.child.spec)
+    pairs = oracle_join(left_table, right, node.child.spec)
     for rows in (1000, 13):
         metrics = PipelineMetrics()
-        inputs = {0: one.to_batches(max_chunksize=rows), 1: two.to_batches(max_chunksize=rows)}
+        inputs = {0: left_table.to_batches(max_chunksize=rows), 1: right.to_batches(max_chunksize=rows)}
         out = run(node, inputs, metrics=metrics, piece_bytes=1)
         partial = pa.Table.from_batches(out, node.schema)
         assert_same_groups(merged(node, partial), aggregated(node, pairs), f"{context}, {rows} rows a batch")
@@ -86,22 +89,26 @@ def every(build: Side) -> dict[str, Aggregate]:
 def test_against_the_row_loop(
     keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int
 ) -> None:
-    one, two = sides(rng)
+    left_table, right = sides(rng)
     names = keys if build is Side.RIGHT else tuple({"i": "j", "k": "q", "s": "t"}[key] for key in keys)
     ways = ((EvalMode.ANSI, NullEquality.UNEQUAL), (EvalMode.LEGACY, NullEquality.EQUAL))
     for mode, nulls in ways:
-        made = tree(one, two, build, mode, nulls).group(*names, **every(build))
+        made = tree(left_table, right, build, mode, nulls).group(*names, **every(build))
         assert isinstance(made.relation, PartialAggregate)
         once = dataclasses.replace(made.relation, once=nulls is NullEquality.EQUAL)
         context = f"seed {seed}, {mode.value}, {nulls.value}"
-        check(dataclasses.replace(made, relation=once), one, two, eager=1, context=context)
+        check(dataclasses.replace(made, relation=once), left_table, right, eager=1, context=context)
 
 
 def test_empty_sides(rng: np.random.Generator) -> None:
-    one, two = sides(rng)
-    for mine, theirs in ((one.slice(0, 0), two), (one, two.slice(0, 0)), (one.slice(0, 0), two.slice(0, 0))):
-        made = tree(one, two, Side.RIGHT).group(**every(Side.RIGHT))
-        check(made, mine, theirs, eager=int(theirs.num_rows > 0))
+    left_table, right = sides(rng)
+    for left_rows, right_rows in (
+        (left_table.slice(0, 0), right),
+        (left_table, right.slice(0, 0)),
+        (left_table.slice(0, 0), right.slice(0, 0)),
+    ):
+        made = tree(left_table, right, Side.RIGHT).group(**every(Side.RIGHT))
+        check(made, left_rows, right_rows, eager=int(right_rows.num_rows > 0))
 
 
 def test_what_may_overflow_is_computed_pair_by_pair() -> None:
@@ -109,29 +116,36 @@ def test_what_may_overflow_is_computed_pair_by_pair() -> None:
     big = 1 << 61
     keys = pa.array([1] * 20, pa.int32())
     near = pa.table({"k": keys, "i": pa.array([5] * 20, pa.int32()), "n": pa.array([big, -big] * 10)})
-    two = pa.table({"q": keys, "j": pa.array([1] * 20, pa.int32()), "m": pa.array([1] * 20)})
-    made = tree(near, two, Side.RIGHT).group(a=total(left("n") + left("m")), b=count(), c=total(left("n")))
-    check(made, near, two, eager=1)
+    right_table = pa.table({"q": keys, "j": pa.array([1] * 20, pa.int32()), "m": pa.array([1] * 20)})
+    made = tree(near, right_table, Side.RIGHT).group(
+        a=total(left("n") + left("m")), b=count(), c=total(left("n"))
+    )
+    check(made, near, right_table, eager=1)
     # The sum over the build side's own rows might overflow: then it is not aggregated at all.
     other = near.rename_columns(["q", "j", "m"])
-    mine = two.rename_columns(["k", "i", "n"])
-    check(tree(mine, other, Side.RIGHT).group(a=total(left("m"))), mine, other, eager=0)
+    left_table = right_table.rename_columns(["k", "i", "n"])
+    check(tree(left_table, other, Side.RIGHT).group(a=total(left("m"))), left_table, other, eager=0)
     far = near.set_column(2, "n", pa.array([(1 << 63) - 1] * 20))
-    failing = tree(far, two, Side.RIGHT).group(a=total(left("n") + left("m")), b=count())
+    failing = tree(far, right_table, Side.RIGHT).group(a=total(left("n") + left("m")), b=count())
     with pytest.raises(ExpressionEvaluationError, match="overflow"):
-        list(run(failing.relation, {0: far.to_batches(), 1: two.to_batches()}))
+        list(run(failing.relation, {0: far.to_batches(), 1: right_table.to_batches()}))
 
 
 def test_unique_and_light_keys_are_joined_first(rng: np.random.Generator) -> None:
-    one, _ = sides(rng)
-    two = pa.table({"q": pa.array(range(9), pa.int32()), "j": pa.array(range(9), pa.int32())})
-    check(tree(one, two, Side.RIGHT).group("i", a=count(), b=total(left("j"))), one, two, eager=0)
+    left_table, _ = sides(rng)
+    right = pa.table({"q": pa.array(range(9), pa.int32()), "j": pa.array(range(9), pa.int32())})
+    check(
+        tree(left_table, right, Side.RIGHT).group("i", a=count(), b=total(left("j"))),
+        left_table,
+        right,
+        eager=0,
+    )
 
 
 def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
-    one, two = sides(rng)
-    mine, theirs = Tree.source(one.schema, 0), Tree.source(two.schema, 1)
-    joined = tree(one, two, Side.RIGHT)
+    left_table, right = sides(rng)
+    left_tree, right_tree = Tree.source(left_table.schema, 0), Tree.source(right.schema, 1)
+    joined = tree(left_table, right, Side.RIGHT)
     for name, made in {
         "groups of the build side": joined.group("j", a=count()),
         "both sides' columns are counted": joined.group(a=count(left("i"), left("j"))),
@@ -139,8 +153,8 @@ def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
         "the larger of both sides": joined.group(a=Aggregate(MOST, (left("n") + left("m"),))),
         "no linear sum": joined.group(a=total(left("i") * left("j") + left("n"))),
         "a filter": joined.group(a=Aggregate(AggregateFunction.COUNT, (), left("i") > lit(3))),
-        "a condition": mine.join(theirs, {"k": "q"}, condition=left("i") < lit(3)).group(a=count()),
-        "an outer join": mine.join(theirs, {"k": "q"}, "left").group(a=count()),
+        "a condition": left_tree.join(right_tree, {"k": "q"}, condition=left("i") < lit(3)).group(a=count()),
+        "an outer join": left_tree.join(right_tree, {"k": "q"}, "left").group(a=count()),
     }.items():
         assert isinstance(made.relation, PartialAggregate)
         assert eager_aggregation(made.relation) is None, name

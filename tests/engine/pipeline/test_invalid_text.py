@@ -49,10 +49,10 @@ def table(rows: Rows) -> pa.Table:
 
 def rows_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Counter[Row]:
     """Rows, text as bytes."""
-    found = pa.Table.from_batches(batches, schema)
+    actual = pa.Table.from_batches(batches, schema)
     columns = [
         [v.encode(errors="surrogateescape") if isinstance(v, str) else v for v in cells(column)]
-        for column in found.columns
+        for column in actual.columns
     ]
     return Counter(zip(*columns, strict=True))
 
@@ -86,12 +86,12 @@ def result(tree: Tree, inputs: dict[int, Any], rung: Rung | None = None) -> Coun
     metrics = PipelineMetrics()
     # Row groups of more than four pieces are decoded by PyArrow at once.
     size = 1 << 10 if inputs.get(0) is not None else 1 << 12
-    found = rows_of(
+    actual = rows_of(
         run(tree.relation, inputs, metrics=metrics, piece_bytes=size, rung=rung), tree.relation.schema
     )
     again = [f"computed again {Rung.ARROW_SCANS.value}, after DecodeError {Rung.FAST.value}"]
     assert list(metrics.recovered) == ([] if inputs.get(0) is not None or rung is not None else again)
-    return found
+    return actual
 
 
 def known(test: Callable[[bytes], bool]) -> Callable[[Row], bool]:
@@ -143,7 +143,7 @@ def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
     least, greatest = (
         Aggregate(function, (left("t"),)) for function in (AggregateFunction.MIN, AggregateFunction.MAX)
     )
-    found = result(tree.group("s", n=total(left("n")), least=least, greatest=greatest, rows=count()), inputs)
+    actual = result(tree.group("s", n=total(left("n")), least=least, greatest=greatest, rows=count()), inputs)
     groups: dict[Any, list[Row]] = {}
     for row in ROWS:
         groups.setdefault(row[0], []).append(row)
@@ -153,7 +153,7 @@ def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
         expected.append(
             (key, sum(n for *_, n in rows), min(texts, default=None), max(texts, default=None), len(rows))
         )
-    assert found == Counter(expected)
+    assert actual == Counter(expected)
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti", "full"])
@@ -164,38 +164,43 @@ def test_joins(how: str, items: Rows, source: tuple[Tree, dict[int, Any]]) -> No
     other = Tree.source(pa.schema([("k", pa.string()), ("v", pa.string()), ("m", pa.int64())]), 1)
     node = tree.join(other, {"s": "k"}, how, keep=["t", "n", "v", "m"])
     pairs = [
-        (one, two) for one, two in itertools.product(ROWS, items) if one[0] is not None and one[0] == two[0]
+        (left_row, right_row)
+        for left_row, right_row in itertools.product(ROWS, items)
+        if left_row[0] is not None and left_row[0] == right_row[0]
     ]
-    met = {id(one) for one, _ in pairs}
-    alone = [one for one in ROWS if id(one) not in met]
+    met = {id(left_row) for left_row, _ in pairs}
+    alone = [left_row for left_row in ROWS if id(left_row) not in met]
     expected = {
-        "inner": [(*one[1:], *two[1:]) for one, two in pairs],
-        "left": [*((*one[1:], *two[1:]) for one, two in pairs), *((*one[1:], None, None) for one in alone)],
-        "left_semi": [one[1:] for one in ROWS if id(one) in met],
-        "left_anti": [one[1:] for one in alone],
+        "inner": [(*left_row[1:], *right_row[1:]) for left_row, right_row in pairs],
+        "left": [
+            *((*left_row[1:], *right_row[1:]) for left_row, right_row in pairs),
+            *((*left_row[1:], None, None) for left_row in alone),
+        ],
+        "left_semi": [left_row[1:] for left_row in ROWS if id(left_row) in met],
+        "left_anti": [left_row[1:] for left_row in alone],
     }
-    others = {id(two) for _, two in pairs}
+    others = {id(right_row) for _, right_row in pairs}
     expected["full"] = [
         *expected["left"],
-        *((None, None, *two[1:]) for two in items if id(two) not in others),
+        *((None, None, *right_row[1:]) for right_row in items if id(right_row) not in others),
     ]
     names = other.schema.names
-    found = result(node, inputs | {1: table(items).rename_columns(names)})
-    assert found == Counter(expected[how])
+    actual = result(node, inputs | {1: table(items).rename_columns(names)})
+    assert actual == Counter(expected[how])
 
 
 def test_the_first_in_order(source: tuple[Tree, dict[int, Any]]) -> None:
     tree, inputs = source
-    found = result(tree.select("s", "n").top(20, ("s", True), ("n", False)), inputs)
+    actual = result(tree.select("s", "n").top(20, ("s", True), ("n", False)), inputs)
     last = sorted(((s, n) for s, _, n in ROWS if s is not None), key=lambda row: row[1])
-    assert found == Counter(sorted(last, key=lambda row: row[0], reverse=True)[:20])
+    assert actual == Counter(sorted(last, key=lambda row: row[0], reverse=True)[:20])
 
 
 def test_the_careful_rung(source: tuple[Tree, dict[int, Any]]) -> None:
     tree, inputs = source
     condition, test = CONDITIONS["<"]
-    found = result(tree.where(condition).group("s", rows=count()), inputs, Rung.CAREFUL)
-    assert found == Counter(Counter(row[0] for row in ROWS if test(row)).items())
+    actual = result(tree.where(condition).group("s", rows=count()), inputs, Rung.CAREFUL)
+    assert actual == Counter(Counter(row[0] for row in ROWS if test(row)).items())
 
 
 @pytest.mark.parametrize(

@@ -45,24 +45,31 @@ def side_table(rng: np.random.Generator, kind: str, rows: int, *, unique: bool =
 
 
 def join_of(
-    how: JoinType, one: pa.Table, two: pa.Table, build: Side, *, nulls: NullEquality = NullEquality.UNEQUAL,
+    how: JoinType, left_table: pa.Table, right_table: pa.Table, build: Side, *,
+    nulls: NullEquality = NullEquality.UNEQUAL,
     condition: Expression | None = None,
 ) -> Join:  # fmt: skip
-    resolved = None if condition is None else resolve(condition, one.schema, two.schema, mode=EvalMode.ANSI)
+    resolved = (
+        None
+        if condition is None
+        else resolve(condition, left_table.schema, right_table.schema, mode=EvalMode.ANSI)
+    )
     spec = JoinSpec(
-        how, (KeyPair(0, 0, nulls),), condition=resolved, left_output=tuple(range(one.num_columns)),
-        right_output=() if how.left_rows_only else tuple(range(two.num_columns)),
+        how, (KeyPair(0, 0, nulls),), condition=resolved, left_output=tuple(range(left_table.num_columns)),
+        right_output=() if how.left_rows_only else tuple(range(right_table.num_columns)),
     )  # fmt: skip
-    return Join(ExchangeSource(0, one.schema), ExchangeSource(1, two.schema), spec, build)
+    return Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, build)
 
 
-def check(node: Join, one: pa.Table, two: pa.Table, context: str, **kwargs: Any) -> PipelineMetrics:
+def check(
+    node: Join, left_table: pa.Table, right_table: pa.Table, context: str, **kwargs: Any
+) -> PipelineMetrics:
     assert supports(node) == ()
     metrics = PipelineMetrics()
-    inputs = {0: one.to_batches(max_chunksize=40), 1: two.to_batches(max_chunksize=40)}
-    found = pa.Table.from_batches(run(node, inputs, metrics=metrics, piece_bytes=1, **kwargs), node.schema)
-    expected = oracle_join(one, two, node.spec)
-    assert_same_rows(found, expected.cast(node.schema), zeros=Zeros.SAME, allow_empty=True, context=context)
+    inputs = {0: left_table.to_batches(max_chunksize=40), 1: right_table.to_batches(max_chunksize=40)}
+    result = pa.Table.from_batches(run(node, inputs, metrics=metrics, piece_bytes=1, **kwargs), node.schema)
+    expected = oracle_join(left_table, right_table, node.spec)
+    assert_same_rows(result, expected.cast(node.schema), zeros=Zeros.SAME, allow_empty=True, context=context)
     return metrics
 
 
@@ -79,9 +86,11 @@ KEYS = ("i32", "i64", "str", "d9_2", "d38_0", "date", "f64", "bool", "ts", "bin"
 @pytest.mark.parametrize(("how", "side"), BUILDABLE, ids=lambda v: v.value)
 def test_every_join(how: JoinType, side: Side, unique: bool, rng: np.random.Generator, seed: int) -> None:
     for kind in ("i32", "str", "f64"):
-        one = side_table(rng, kind, 90, unique=unique and side is Side.LEFT)
-        two = side_table(rng, kind, 90, unique=unique and side is Side.RIGHT)
-        metrics = check(join_of(how, one, two, side), one, two, f"seed {seed}, key {kind}")
+        left_table = side_table(rng, kind, 90, unique=unique and side is Side.LEFT)
+        right_table = side_table(rng, kind, 90, unique=unique and side is Side.RIGHT)
+        metrics = check(
+            join_of(how, left_table, right_table, side), left_table, right_table, f"seed {seed}, key {kind}"
+        )
         if on_device():
             assert (metrics.device_joins > 0) is not how.null_aware
             continue
@@ -98,8 +107,13 @@ def test_every_join(how: JoinType, side: Side, unique: bool, rng: np.random.Gene
 @pytest.mark.parametrize("nulls", NullEquality)
 def test_keys_of_every_type(kind: str, nulls: NullEquality, rng: np.random.Generator, seed: int) -> None:
     for how in (JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI):
-        one, two = side_table(rng, kind, 60), side_table(rng, kind, 0, unique=True)
-        check(join_of(how, one, two, Side.RIGHT, nulls=nulls), one, two, f"seed {seed}, {how}")
+        left_table, right_table = side_table(rng, kind, 60), side_table(rng, kind, 0, unique=True)
+        check(
+            join_of(how, left_table, right_table, Side.RIGHT, nulls=nulls),
+            left_table,
+            right_table,
+            f"seed {seed}, {how}",
+        )
 
 
 CONDITION = (left("n") < right("n")) | (left("d9_2") == right("d9_2"))
@@ -111,8 +125,13 @@ CONDITION = (left("n") < right("n")) | (left("d9_2") == right("d9_2"))
     "how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.EXISTENCE]
 )
 def test_residual_conditions(how: JoinType, unique: bool, rng: np.random.Generator, seed: int) -> None:
-    one, two = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=unique)
-    metrics = check(join_of(how, one, two, Side.RIGHT, condition=CONDITION), one, two, f"seed {seed}")
+    left_table, right_table = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=unique)
+    metrics = check(
+        join_of(how, left_table, right_table, Side.RIGHT, condition=CONDITION),
+        left_table,
+        right_table,
+        f"seed {seed}",
+    )
     if on_device():
         assert metrics.device_joins > 0 or not unique  # repeated keys under a range are searched by order
     else:
@@ -121,10 +140,13 @@ def test_residual_conditions(how: JoinType, unique: bool, rng: np.random.Generat
 
 @everywhere
 def test_a_condition_that_is_not_lowered(rng: np.random.Generator, seed: int) -> None:
-    one, two = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=True)
+    left_table, right_table = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=True)
     condition = (right("n") != 0) & (left("n") % right("n") == 1)
     metrics = check(
-        join_of(JoinType.INNER, one, two, Side.RIGHT, condition=condition), one, two, f"seed {seed}"
+        join_of(JoinType.INNER, left_table, right_table, Side.RIGHT, condition=condition),
+        left_table,
+        right_table,
+        f"seed {seed}",
     )
     assert metrics.query_joins > 0
     assert metrics.evaluated > 0 or on_device()
@@ -135,11 +157,16 @@ def test_a_condition_that_is_not_lowered(rng: np.random.Generator, seed: int) ->
 def test_a_build_side_over_the_budget_is_spilled(
     how: JoinType, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
-    one, two = side_table(rng, "i64", 300), side_table(rng, "i64", 300)
+    left_table, right_table = side_table(rng, "i64", 300), side_table(rng, "i64", 300)
     joins = JoinMetrics()
     options = Options(memory_budget=4000, spill_dir=str(tmp_path))
     metrics = check(
-        join_of(how, one, two, Side.RIGHT), one, two, f"seed {seed}", options=options, join_metrics=joins
+        join_of(how, left_table, right_table, Side.RIGHT),
+        left_table,
+        right_table,
+        f"seed {seed}",
+        options=options,
+        join_metrics=joins,
     )
     assert metrics.gather_joins > 0
     assert joins.spills > 0
@@ -148,9 +175,15 @@ def test_a_build_side_over_the_budget_is_spilled(
 
 @everywhere
 def test_decimal_keys_of_different_types(rng: np.random.Generator, seed: int) -> None:
-    one = pa.table({"k": pa.array([None, 1, 2, 3], pa.int32()).cast(pa.decimal128(12, 2)), "n": [1, 2, 3, 4]})
-    two = pa.table({"k": pa.array([None, 1, 3, 4], pa.int32()).cast(pa.decimal128(20, 4)), "n": [5, 6, 7, 8]})
-    check(join_of(JoinType.FULL, one, two, Side.RIGHT), one, two, f"seed {seed}")
+    left_table = pa.table(
+        {"k": pa.array([None, 1, 2, 3], pa.int32()).cast(pa.decimal128(12, 2)), "n": [1, 2, 3, 4]}
+    )
+    right_table = pa.table(
+        {"k": pa.array([None, 1, 3, 4], pa.int32()).cast(pa.decimal128(20, 4)), "n": [5, 6, 7, 8]}
+    )
+    check(
+        join_of(JoinType.FULL, left_table, right_table, Side.RIGHT), left_table, right_table, f"seed {seed}"
+    )
 
 
 @everywhere
@@ -172,8 +205,8 @@ def test_one_relation_joined_twice(rng: np.random.Generator) -> None:
         once.relation, ExchangeSource(2, table.schema),
         JoinSpec(JoinType.INNER, (KeyPair(4, 0),), left_output=(0, 2, 5), right_output=(2,)),
     ))  # fmt: skip
-    found = pa.Table.from_batches(run(twice.relation, dict.fromkeys(range(3), table)), twice.schema)
-    assert sorted(zip(*(c.to_pylist() for c in found.columns), strict=True)) == [
+    result = pa.Table.from_batches(run(twice.relation, dict.fromkeys(range(3), table)), twice.schema)
+    assert sorted(zip(*(c.to_pylist() for c in result.columns), strict=True)) == [
         (1, 10, 20, 30), (2, 20, 30, 10), (3, 30, 10, 20),
     ]  # fmt: skip
 
@@ -193,12 +226,12 @@ def test_a_chain_of_joins_under_an_aggregation(rng: np.random.Generator) -> None
     )
     metrics = PipelineMetrics()
     out = run(tree.relation, {0: facts, 1: first, 2: second}, metrics=metrics)
-    found = {row["g"]: row["s.sum"] for row in pa.Table.from_batches(out, tree.schema).to_pylist()}
+    result = {row["g"]: row["s.sum"] for row in pa.Table.from_batches(out, tree.schema).to_pylist()}
     expected: dict[int, int] = {}
     for a, b, x in zip(*(facts[c].to_pylist() for c in "abx"), strict=True):
         if a < 40 and b < 15:
             expected[a % 3] = expected.get(a % 3, 0) + x * b
-    assert found == expected
+    assert result == expected
     assert metrics.query_joins == 2
 
 
@@ -233,8 +266,8 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     ids=str,
 )  # fmt: skip
 def test_columns_that_are_not_carried_are_refused(dtype: pa.DataType, reason: str) -> None:
-    [found] = supports(ExchangeSource(0, pa.schema([("c", dtype)])))
-    assert reason in str(found)
+    [result] = supports(ExchangeSource(0, pa.schema([("c", dtype)])))
+    assert reason in str(result)
 
 
 @everywhere
@@ -242,8 +275,8 @@ def test_expressions_that_are_not_exact_are_refused() -> None:
     schema = pa.schema([("s", pa.string())])
     tree: Relation = Tree.source(schema).where(call(Function.UPPER, left("s")) == "A").relation
     assert isinstance(tree, Filter)
-    [found] = supports(tree)
-    assert "upper(left.s)" in str(found)
+    [reason] = supports(tree)
+    assert "upper(left.s)" in str(reason)
 
 
 def _rank(row: tuple[float | None, int]) -> tuple[bool, float, int]:
@@ -260,11 +293,11 @@ def test_top_and_limit(rng: np.random.Generator, seed: int) -> None:
     for pieces in (1, 1 << 30):
         tree = Tree.source(table.schema).top(20, ("k", True), ("n", False)).relation
         batches = table.to_batches(max_chunksize=30)
-        found = pa.Table.from_batches(run(tree, {0: batches}, piece_bytes=pieces), tree.schema)
+        result = pa.Table.from_batches(run(tree, {0: batches}, piece_bytes=pieces), tree.schema)
 
         ranked = sorted(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True), key=_rank)
-        mine = sorted(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True), key=_rank)
-        assert list(map(_rank, mine)) == list(map(_rank, ranked[:20]))
+        rows = sorted(zip(result["k"].to_pylist(), result["n"].to_pylist(), strict=True), key=_rank)
+        assert list(map(_rank, rows)) == list(map(_rank, ranked[:20]))
         limited = Tree.source(table.schema).limit(45).relation
         metrics = PipelineMetrics()
         count = sum(b.num_rows for b in run(limited, {0: iter(batches)}, metrics=metrics, piece_bytes=pieces))

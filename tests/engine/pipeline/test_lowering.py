@@ -311,8 +311,8 @@ def test_exact_decimal_literals() -> None:
     batch = pa.RecordBatch.from_pydict({"d": pa.array([D(10**37 + 1), D(10**37)], pa.decimal128(38, 0))})
     tree = Tree.source(batch.schema).where(left("d") > lit(D(10**37), pa.decimal128(38, 0)))
     metrics = PipelineMetrics()
-    found = pa.Table.from_batches(run(tree.relation, {0: [batch]}, metrics=metrics), tree.schema)
-    assert found["d"].to_pylist() == [D(10**37 + 1)]
+    result = pa.Table.from_batches(run(tree.relation, {0: [batch]}, metrics=metrics), tree.schema)
+    assert result["d"].to_pylist() == [D(10**37 + 1)]
     assert metrics.evaluated == 0
 
 

@@ -62,7 +62,9 @@ def items() -> Rows:
 
 
 def pairs() -> Rows:
-    return [(one, two) for one in sales() for two in items() if one[1] is not None and one[1] == two[0]]
+    return [
+        (sale, item) for sale in sales() for item in items() if sale[1] is not None and sale[1] == item[0]
+    ]
 
 
 def grouped(rows: Rows) -> Rows:
@@ -75,12 +77,12 @@ def grouped(rows: Rows) -> Rows:
 
 
 def full() -> Rows:
-    keys = {two[0] for two in items()} - {None}
-    known = {one[1] for one in sales()} - {None}
+    keys = {item[0] for item in items()} - {None}
+    known = {sale[1] for sale in sales()} - {None}
     return [
-        *((one[0], two[1]) for one, two in pairs()),
-        *((one[0], None) for one in sales() if one[1] not in keys),
-        *((None, two[1]) for two in items() if two[0] not in known),
+        *((sale[0], item[1]) for sale, item in pairs()),
+        *((sale[0], None) for sale in sales() if sale[1] not in keys),
+        *((None, item[1]) for item in items() if item[0] not in known),
     ]
 
 
@@ -95,7 +97,7 @@ CASES = {
     ),
     "inner join": Case(
         lambda sales, items: sales.join(items, {"k": "ik"}, keep=["id", "name"]),
-        lambda: [(one[0], two[1]) for one, two in pairs()],
+        lambda: [(sale[0], item[1]) for sale, item in pairs()],
     ),
     "full join": Case(
         lambda sales, items: sales.join(items, {"k": "ik"}, "full", keep=["id", "name"]), full
@@ -108,11 +110,11 @@ CASES = {
         lambda sales, items: (
             sales.join(items, {"k": "ik"}).where(left("q") > 0).group("name", q=total(left("q")), n=count())
         ),
-        lambda: grouped([(two[1], one[2]) for one, two in pairs() if one[2] is not None and one[2] > 0]),
+        lambda: grouped([(item[1], sale[2]) for sale, item in pairs() if sale[2] is not None and sale[2] > 0]),
     ),
     "an input that is read once": Case(
         lambda _, items: items.where(left("ik").is_not_null()).group("name", n=count(left("ik"))),
-        lambda: [(two[1], 1) for two in items() if two[0] is not None],
+        lambda: [(item[1], 1) for item in items() if item[0] is not None],
         lambda: {1: iter(ITEMS.to_batches(max_chunksize=3))},
     ),
     "top": Case(

@@ -61,8 +61,8 @@ def test_columns_of_files_may_have_any_names(how: str, tmp_path: Path) -> None:
     other = pa.table({"k": range(count), "w": [-1, -2, -3]})
     stream, build = written(tmp_path, wide, "wide.parquet"), written(tmp_path, other, "other.parquet")
     spec = JoinSpec(JoinType(how), (KeyPair(0, 0),), left_output=(1, 2), right_output=(1,))
-    one = scan_of(stream, pa.schema([wide.schema.field(name) for name in ("k", "c7", "c250")]))
-    tree = Join(one, dataclasses.replace(scan_of(build, other.schema), index=1), spec)
+    selected = scan_of(stream, pa.schema([wide.schema.field(name) for name in ("k", "c7", "c250")]))
+    tree = Join(selected, dataclasses.replace(scan_of(build, other.schema), index=1), spec)
     assert sorted(scanned(tree).to_pylist(), key=lambda row: row["c7"]) == [
         {"c7": 7 + n, "c250": 250 + n, "w": -1 - n} for n in range(count)
     ]
@@ -97,9 +97,9 @@ def test_int96_timestamps(tmp_path: Path) -> None:
     path = written(tmp_path, table, use_deprecated_int96_timestamps=True)
     assert pq.ParquetFile(path).schema.column(0).physical_type == "INT96"
     wanted = pa.schema([("t", pa.timestamp("us", "Europe/Berlin")), ("n", pa.int64())])
-    found = scanned(scan_of(path, wanted))
-    assert found.schema == wanted
-    assert found["t"].cast(pa.int64()).to_pylist() == table["t"].cast(pa.int64()).to_pylist()
+    result = scanned(scan_of(path, wanted))
+    assert result.schema == wanted
+    assert result["t"].cast(pa.int64()).to_pylist() == table["t"].cast(pa.int64()).to_pylist()
 
 
 @everywhere
@@ -109,8 +109,8 @@ def test_milliseconds_and_narrow_integers(tmp_path: Path) -> None:
         "d": pa.array([D("1.25"), None, D("-9.99")], pa.decimal128(3, 2)),
     })  # fmt: skip
     wanted = pa.schema([("t", pa.timestamp("us")), ("i", pa.int64()), ("d", pa.decimal128(20, 2))])
-    found = scanned(scan_of(written(tmp_path, table), wanted))
-    assert_same_rows(found, table.cast(wanted))
+    result = scanned(scan_of(written(tmp_path, table), wanted))
+    assert_same_rows(result, table.cast(wanted))
 
 
 @everywhere
@@ -131,9 +131,9 @@ def test_views_and_dictionaries(tmp_path: Path) -> None:
     layouts = {"v": pa.string_view(), "d": pa.dictionary(pa.int32(), pa.string()), "l": pa.large_string()}
     table = pa.table({name: pa.array(texts).cast(layout) for name, layout in layouts.items()})
     wanted = pa.schema([(name, pa.string()) for name in table.column_names])
-    found = scanned(scan_of(written(tmp_path, table), wanted))
-    assert found.schema == wanted
-    assert all(found[name].to_pylist() == texts for name in found.column_names)
+    result = scanned(scan_of(written(tmp_path, table), wanted))
+    assert result.schema == wanted
+    assert all(result[name].to_pylist() == texts for name in result.column_names)
 
 
 @everywhere
@@ -150,23 +150,26 @@ def test_names_match_without_case_and_absent_columns_are_null(tmp_path: Path) ->
 
 @everywhere
 def test_partition_columns_are_constants_of_the_file(tmp_path: Path) -> None:
-    one, two = (written(tmp_path, NUMBERS.slice(10 * i, 10), f"{i}.parquet") for i in range(2))
+    first_file, second_file = (written(tmp_path, NUMBERS.slice(10 * i, 10), f"{i}.parquet") for i in range(2))
     schema = pa.schema(
         [("i", pa.int64()), ("day", pa.date32()), ("p", pa.string()), ("d", pa.decimal128(9, 2))]
     )
     slices = (
-        file_slice(one, constants=(dt.date(2024, 1, 2), "x", D("1.50"))), file_slice(two, constants=(None, None, None)),
+        file_slice(first_file, constants=(dt.date(2024, 1, 2), "x", D("1.50"))),
+        file_slice(second_file, constants=(None, None, None)),
     )  # fmt: skip
-    found = scanned(Scan(schema, partition_columns=3, slices=slices))
-    assert found.schema == schema
-    assert found.to_pylist()[0] == {"i": 0, "day": dt.date(2024, 1, 2), "p": "x", "d": D("1.50")}
-    assert found.to_pylist()[-1] == {"i": 19, "day": None, "p": None, "d": None}
+    result = scanned(Scan(schema, partition_columns=3, slices=slices))
+    assert result.schema == schema
+    assert result.to_pylist()[0] == {"i": 0, "day": dt.date(2024, 1, 2), "p": "x", "d": D("1.50")}
+    assert result.to_pylist()[-1] == {"i": 19, "day": None, "p": None, "d": None}
     metrics = PipelineMetrics()
     where = resolve(left("p") == "y", schema, schema, mode=EvalMode.ANSI)
     assert scanned(Scan(schema, partition_columns=3, slices=slices, filters=(where,)), metrics).num_rows == 0
     assert metrics.row_groups == 0, "a file was read whose constants already exclude it"
     only = Scan(
-        pa.schema([("p", pa.string())]), partition_columns=1, slices=(file_slice(one, constants=("x",)),)
+        pa.schema([("p", pa.string())]),
+        partition_columns=1,
+        slices=(file_slice(first_file, constants=("x",)),),
     )
     assert scanned(only).to_pydict() == {"p": ["x"] * 10}
 
@@ -194,19 +197,19 @@ def test_row_groups_are_skipped_by_statistics(where: Expression, groups: int, tm
     path = written(tmp_path, NUMBERS, row_group_size=100)
     metrics = PipelineMetrics()
     tree = scan_of(path, NUMBERS.schema, where)
-    found = scanned(tree, metrics)
+    result = scanned(tree, metrics)
     assert (metrics.row_groups, metrics.skipped_row_groups) == (groups, 10 - groups)
     bare = scanned(scan_of(path, NUMBERS.schema))
     other = scanned(Filter(ExchangeSource(0, NUMBERS.schema), tree.filters[0]), inputs={0: bare})
-    assert_same_rows(found, other, allow_empty=True)
+    assert_same_rows(result, other, allow_empty=True)
 
 
 @everywhere
 def test_nan_is_beyond_all_statistics(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([1.0, float("nan"), 2.0])})
     path = written(tmp_path, table)
-    found = scanned(scan_of(path, table.schema, left("x") > 5.0))
-    assert found.num_rows == 1
+    result = scanned(scan_of(path, table.schema, left("x") > 5.0))
+    assert result.num_rows == 1
 
 
 @everywhere
@@ -225,8 +228,8 @@ def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> 
         ranges = [file_slice(path, byte_range=pair) for pair in itertools.pairwise(cuts)]
         parts = [scanned(scan, slices={0: [part]}, piece_bytes=piece_bytes) for part in ranges]
         assert_same_rows(pa.concat_tables(parts), NUMBERS)
-    some = scanned(scan_of(path, NUMBERS.schema, row_groups=(0, 2, 3)), piece_bytes=piece_bytes)
-    assert some["i"].to_pylist() == [*range(90), *range(180, 360)]
+    slices = scanned(scan_of(path, NUMBERS.schema, row_groups=(0, 2, 3)), piece_bytes=piece_bytes)
+    assert slices["i"].to_pylist() == [*range(90), *range(180, 360)]
 
 
 def _truncate(path: Path) -> None:
@@ -286,7 +289,7 @@ def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
 
 @everywhere
 @pytest.mark.parametrize(
-    ("held", "wanted"),
+    ("file_type", "wanted"),
     [
         (pa.int64(), pa.int32()), (pa.string(), pa.int64()), (pa.decimal128(9, 3), pa.decimal128(9, 2)),
         (pa.decimal128(10, 2), pa.decimal128(9, 2)), (pa.timestamp("us"), pa.timestamp("us", "UTC")),
@@ -295,8 +298,10 @@ def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_other_types_than_planned_are_refused(held: pa.DataType, wanted: pa.DataType, tmp_path: Path) -> None:
-    path = written(tmp_path, pa.table({"c": pa.nulls(3, held)}))
+def test_other_types_than_planned_are_refused(
+    file_type: pa.DataType, wanted: pa.DataType, tmp_path: Path
+) -> None:
+    path = written(tmp_path, pa.table({"c": pa.nulls(3, file_type)}))
     scan = scan_of(path, pa.schema([("c", wanted)]))
     with pytest.raises(ScanError, match=r"data\.parquet: column 'c' is .*planned as"):
         list(run(scan))
@@ -305,9 +310,9 @@ def test_other_types_than_planned_are_refused(held: pa.DataType, wanted: pa.Data
 
 
 def test_nested_columns_are_left_for_what_they_are(tmp_path: Path) -> None:
-    held = pa.list_(pa.int32())
-    path = written(tmp_path, pa.table({"c": pa.nulls(3, held)}))
-    [footer] = read_footers(scan_of(path, pa.schema([("c", held)])), [str(path)])
+    nested_type = pa.list_(pa.int32())
+    path = written(tmp_path, pa.table({"c": pa.nulls(3, nested_type)}))
+    [footer] = read_footers(scan_of(path, pa.schema([("c", nested_type)])), [str(path)])
     assert "nested columns are not read here" in str(footer.obstacles)
 
 
@@ -328,9 +333,9 @@ def test_filters_see_special_values(tmp_path: Path, rng: np.random.Generator) ->
     dtype, values = VALUES["d18_6"]
     table = pa.table({"d": pa.array([values[i] for i in rng.integers(0, len(values), 500)], dtype)})
     path = written(tmp_path, table, row_group_size=50)
-    found = scanned(scan_of(path, table.schema, left("d") > D("0.3")))
+    result = scanned(scan_of(path, table.schema, left("d") > D("0.3")))
     expected = table.filter(pc.greater(table["d"], pa.scalar(D("0.3"), pa.decimal128(18, 6))))
-    assert_same_rows(found, expected)
+    assert_same_rows(result, expected)
 
 
 @everywhere
@@ -340,5 +345,5 @@ def test_dates_that_python_cannot_say(tmp_path: Path) -> None:
     table = pa.table({"d": days})
     path = written(tmp_path, table)
     assert scanned(scan_of(path, table.schema))["d"].cast(pa.int32()).to_pylist() == [3_000_000, 0, -800_000]
-    found = scanned(scan_of(path, table.schema, left("d") > dt.date(9999, 1, 1)))
-    assert found["d"].cast(pa.int32()).to_pylist() == [3_000_000]
+    result = scanned(scan_of(path, table.schema, left("d") > dt.date(9999, 1, 1)))
+    assert result["d"].cast(pa.int32()).to_pylist() == [3_000_000]

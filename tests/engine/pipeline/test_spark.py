@@ -69,8 +69,8 @@ CALLS: dict[str, tuple[Aggregate, str]] = {
 
 def finals(node: PartialAggregate, partial: pa.Table) -> Finals:
     """Merged results in Spark's final form: decimal averages rounded, overflow as null."""
-    found = merged(node, partial)
-    return {group: tuple(map(_final, node.aggregates, values)) for group, values in found.items()}
+    result = merged(node, partial)
+    return {group: tuple(map(_final, node.aggregates, values)) for group, values in result.items()}
 
 
 def _final(call: Any, value: Any) -> Any:
@@ -96,11 +96,11 @@ def test_results_are_sparks(
     calls = {name: call for name, (call, _) in CALLS.items()}
     columns = [f"{CALLS[name][1]} as `{name}`" for name in calls]
     frame = frame_of(spark, table, tmp_path)
-    theirs = frame.selectExpr("*").groupBy("g").agg(*_columns(columns)).toArrow()
+    spark_result = frame.selectExpr("*").groupBy("g").agg(*_columns(columns)).toArrow()
     node = Tree.scan(tmp_path / "data.parquet", mode=mode).group("g", **calls).relation
     assert isinstance(node, PartialAggregate)
     partial = pa.Table.from_batches(run(node), node.schema)
-    listed = [cells(column) for column in theirs.columns]
+    listed = [cells(column) for column in spark_result.columns]
     expected = {(group_key(row[0]),): tuple(row[1:]) for row in zip(*listed, strict=True)}
     assert_same_groups(_unsigned(finals(node, partial)), _unsigned(expected), f"seed {seed}")
 
@@ -111,9 +111,9 @@ def _columns(expressions: list[str]) -> list[Any]:
     return [expr(e) for e in expressions]
 
 
-def _unsigned(found: Finals) -> Finals:
+def _unsigned(finals: Finals) -> Finals:
     """Which zero is an extreme is not said."""
-    return {k: tuple(v + 0.0 if isinstance(v, float) else v for v in values) for k, values in found.items()}
+    return {k: tuple(v + 0.0 if isinstance(v, float) else v for v in values) for k, values in finals.items()}
 
 
 @pytest.mark.parametrize("spark", [{"spark.sql.adaptive.enabled": "false"}], indirect=True)
@@ -133,17 +133,17 @@ def test_buffers_are_sparks(spark: SparkSession, rng: np.random.Generator, tmp_p
         types = [partial.output().apply(i).dataType().json() for i in range(partial.output().size())][1:]
         node = Tree.scan(tmp_path / "data.parquet").group("g", x=call).relation
         assert isinstance(node, PartialAggregate)
-        mine = [_json(field.type) for field in list(node.schema)[1:]]
-        assert types == mine, (name, sql)
+        buffer_types = [_json(field.type) for field in list(node.schema)[1:]]
+        assert types == buffer_types, (name, sql)
 
 
 def _partial(plan: Any) -> Any:
     """The lowest aggregate of a physical plan."""
-    found = plan if "Aggregate" in plan.nodeName() else None
+    partial = plan if "Aggregate" in plan.nodeName() else None
     children = plan.children()
     for i in range(children.size()):
-        found = _partial(children.apply(i)) or found
-    return found
+        partial = _partial(children.apply(i)) or partial
+    return partial
 
 
 def _json(dtype: pa.DataType) -> str:
@@ -184,10 +184,10 @@ def test_group_keys_are_sparks(
         "x": pa.array([values[i] for i in rng.integers(0, len(values), 300)], dtype),
         "d": pa.array([VALUES["d38_18"][1][i] for i in rng.integers(0, 14, 300)], VALUES["d38_18"][0]),
     })  # fmt: skip
-    theirs = frame_of(spark, table, tmp_path).groupBy("x", "d").count().toArrow()
+    spark_result = frame_of(spark, table, tmp_path).groupBy("x", "d").count().toArrow()
     node = Tree.scan(tmp_path / "data.parquet").group("x", "d", n=count()).relation
     assert isinstance(node, PartialAggregate)
     partial = pa.Table.from_batches(run(node), node.schema)
-    mine = sorted(map(repr, zip(*(cells(c) for c in partial.columns), strict=True)))
-    spark_rows = sorted(map(repr, zip(*(cells(c) for c in theirs.columns), strict=True)))
-    assert mine == spark_rows, f"seed {seed}"
+    own_rows = sorted(map(repr, zip(*(cells(c) for c in partial.columns), strict=True)))
+    spark_rows = sorted(map(repr, zip(*(cells(c) for c in spark_result.columns), strict=True)))
+    assert own_rows == spark_rows, f"seed {seed}"

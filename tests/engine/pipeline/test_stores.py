@@ -99,8 +99,8 @@ def test_every_type(bucket: Path) -> None:
     ).append_column("n", pa.array(range(rows), pa.int64()))
     pq.write_table(table, bucket / "a b.parquet", coerce_timestamps="us", row_group_size=3)
     scan = Scan(table.schema)
-    (found,) = read_footers(scan, ["s3://data/a b.parquet"])
-    (split,) = plan_splits([found], 1, 1 << 40)
+    (footer,) = read_footers(scan, ["s3://data/a b.parquet"])
+    (split,) = plan_splits([footer], 1, 1 << 40)
     metrics = PipelineMetrics()
     condition = resolve(left("n") >= 3, table.schema, table.schema, mode=EvalMode.ANSI)
     read = pa.Table.from_batches(
@@ -114,8 +114,8 @@ def test_objects_that_are_gone_or_changed(bucket: Path) -> None:
     table = pa.table({"n": [1, 2, 3]})
     pq.write_table(table, bucket / "x.parquet")
     scan = Scan(table.schema)
-    (found,) = read_footers(scan, ["s3://data/x.parquet"])
-    (split,) = plan_splits([found], 1, 1 << 40)
+    (footer,) = read_footers(scan, ["s3://data/x.parquet"])
+    (split,) = plan_splits([footer], 1, 1 << 40)
     pq.write_table(pa.table({"n": range(1000)}), bucket / "x.parquet")
     with pytest.raises(ScanError, match=r"s3://data/x.parquet: has changed since the query was planned"):
         list(run(replace(scan, slices=split)))

@@ -105,26 +105,26 @@ def test_float_operators(function: Function, dtype: pa.DataType, seed: int) -> N
     for value in SPECIAL[dtype]:
         constant = lit(value, dtype)
         beside = tree.select("x", z=constant)
-        for one, two in ((X, constant), (constant, X)):
-            assert_as_interpreted(tree, few, call(function, one, two))
-        for one, two in ((X, left("z")), (left("z"), X)):
-            assert_as_interpreted(beside, few, call(function, one, two))
+        for left_operand, right_operand in ((X, constant), (constant, X)):
+            assert_as_interpreted(tree, few, call(function, left_operand, right_operand))
+        for left_operand, right_operand in ((X, left("z")), (left("z"), X)):
+            assert_as_interpreted(beside, few, call(function, left_operand, right_operand))
 
 
 @pytest.mark.parametrize("dtype", SPECIAL, ids=str)
 def test_float_functions_and_cases(dtype: pa.DataType, seed: int) -> None:
     table = float_table(dtype, seed)
     tree = Tree.source(table.schema, mode=EvalMode.LEGACY)
-    zero, minus, one = lit(0.0, dtype), lit(-0.0, dtype), lit(1.0, dtype)
+    zero, minus, unit = lit(0.0, dtype), lit(-0.0, dtype), lit(1.0, dtype)
     yes, no = lit(True), lit(False)
     expressions: list[Expression] = [
         call(f, X) for f in UNARY if f is not Function.SQRT or dtype == pa.float64()
     ]
     expressions += [
-        call(Function.NEGATE, -X), 0 - X, X + 0, X - 0, X * 1, X * -1, X / 1, X + zero * one, X + lit(0).cast(dtype),
+        call(Function.NEGATE, -X), 0 - X, X + 0, X - 0, X * 1, X * -1, X / 1, X + zero * unit, X + lit(0).cast(dtype),
         X - -zero,
         (X + zero) - zero, zero + (zero + X), X + abs(minus), X - minus, X - (zero - zero), -(X * 1) + zero,
-        X.is_in([zero, Y]), X.is_in([lit(math.nan, dtype), minus, one]), X.cast(pa.float64()), X.cast(pa.float32()),
+        X.is_in([zero, Y]), X.is_in([lit(math.nan, dtype), minus, unit]), X.cast(pa.float64()), X.cast(pa.float32()),
         coalesce(X, zero), coalesce(zero, X) + Y, coalesce(X, minus) + zero, X + coalesce(minus, Y),
         when(X == 0, minus).else_(zero), when(X == 0, zero).else_(X), X + when(yes, zero).else_(Y),
         X + when(no & (Y > 0), Y).else_(zero), X + when(yes | (Y > 0), zero).else_(Y),
@@ -212,7 +212,7 @@ def test_top_rows_hold_values_as_they_are(seed: int) -> None:
     table = float_table(pa.float64(), seed)
     for descending in (False, True):
         node = Tree.source(table.schema).select(r=X).top(900, ("r", descending)).relation
-        found = column_of(node, table)
+        result = column_of(node, table)
         order = sorted(
             cells(table.column("x")),
             key=lambda c: (
@@ -222,7 +222,7 @@ def test_top_rows_hold_values_as_they_are(seed: int) -> None:
             ),
             reverse=descending,
         )
-        assert [0 if v == float_bits(-0.0) else v for v in found] == [
+        assert [0 if v == float_bits(-0.0) else v for v in result] == [
             0 if exact(c) == float_bits(-0.0) else exact(c) for c in order[:900]
         ]
 
