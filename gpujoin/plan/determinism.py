@@ -60,7 +60,7 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
             below = indeterminate_columns(relation.child, sources)
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
         case Union():
-            return frozenset().union(*(indeterminate_columns(input_, sources) for input_ in relation.inputs))
+            return frozenset().union(*(indeterminate_columns(child, sources) for child in relation.inputs))
         case PartialAggregate():
             return _aggregated(relation, indeterminate_columns(relation.child, sources))
         case Join():

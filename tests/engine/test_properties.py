@@ -114,9 +114,9 @@ def test_any_join_any_way_is_the_oracles(backend: AnyBackend, case: Case) -> Non
 @given(case=cases())
 def test_full_is_left_and_the_unmatched_of_the_right(backend: AnyBackend, case: Case) -> None:
     full, left = (joined(backend, case, kind) for kind in (JoinType.FULL, JoinType.LEFT))
-    left_table, right = case.tables()
-    seen = set(left.column(left_table.num_columns + right.schema.get_field_index("row")).to_pylist())
-    assert full.num_rows - left.num_rows == len(set(right["row"].to_pylist()) - seen)
+    left_table, right_table = case.tables()
+    seen = set(left.column(left_table.num_columns + right_table.schema.get_field_index("row")).to_pylist())
+    assert full.num_rows - left.num_rows == len(set(right_table["row"].to_pylist()) - seen)
     assert row_counts(left) <= row_counts(full)
 
 

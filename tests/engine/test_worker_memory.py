@@ -97,12 +97,14 @@ def test_build_sides_share_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_join_holds_its_build_side_until_it_is_closed() -> None:
-    left_table, right = sides(7, [pa.int64()], (50, 5000))
+    left_table, right_table = sides(7, [pa.int64()], (50, 5000))
     gc.collect()
     before = held_bytes()
-    with HashJoin(keyed(JoinType.INNER, left_table, right), left_table.schema, right.schema) as join:
-        join.build(right.to_batches())
-        assert held_bytes() - before >= right.nbytes
+    with HashJoin(
+        keyed(JoinType.INNER, left_table, right_table), left_table.schema, right_table.schema
+    ) as join:
+        join.build(right_table.to_batches())
+        assert held_bytes() - before >= right_table.nbytes
     del join
     gc.collect()
     assert held_bytes() == before
@@ -197,35 +199,42 @@ def test_memory_of_the_cpu_that_runs_out_at_any_call(
 ) -> None:
     if build_side not in build_sides(join_type):
         pytest.skip("not to be built")
-    left_table, right = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
-    spec = keyed(join_type, left_table, right, condition=CONDITIONS["l.v < r.v"])
+    left_table, right_table = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
+    spec = keyed(join_type, left_table, right_table, condition=CONDITIONS["l.v < r.v"])
     how = {
         "build_side": build_side,
         "options": Options(batch_bytes=3000, candidate_pairs=40),
         "batch_rows": 9,
     }
-    expected = oracle_join(left_table, right, spec)
+    expected = oracle_join(left_table, right_table, spec)
     with failing_cpu() as counting:
-        assert_same_rows(run_join(spec, left_table, right, backend=cpu(), **how), expected, allow_empty=True)
+        assert_same_rows(
+            run_join(spec, left_table, right_table, backend=cpu(), **how), expected, allow_empty=True
+        )
     assert counting.faults == 0
     for number in range(1, counting.total_calls + 1):
         with failing_cpu(at={number}) as faulty:
-            actual = run_join(spec, left_table, right, backend=cpu(), **how)
+            actual = run_join(spec, left_table, right_table, backend=cpu(), **how)
         assert faulty.faults == 1
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, call {number}")
 
 
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_memory_of_the_cpu_that_runs_out_again_and_again(join_type: JoinType, seed: int) -> None:
-    left_table, right = sides(seed, [pa.int32()], (40, 37), KeyShape.UNIFORM)
-    spec = keyed(join_type, left_table, right)
-    expected = oracle_join(left_table, right, spec)
+    left_table, right_table = sides(seed, [pa.int32()], (40, 37), KeyShape.UNIFORM)
+    spec = keyed(join_type, left_table, right_table)
+    expected = oracle_join(left_table, right_table, spec)
     recovered = 0
     for every in (2, 3, 5, 7, 11, 29, 53):
         with failing_cpu(every=every) as faulty:
             try:
                 actual = run_join(
-                    spec, left_table, right, backend=cpu(), options=Options(batch_bytes=3000), batch_rows=13
+                    spec,
+                    left_table,
+                    right_table,
+                    backend=cpu(),
+                    options=Options(batch_bytes=3000),
+                    batch_rows=13,
                 )
             except HostMemoryError:
                 continue

@@ -94,10 +94,10 @@ def matches(build: Side, probe: Side) -> list[list[int]]:
     return [[] if key is None else rows_of.get(key, []) for key in probe.labels()]
 
 
-def one_of(found: list[list[int]]) -> list[int]:
+def one_of(matches: list[list[int]]) -> list[int]:
     """Matches of which there is at most one, −1 for none."""
-    assert all(len(rows) < 2 for rows in found)
-    return [rows[0] if rows else -1 for rows in found]
+    assert all(len(rows) < 2 for rows in matches)
+    return [rows[0] if rows else -1 for rows in matches]
 
 
 def colliding(bits: int, *names: str) -> dict[str, str]:

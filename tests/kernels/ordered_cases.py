@@ -113,14 +113,14 @@ def matching(build: Build, asked: tuple[Asked, ...]) -> list[list[int]]:
     """Places of the matches of each probe row, one range for each point; the first one has groups and validity."""
     first = asked[0]
     columns = [build.placed(number) for number in range(len(asked))]
-    found = []
+    pairs = []
     for row in range(first.rows):
         places = build.places_of(first.group(row), first.may_match(row))
         for column, bounds in zip(columns, asked, strict=True):
             inside = (column[places] >= bounds.low[row]) & (column[places] <= bounds.high[row])
             places = places[inside]
-        found.append(places.tolist())
-    return found
+        pairs.append(places.tolist())
+    return pairs
 
 
 def some_ranges(

@@ -39,11 +39,11 @@ def test_every_workload_on_every_engine(
     assert set(rates.lookups) == set(rates.atomics) == set(TABLE_MEGABYTES)
     ran = {(r.workload, r.engine) for r in results}
     for workload in (*named(), *sweeps()):
-        mine = {engine for name, engine in ran if name == workload.name}
-        assert {"auto", "cuDF"} <= mine
-        assert ("direct" in mine) == (workload.keys is Keys.DENSE)
-        assert ("partitioned" in mine) == (workload.log_rows_per_key == 0)
-        assert ("csr" in mine) == (workload.join is Join.INNER)
+        engines = {engine for name, engine in ran if name == workload.name}
+        assert {"auto", "cuDF"} <= engines
+        assert ("direct" in engines) == (workload.keys is Keys.DENSE)
+        assert ("partitioned" in engines) == (workload.log_rows_per_key == 0)
+        assert ("csr" in engines) == (workload.join is Join.INNER)
     for ordered in ordered_workloads():
         assert {engine for name, engine in ran if name == ordered.name} == {"auto", "arrays"}
     assert {"find_stretches", "nearest_rows"} <= set(emulated.launches)
@@ -86,10 +86,10 @@ def test_zipf() -> None:
 
 @pytest.mark.parametrize("bits", [2, 7, 12])
 def test_shuffling_is_a_bijection(bits: int) -> None:
-    found = data.shuffled(np, data.numbers(np, 0, 1 << bits), bits)
-    assert sorted(found.tolist()) == list(range(1 << bits))
+    shuffled = data.shuffled(np, data.numbers(np, 0, 1 << bits), bits)
+    assert sorted(shuffled.tolist()) == list(range(1 << bits))
     if bits > 2:
-        assert found.tolist() != list(range(1 << bits))
+        assert shuffled.tolist() != list(range(1 << bits))
 
 
 def test_texts_have_sixteen_bytes_and_are_distinct() -> None:
@@ -143,11 +143,11 @@ class Broken(ArrayEngine):
 def test_what_fails_is_told_and_the_others_go_on(engine: type[ArrayEngine], problem: str) -> None:
     workload = Workload("w", 5, 5)
     others = [ArrayEngine(np, workload), engine(np, workload, "other"), ArrayEngine(np, workload, "last")]
-    found = list(compare(np, workload, others, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
-    assert [(r.engine, r.seconds is None, r.failed) for r in found] == [
+    measurements = list(compare(np, workload, others, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
+    assert [(r.engine, r.seconds is None, r.failed) for r in measurements] == [
         ("arrays", False, False), ("other", True, True), ("last", False, False),
     ]  # fmt: skip
-    assert problem in found[1].problem
+    assert problem in measurements[1].problem
 
 
 class Greedy(ArrayEngine):
@@ -160,8 +160,8 @@ class Greedy(ArrayEngine):
 def test_an_engine_without_memory_is_reported_and_the_others_go_on() -> None:
     workload = Workload("w", 5, 5)
     taking_part = [Greedy(np, workload, "greedy"), ArrayEngine(np, workload)]
-    found = list(compare(np, workload, taking_part, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
-    assert [(r.engine, r.seconds is None, r.problem, r.failed) for r in found] == [
+    measurements = list(compare(np, workload, taking_part, HostMeter(), copy_rate=1.0, repeats=1, chosen=str))
+    assert [(r.engine, r.seconds is None, r.problem, r.failed) for r in measurements] == [
         ("greedy", True, "too little", False), ("arrays", False, "", False),
     ]  # fmt: skip
 
@@ -197,15 +197,15 @@ def test_what_was_found_before_a_process_is_lost_is_kept(tmp_path: Path) -> None
     )  # fmt: skip
     for _ in range(4):
         attempt(*engines)
-    found = Progress.read(lines)
-    assert found.constants == rates
-    assert {r.engine: (r.seconds is not None, r.failed) for r in found.results} == {
+    progress = Progress.read(lines)
+    assert progress.constants == rates
+    assert {r.engine: (r.seconds is not None, r.failed) for r in progress.results} == {
         "good": (True, False), "broken": (False, True), "dying": (False, True), "wrong": (False, True),
         "last": (True, False),
     }  # fmt: skip
-    assert "died" in next(r.problem for r in found.results if r.engine == "dying")
-    record = write(found, tmp_path / "table.json")
-    assert len(record["results"]) == len(engines) == len({r.engine for r in found.results})
+    assert "died" in next(r.problem for r in progress.results if r.engine == "dying")
+    record = write(progress, tmp_path / "table.json")
+    assert len(record["results"]) == len(engines) == len({r.engine for r in progress.results})
     assert "| w | dying | its process died" in (tmp_path / "table.md").read_text()
 
 
@@ -251,7 +251,7 @@ def test_joins_by_order_are_what_their_names_say(emulated: EmulatedDevice, workl
     few = replace(workload, log_rows=7, log_groups=min(workload.log_groups, 3))
     given = few.inputs(np)
     own = next(ordered_engines(emulated, few))
-    found = answer(np, own.run(own.prepare(few.inputs(emulated.xp))))
+    sums_and_counts = answer(np, own.run(own.prepare(few.inputs(emulated.xp))))
     build, probe = [c[:, None] for c in given.build], given.probe
     if few.shape is Shape.BETWEEN:
         matches = (build[0] >= probe[0]) & (build[0] <= probe[1])
@@ -267,7 +267,7 @@ def test_joins_by_order_are_what_their_names_say(emulated: EmulatedDevice, workl
         int(of[rows].view(np.uint64).sum())
         for of, rows in zip(given.payload, (of_build, of_probe), strict=True)
     ]
-    assert found == (len(of_build), sums[1], sums[0])
+    assert sums_and_counts == (len(of_build), sums[1], sums[0])
     if few.shape is not Shape.AS_OF:
         assert 2 * few.rows < len(of_build) < 12 * few.rows
     assert given.nbytes == few.floor_bytes(0)

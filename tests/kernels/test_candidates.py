@@ -49,12 +49,12 @@ class Case:
 
     def matches(self) -> list[list[int]]:
         """Places of the matches of each probe row."""
-        found = []
+        pairs = []
         for start, count, low, width in zip(self.start, self.count, self.low, self.width, strict=True):
             places = np.arange(start, start + count)
             ranks = self.ranks[places]
-            found.append(places[(ranks >= low) & (ranks < low + width)].tolist())
-        return found
+            pairs.append(places[(ranks >= low) & (ranks < low + width)].tolist())
+        return pairs
 
 
 def check(device: RecordingDevice, case: Case, *slices: int) -> None:
@@ -66,12 +66,12 @@ def check(device: RecordingDevice, case: Case, *slices: int) -> None:
     expected = [(row, int(case.placed[place])) for row, places in enumerate(wanted) for place in places]
     placed = device.upload(case.placed.astype(np.int32))
     for most in slices:
-        found: list[tuple[int, int]] = []
+        matches: list[tuple[int, int]] = []
         for begin in range(0, looked.places.pairs, most):
             length = min(most, looked.places.pairs - begin)
             probe, build = candidates.keep(device, looked, placed, begin, length)
-            found += zip(device.download(probe).tolist(), device.download(build).tolist(), strict=True)
-        assert found == expected
+            matches += zip(device.download(probe).tolist(), device.download(build).tolist(), strict=True)
+        assert matches == expected
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 255, 256, 257, TILE - 1, TILE, TILE + 1, 4 * TILE + 1])

@@ -31,9 +31,9 @@ def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range 
     distinct = [key for key in build.labels() if key is not None]
     assert (unique is not None) == (len(set(distinct)) == len(distinct))
     if unique is not None:
-        found = unique.probe(device, probed)
-        assert device.download(found.row).tolist() == one_of(expected)
-        assert found.pairs == sum(counts)
+        result = unique.probe(device, probed)
+        assert device.download(result.row).tolist() == one_of(expected)
+        assert result.pairs == sum(counts)
     many = direct.build_many(device, built, keys)
     ranges = many.probe(device, probed)
     start, count = device.download(ranges.start).tolist(), device.download(ranges.count).tolist()
@@ -82,8 +82,8 @@ def test_build_keys_outside_the_range_are_left_out(device: RecordingDevice) -> N
     build = Side(np.arange(-10, 30, dtype=np.int64))
     table = direct.build_unique(device, build.on(device), direct.Range(0, 10))
     assert table is not None
-    found = table.probe(device, build.on(device))
-    assert device.download(found.row).tolist() == [-1] * 10 + list(range(10, 20)) + [-1] * 20
+    matches = table.probe(device, build.on(device))
+    assert device.download(matches.row).tolist() == [-1] * 10 + list(range(10, 20)) + [-1] * 20
 
 
 @pytest.mark.parametrize(("low", "slots"), [(0, 0), (0, 1 << 31), ((1 << 63) - 1, 2), (-(1 << 63) - 1, 5)])

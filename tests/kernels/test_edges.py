@@ -51,9 +51,9 @@ def test_probe_keys_next_to_the_range_match_nothing(device: RecordingDevice, key
     labels, there = probe.labels(), probe.on(device)
     unique = direct.build_unique(device, build.on(device), keys)
     assert unique is not None
-    found = unique.probe(device, there)
+    matches = unique.probe(device, there)
     wanted = [key - LOW if ok else -1 for key, ok in zip(labels, inside(labels), strict=True)]
-    assert device.download(found.row).tolist() == wanted
+    assert device.download(matches.row).tolist() == wanted
     marks, _ = direct.build_set(device, build.on(device), keys).test(device, there)
     assert device.download(marks).tolist() == inside(labels)
 
@@ -92,11 +92,11 @@ def test_fifty_thousand_rows_a_side(device: RecordingDevice, rng: np.random.Gene
     probe = rng.integers(0, many * 2, many) * 1_000_003
     table = unique.build(device, Side(build).on(device))
     assert table is not None
-    found = table.probe(device, Side(probe).on(device))
+    matches = table.probe(device, Side(probe).on(device))
     order = np.argsort(build)
     places = np.searchsorted(build[order], probe)
     there = order[np.minimum(places, many - 1)]
-    assert (device.download(found.row) == np.where(build[there] == probe, there, -1)).all()
+    assert (device.download(matches.row) == np.where(build[there] == probe, there, -1)).all()
 
 
 def columns_of(device: RecordingDevice, count: int) -> list[rows.FieldColumn]:
@@ -138,9 +138,9 @@ def test_matches_of_many_tiles_are_emitted(
     hit[rng.random(count) < 0.4] = -1
     hit[256:512], hit[1024:1280] = -1, 5
     build, probe = columns_of(device, 300), columns_of(device, count)
-    found = UniqueMatches(device.upload(hit), int((hit >= 0).sum()))
+    matches = UniqueMatches(device.upload(hit), int((hit >= 0).sum()))
     packed = rows.pack(device, build) if matched else None
-    probe_out, build_out = rows.emit(device, found, probe, packed, matched=matched)
+    probe_out, build_out = rows.emit(device, matches, probe, packed, matched=matched)
     kept = np.flatnonzero((hit >= 0) == matched)
     for column, out in zip(probe, probe_out, strict=True):
         assert (device.download(out.values) == device.download(column.values)[kept]).all()
@@ -158,11 +158,11 @@ def test_more_probe_rows_than_threads_are_put_back_in_order(
     build, probe = rng.permutation(2500).astype(np.int64), rng.integers(0, 2600, 3000)
     table = partition.build(device, Side(build).on(device))
     assert table is not None
-    found = table.probe(device, Side(probe).on(device))
+    matches = table.probe(device, Side(probe).on(device))
     assert "restore_order" in device.launches
     row_of = np.full(2600, -1)
     row_of[build] = np.arange(2500)
-    assert (device.download(found.row) == row_of[probe]).all()
+    assert (device.download(matches.row) == row_of[probe]).all()
 
 
 def test_every_row_of_many_is_entered_and_found(device: RecordingDevice, rng: np.random.Generator) -> None:
@@ -172,9 +172,9 @@ def test_every_row_of_many_is_entered_and_found(device: RecordingDevice, rng: np
     wanted = np.argsort(build)
     for table in (direct.build_unique(device, built, keys), unique.build(device, built)):
         assert table is not None
-        found = table.probe(device, probed)
-        assert (device.download(found.row) == wanted).all()
-        assert found.pairs == count
+        matches = table.probe(device, probed)
+        assert (device.download(matches.row) == wanted).all()
+        assert matches.pairs == count
     many = direct.build_many(device, built, keys)
     ranges = many.probe(device, probed)
     assert (device.download(ranges.count) == 1).all()

@@ -54,11 +54,11 @@ def joined(
     batch: int,
     nulls: NullEquality = NullEquality.UNEQUAL,
 ) -> None:
-    one, two = sides
-    columns = tuple(range(one.num_columns))
+    left, right = sides
+    columns = tuple(range(left.num_columns))
     spec = JoinSpec(kind, (KeyPair(KEY, KEY, nulls),), None, columns, () if kind.left_rows_only else columns)
-    found = run(one, two, spec, backend, Side.RIGHT, options, batch)
-    assert_same_rows(found, oracle_join(one, two, spec))
+    result = run(left, right, spec, backend, Side.RIGHT, options, batch)
+    assert_same_rows(result, oracle_join(left, right, spec))
 
 
 @pytest.mark.parametrize("batch", [32, PROBE_ROWS])
@@ -95,7 +95,7 @@ def test_semi_and_anti_joins(
 
 def test_long_keys_are_verified_before_output(make_device: MakeDevice, seed: int) -> None:
     device = make_device()
-    one, two = (
+    left, right = (
         table.set_column(
             KEY, "k", pa.array([None if k is None else f"{k:040d}" for k in table.column(KEY).to_pylist()])
         )
@@ -104,8 +104,8 @@ def test_long_keys_are_verified_before_output(make_device: MakeDevice, seed: int
     backend = HostBackend(ops=emulated_ops(device))
     columns = tuple(range(KEY))
     spec = JoinSpec(JoinType.INNER, (KeyPair(KEY, KEY),), None, columns, columns)
-    found = run(one, two, spec, backend, Side.RIGHT, Options(), 128)
-    assert_same_rows(found, oracle_join(one, two, spec))
+    result = run(left, right, spec, backend, Side.RIGHT, Options(), 128)
+    assert_same_rows(result, oracle_join(left, right, spec))
     assert {"hash_texts", "verify_texts", "emit_matches"} <= set(device.launches)
 
 
@@ -163,16 +163,16 @@ def test_running_out_of_memory_now_and_then(
 def test_output_that_does_not_fit_is_made_by_maps(make_device: MakeDevice, emulated: EmulatedDevice) -> None:
     rows = 600
     keys = pa.array(np.arange(rows))
-    one = pa.table({"k": pa.chunked_array([keys]), "a": keys, "b": keys, "c": keys})
-    two = one.slice(0, rows - 1)
+    left = pa.table({"k": pa.chunked_array([keys]), "a": keys, "b": keys, "c": keys})
+    right = left.slice(0, rows - 1)
     columns = (0, 1, 2, 3)
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, columns, columns)
     # Room for the packed build side of 32 bytes a row, and half of the output of 64.
     tight = make_device(memory_limit=55_000)
     for device, expected in ((emulated, True), (tight, False)):
         backend = HostBackend(ops=emulated_ops(device))
-        found = run(one, two, spec, backend, Side.RIGHT, Options(), rows)
-        assert_same_rows(found, oracle_join(one, two, spec))
+        result = run(left, right, spec, backend, Side.RIGHT, Options(), rows)
+        assert_same_rows(result, oracle_join(left, right, spec))
         assert ("emit_matches" in device.launches) is expected
 
 
@@ -194,11 +194,11 @@ def test_the_planner_sees_the_facts(emulated: EmulatedDevice, seed: int) -> None
         return EmissionChoice(EmissionMethod.MAPS, "for the test")
 
     backend = HostBackend(ops=emulated_ops(emulated))
-    one, two = tables(seed)
-    built = backend.build(two.select(["k"]))
-    probe = built.probe(one.select(["k"]))
-    assert backend.emit(probe, one, two, choose) is None
-    assert backend.emit(probe, one, None, choose, matched=False) is None
+    left, right = tables(seed)
+    built = backend.build(right.select(["k"]))
+    probe = built.probe(left.select(["k"]))
+    assert backend.emit(probe, left, right, choose) is None
+    assert backend.emit(probe, left, None, choose, matched=False) is None
     facts = seen[0]
     assert (facts.probe_rows, facts.rows) == (PROBE_ROWS, probe.pairs)
     assert facts.probe_widths == (1, 16, 8, 4, 2, 8)

@@ -60,12 +60,12 @@ def joined(
 ) -> set[str]:
     """Join small tables, compare with the oracle, and tell which kernels were launched."""
     for shape in shapes:
-        one, two = sides(seed, types, shape)
-        spec = spec_of(kind, one, two, len(types), condition, nulls)
+        left_table, right_table = sides(seed, types, shape)
+        spec = spec_of(kind, left_table, right_table, len(types), condition, nulls)
         options = Options(batch_bytes=2000, candidate_pairs=37, gpu_algorithm=wanted)
         backend = HostBackend(ops=emulated_ops(device))
-        found = run(one, two, spec, backend, build_side, options, BATCH)
-        assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"{shape} seed={seed}")
+        result = run(left_table, right_table, spec, backend, build_side, options, BATCH)
+        assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"{shape} seed={seed}")
     return set(device.launches)
 
 
@@ -160,13 +160,13 @@ def test_special_values_are_equal_as_in_spark(emulated: EmulatedDevice) -> None:
 
 def check(device: EmulatedDevice, build: pa.Array, probe: pa.Array) -> None:
     """Join one column with another by kernels and without, under both null equalities."""
-    one, two = pa.table({"k": probe, "i": range(len(probe))}), pa.table({"k": build, "j": range(len(build))})
+    left_table, right_table = pa.table({"k": probe, "i": range(len(probe))}), pa.table({"k": build, "j": range(len(build))})
     for nulls in NullEquality:
         spec = JoinSpec(JoinType.FULL, (KeyPair(0, 0, nulls),), None, (0, 1), (0, 1))
         for wanted in (AlgorithmChoice.AUTO, AlgorithmChoice.CUDF):
             options = Options(gpu_algorithm=wanted)
-            found = run(one, two, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, options, BATCH)
-            assert_same_rows(found, oracle_join(one, two, spec), context=f"{build.type} {nulls}")
+            result = run(left_table, right_table, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, options, BATCH)
+            assert_same_rows(result, oracle_join(left_table, right_table, spec), context=f"{build.type} {nulls}")
 
 
 def test_keys_the_device_does_not_take_come_as_codes(emulated: EmulatedDevice, seed: int) -> None:
@@ -204,15 +204,15 @@ def test_null_aware_anti_joins_over_two_keys(
     rows = [(a, b, n) for n, (a, b) in enumerate(keys)]
     # Two right rows with a null: they drop what agrees with them in the other key.
     given = rows[1:], [(1, 11, 5), (2, None, 30), (None, 13, 30), (3, 10, 5), (3, 10, 30)]
-    one, two = (
+    left_table, right_table = (
         pa.table([pa.array(column, pa.int32()) for column in zip(*side, strict=True)], names=["a", "b", "n"])
         for side in given
     )
     pairs = (KeyPair(0, 0), KeyPair(1, 1))
-    tested = None if condition is None else resolve(condition, one.schema, two.schema)
+    tested = None if condition is None else resolve(condition, left_table.schema, right_table.schema)
     spec = JoinSpec(JoinType.NULL_AWARE_ANTI, pairs, tested, (0, 1, 2), ())
-    found = run(one, two, spec, HostBackend(ops=emulated_ops(emulated)), Side.RIGHT, Options(), BATCH)
-    assert_same_rows(found, oracle_join(one, two, spec))
+    result = run(left_table, right_table, spec, HostBackend(ops=emulated_ops(emulated)), Side.RIGHT, Options(), BATCH)
+    assert_same_rows(result, oracle_join(left_table, right_table, spec))
     assert len(searched) >= 3, "all keys, and each of the two"
     assert set(searched) == {"direct"}
     launched = set(emulated.launches)
@@ -227,7 +227,7 @@ def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDev
     device = make_device()
     small = make_device(properties=dataclasses.replace(device.properties, l2_bytes=1 << 14))
     table = pa.table({"k": np.arange(1000) * (1 << 50)})
-    found, reasons = {}, ""
+    algorithms, reasons = {}, ""
     for expected in (None, 16_000, 16_001):
         metrics = JoinMetrics()
         spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,))
@@ -236,9 +236,9 @@ def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDev
             spec, table.schema, table.schema, backend=backend, metrics=metrics, probe_rows=expected
         ) as join:  # fmt: skip
             join.build(table.to_batches())
-        (found[expected],) = metrics.algorithms
-        reasons = metrics.algorithm_reasons[found[expected]]
-    assert found == {None: "partitioned", 16_000: "partitioned", 16_001: "unique"}
+        (algorithms[expected],) = metrics.algorithms
+        reasons = metrics.algorithm_reasons[algorithms[expected]]
+    assert algorithms == {None: "partitioned", 16_000: "partitioned", 16_001: "unique"}
     assert "16001 probe rows are too many to move for 1000 keys" in reasons
 
 
@@ -251,25 +251,25 @@ def test_hash_functions_that_collide_are_given_up(make_device: MakeDevice) -> No
     """With two hashes in all, no hash function tells three long texts apart, so cuDF's hashes do it."""
     device = make_device(colliding(1, "normalise.cu", "facts.cu", "csr.cu", "unique.cu"))
     keys = [bytes([c]) * 20 for c in b"abcabc"]
-    found = index(device, keys, AlgorithmChoice.AUTO)
-    assert found.algorithm == "cudf sorted fingerprint"
-    two = index(device, keys[:1] * 2, AlgorithmChoice.AUTO)
-    assert two.algorithm == "csr fingerprint"
-    probe = HostKeys(pa.table({"k": pa.array(keys, pa.large_binary())}), ops=two.ops)
-    assert IndexProbe(two, probe).matched().tolist() == [True, False, False] * 2
+    index_ = index(device, keys, AlgorithmChoice.AUTO)
+    assert index_.algorithm == "cudf sorted fingerprint"
+    second_index = index(device, keys[:1] * 2, AlgorithmChoice.AUTO)
+    assert second_index.algorithm == "csr fingerprint"
+    probe = HostKeys(pa.table({"k": pa.array(keys, pa.large_binary())}), ops=second_index.ops)
+    assert IndexProbe(second_index, probe).matched().tolist() == [True, False, False] * 2
 
 
 @pytest.mark.parametrize("every", [2, 7])
 def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int, seed: int) -> None:
     """The pairs of every algorithm come in the order of the CPU backend's, so nothing is lost or repeated."""
     for wanted in (AlgorithmChoice.DIRECT, AlgorithmChoice.CSR):
-        one, two = sides(seed, (pa.int16(),), KeyShape.UNIFORM)
-        spec = spec_of(JoinType.FULL, one, two, 1, CONDITION, NullEquality.UNEQUAL)
+        left_table, right_table = sides(seed, (pa.int16(),), KeyShape.UNIFORM)
+        spec = spec_of(JoinType.FULL, left_table, right_table, 1, CONDITION, NullEquality.UNEQUAL)
         backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(emulated)), every=every)
         options = Options(batch_bytes=2000, candidate_pairs=16, gpu_algorithm=wanted)
-        found = run(one, two, spec, backend, Side.RIGHT, options, BATCH)
+        result = run(left_table, right_table, spec, backend, Side.RIGHT, options, BATCH)
         assert backend.faults
-        assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"seed={seed}")
+        assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}")
 
 
 def index(
@@ -299,8 +299,8 @@ def test_what_is_chosen_is_told(emulated: EmulatedDevice) -> None:
         ([None, None], AlgorithmChoice.AUTO, "empty", True),
     ]
     for keys, forced, algorithm, is_unique in cases:
-        found = index(emulated, keys, forced)
-        assert (found.algorithm, found.unique) == (algorithm, is_unique)
+        built = index(emulated, keys, forced)
+        assert (built.algorithm, built.unique) == (algorithm, is_unique)
 
 
 def test_marks_alone_are_cheaper(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
@@ -309,8 +309,8 @@ def test_marks_alone_are_cheaper(emulated: EmulatedDevice, rng: np.random.Genera
     assert marks.nbytes * 30 < whole.nbytes
     probe = HostKeys(pa.table({"k": pa.array(range(-10, 400))}), ops=marks.ops)
     expected = [k in set(keys) for k in range(-10, 400)]
-    for one in (whole, marks):
-        assert IndexProbe(one, probe).matched().tolist() == expected
+    for built in (whole, marks):
+        assert IndexProbe(built, probe).matched().tolist() == expected
 
 
 def test_a_kernel_that_does_not_compile_is_named_and_cudf_joins(
@@ -319,10 +319,10 @@ def test_a_kernel_that_does_not_compile_is_named_and_cudf_joins(
     device = make_device({"unique.cu": "this is no program"})
     wide = [-(1 << 62), 0, 1 << 62]
     with caplog.at_level("WARNING", "gpujoin"):
-        found = index(device, wide, AlgorithmChoice.UNIQUE)
-    assert found.algorithm == "cudf sorted"
+        built = index(device, wide, AlgorithmChoice.UNIQUE)
+    assert built.algorithm == "cudf sorted"
     assert "unique.cu" in caplog.text
-    probe = IndexProbe(found, HostKeys(pa.table({"k": pa.array([0, 1, 1 << 62])}), ops=found.ops))
+    probe = IndexProbe(built, HostKeys(pa.table({"k": pa.array([0, 1, 1 << 62])}), ops=built.ops))
     assert probe.matched().tolist() == [True, False, True]
 
 
@@ -331,8 +331,8 @@ def test_pairs_that_do_not_compile_are_known_before_a_probe(
 ) -> None:
     device = make_device({"expand.cu": "this is no program"})
     with caplog.at_level("WARNING", "gpujoin"):
-        found = index(device, [5, 3, 5], AlgorithmChoice.AUTO)
-    assert found.algorithm == "cudf direct"
+        built = index(device, [5, 3, 5], AlgorithmChoice.AUTO)
+    assert built.algorithm == "cudf direct"
     assert "expand.cu" in caplog.text
     assert index(device, [5, 3, 4], AlgorithmChoice.AUTO).algorithm == "direct", (
         "no pairs are made of unique keys"

@@ -35,12 +35,12 @@ def check(
     on_device = device.upload(placed)
     for most in lengths:
         for table in (None, on_device):
-            found: list[tuple[int, int]] = []
+            pairs: list[tuple[int, int]] = []
             for begin in range(0, matches.pairs, most):
                 length = min(most, matches.pairs - begin)
                 probe, build = expand.pairs(device, matches, running, table, begin, length)
-                found += zip(device.download(probe).tolist(), device.download(build).tolist(), strict=True)
-            assert found == [(row, place if table is None else int(placed[place])) for row, place in expected]
+                pairs += zip(device.download(probe).tolist(), device.download(build).tolist(), strict=True)
+            assert pairs == [(row, place if table is None else int(placed[place])) for row, place in expected]
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 31, 33, TILE - 1, TILE, TILE + 1, 2 * TILE + 1])
@@ -85,8 +85,8 @@ def test_totals_over_32_bits(device: RecordingDevice) -> None:
         probe, place = expand.pairs(device, matches, running, None, begin, 4)
         expected = [divmod(begin + i, many) for i in range(4)]
         assert expected[0][0] == row
-        found = zip(device.download(probe).tolist(), device.download(place).tolist(), strict=True)
-        assert list(found) == expected
+        pairs = zip(device.download(probe).tolist(), device.download(place).tolist(), strict=True)
+        assert list(pairs) == expected
 
 
 def test_what_does_not_exist_is_refused(device: RecordingDevice, rng: np.random.Generator) -> None:

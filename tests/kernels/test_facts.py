@@ -29,8 +29,8 @@ def test_range_and_number(
 @pytest.mark.parametrize("key_bytes", [4, 8])
 def test_a_single_key_at_each_end(device: RecordingDevice, key_bytes: int) -> None:
     for key in extremes(key_bytes).tolist():
-        found = facts.column_facts(device, Side(np.array([key] * 3, DTYPES[key_bytes])).on(device))
-        assert found == ColumnFacts(3, 3, key, key)
+        key_facts = facts.column_facts(device, Side(np.array([key] * 3, DTYPES[key_bytes])).on(device))
+        assert key_facts == ColumnFacts(3, 3, key, key)
     none = Side(np.zeros(40, DTYPES[key_bytes]), np.zeros(40, bool))
     assert facts.column_facts(device, none.on(device)) == ColumnFacts(40, 0, None, None)
 
@@ -43,11 +43,11 @@ def test_samples_are_rows_from_all_over(
     assert column.valid is not None
     place = {key: row for row, key in enumerate(Side(column.codes).labels())}
     for samples, seed in ((1, 0), (7, 1), (999, 2), (1000, 3), (5000, 4)):
-        found = facts.sampled(device, column.on(device), samples, seed)
-        assert found.rows == min(samples, 1000)
-        assert found.valid is not None
-        rows = [place[key] for key in Side(device.download(found.codes)).labels()]
-        assert device.download(found.valid).tolist() == [column.valid[row] for row in rows]
+        sample = facts.sampled(device, column.on(device), samples, seed)
+        assert sample.rows == min(samples, 1000)
+        assert sample.valid is not None
+        rows = [place[key] for key in Side(device.download(sample.codes)).labels()]
+        assert device.download(sample.valid).tolist() == [column.valid[row] for row in rows]
         if samples >= 1000:
             assert rows == list(range(1000))
         elif samples == 999:
@@ -68,9 +68,9 @@ def test_what_a_sample_of_all_rows_tells_is_exact(
     assert told(side(rng, "one", 300, key_bytes)) == facts.Sample(300, 300.0, 1.0)
     numbers = np.repeat(np.arange(100), 3)
     thrice = side(rng, "unique", 100, key_bytes).codes[numbers]
-    found = told(Side(thrice))
-    assert (found.keys, found.heaviest) == (300, 0.01)
-    assert found.rows_per_key == pytest.approx(3.0)
+    sample = told(Side(thrice))
+    assert (sample.keys, sample.heaviest) == (300, 0.01)
+    assert sample.rows_per_key == pytest.approx(3.0)
     assert told(side(rng, "unique", 0, key_bytes)) == facts.Sample(0, 1.0, 0.0)
 
 

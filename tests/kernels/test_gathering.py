@@ -62,28 +62,28 @@ def tables(seed: int) -> tuple[pa.Table, pa.Table]:
 def test_the_engine_gathers_from_packed_rows(
     tiny_cache: EmulatedDevice, kind: JoinType, duplicates: bool, seed: int
 ) -> None:
-    one, two = tables(seed)
+    left, right = tables(seed)
     if duplicates:
-        two = pa.concat_tables([two, two.slice(0, 7)])
-    columns = tuple(range(one.num_columns))
+        right = pa.concat_tables([right, right.slice(0, 7)])
+    columns = tuple(range(left.num_columns))
     spec = JoinSpec(kind, (KeyPair(7, 7),), None, columns, columns)
     backend = HostBackend(ops=emulated_ops(tiny_cache))
     options = Options(gpu_algorithm=AlgorithmChoice.AUTO)
-    found = run(one, two, spec, backend, Side.RIGHT, options, 2 * ROWS)
-    assert_same_rows(found, oracle_join(one, two, spec), context=f"seed={seed}")
+    result = run(left, right, spec, backend, Side.RIGHT, options, 2 * ROWS)
+    assert_same_rows(result, oracle_join(left, right, spec), context=f"seed={seed}")
     assert set(tiny_cache.launches) >= KERNELS
     packed = [frame.num_rows for frame, packing in backend.packings.values() if packing.packed is not None]
-    assert packed == [two.num_rows], "the build side is packed, and packed once; probe rows ascend"
+    assert packed == [right.num_rows], "the build side is packed, and packed once; probe rows ascend"
 
 
 def test_faults_while_packing_and_gathering(tiny_cache: EmulatedDevice, seed: int) -> None:
-    one, two = tables(seed)
-    columns = tuple(range(one.num_columns))
+    left, right = tables(seed)
+    columns = tuple(range(left.num_columns))
     spec = JoinSpec(JoinType.LEFT, (KeyPair(7, 7),), None, columns, columns)
     backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(tiny_cache)), every=3)
-    found = run(one, two, spec, backend, Side.RIGHT, Options(batch_bytes=4000), 2 * ROWS)
+    result = run(left, right, spec, backend, Side.RIGHT, Options(batch_bytes=4000), 2 * ROWS)
     assert backend.faults
-    assert_same_rows(found, oracle_join(one, two, spec), context=f"seed={seed}")
+    assert_same_rows(result, oracle_join(left, right, spec), context=f"seed={seed}")
 
 
 SPECIAL = pa.table(
@@ -108,10 +108,10 @@ def test_values_are_moved_bit_by_bit(emulated: EmulatedDevice, table: pa.Table, 
     indices = backend.indices_from_host(np.array(wanted), rule)
     if misses:
         indices = Indices(emulated.xp.asarray(on_host_with_misses(wanted)), len(wanted), rule)
-    found = backend.gather(table, indices, by_rows)
+    result = backend.gather(table, indices, by_rows)
     assert set(emulated.launches) == KERNELS
     taken = pa.array([None if i < 0 else i for i in wanted], pa.int32())
-    for column, source in zip(found.columns, table.columns, strict=True):
+    for column, source in zip(result.columns, table.columns, strict=True):
         expected = take(source, taken)
         assert column.type == expected.type
         assert list(map(repr, column.to_pylist())) == list(map(repr, expected.to_pylist()))
@@ -124,10 +124,10 @@ def on_host_with_misses(wanted: list[int]) -> Any:
 def test_packing_is_kept_and_counts_entries(tiny_cache: EmulatedDevice) -> None:
     backend = HostBackend(ops=emulated_ops(tiny_cache))
     table = pa.table({"a": pa.array(range(64)), "b": pa.array(range(64)), "c": pa.array(range(64))})
-    some = backend.indices_from_host(np.arange(40)[::-1].copy(), OutOfBounds.NEVER)
-    ordered = dataclasses.replace(some, order=MapOrder.ASCENDING)
+    some_rows = backend.indices_from_host(np.arange(40)[::-1].copy(), OutOfBounds.NEVER)
+    ordered = dataclasses.replace(some_rows, order=MapOrder.ASCENDING)
     launches = []
-    for rows_map in (ordered, some, some, some, ordered):
+    for rows_map in (ordered, some_rows, some_rows, some_rows, ordered):
         before = len(tiny_cache.launches)
         backend.gather(table, rows_map, choose_gather)
         launches.append(tiny_cache.launches[before:])
@@ -165,10 +165,10 @@ def test_output_over_memory_is_refused_before_anything_is_launched(make_device: 
     launched, used = list(device.launches), device.arena.used
     with pytest.raises(DeviceMemoryError, match="80000"):
         rows.gather(device, packed, device.zeros(5000, np.int32), may_miss=False)
-    found = UniqueMatches(device.zeros(5000, np.int32), 5000)
+    matches = UniqueMatches(device.zeros(5000, np.int32), 5000)
     with pytest.raises(DeviceMemoryError, match="80000"):
-        rows.emit(device, found, [], packed)
-    del found
+        rows.emit(device, matches, [], packed)
+    del matches
     assert (device.launches, device.arena.used) == (launched, used)
     probe_row, _ = expand.pairs(device, ranges, running, None, (1 << 30) - 3, 6)
     assert probe_row.get().tolist() == [0, 0, 0, 1, 1, 1]

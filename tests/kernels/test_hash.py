@@ -26,9 +26,9 @@ def check(device: RecordingDevice, build: Side, probe: Side, *, ordered: bool = 
     table = unique.build(device, built)
     assert (table is not None) == (len(set(distinct)) == len(distinct))
     if table is not None:
-        found = table.probe(device, probed)
-        assert device.download(found.row).tolist() == one_of(expected)
-        assert found.pairs == sum(counts)
+        result = table.probe(device, probed)
+        assert device.download(result.row).tolist() == one_of(expected)
+        assert result.pairs == sum(counts)
         assert table.nbytes == table.slots * csr.SLOT_BYTES[built.key_bytes]
     many = csr.build(device, built, ordered=ordered)
     ranges = many.probe(device, probed)
@@ -92,10 +92,10 @@ def test_a_full_table_ends_every_search(
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 def test_nothing_matches_nothing(device: RecordingDevice, rng: np.random.Generator, key_bytes: int) -> None:
-    some = side(rng, "some", 40, key_bytes)
-    none = Side(some.codes, np.zeros(40, bool))
-    check(device, none, some)
-    check(device, some, none)
+    full = side(rng, "some", 40, key_bytes)
+    none = Side(full.codes, np.zeros(40, bool))
+    check(device, none, full)
+    check(device, full, none)
 
 
 def test_slots_hold_all_rows_in_32_bit_numbers() -> None:

@@ -79,15 +79,15 @@ def rows_of(device: RecordingDevice, output: joins.Output) -> list[tuple[Any, ..
 def test_inner(device: RecordingDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:
     for dtype, nulls in ((np.int64, True), (np.int32, False)):
         build, probe = sides(rng, shape, dtype, nulls=nulls)
-        found: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         outputs = 0
         given = on(device, build, nulls=nulls), on(device, probe, nulls=nulls)
         for output in inner_join(device, *given, kernel, batch_rows=1000):
-            found += rows_of(device, output)
+            rows += rows_of(device, output)
             outputs += 1
         wanted = expected(build, probe, INNER)
         assert wanted
-        assert sorted(found) == wanted
+        assert sorted(rows) == wanted
         assert (outputs > 1) == (SHAPES[shape][0] > 1 and len(wanted) > 1000)
 
 
@@ -109,8 +109,8 @@ def test_empty_sides_and_no_payload(
     build, probe = sides(rng, "unique", np.int64, nulls=False)
     full = on(device, build, nulls=False), on(device, probe, nulls=False)
     nothing = on(device, {name: values[:0] for name, values in build.items()}, nulls=False)
-    for one, two in ((nothing, full[1]), (full[0], nothing), (nothing, nothing)):
-        assert sum(output.length for output in inner_join(device, one, two, kernel)) == 0
+    for build_side, probe_side in ((nothing, full[1]), (full[0], nothing), (nothing, nothing)):
+        assert sum(output.length for output in inner_join(device, build_side, probe_side, kernel)) == 0
     bare = joins.Side(full[0].keys, ()), joins.Side(full[1].keys, ())
     wanted = len(expected(build, probe, INNER))
     assert sum(output.length for output in inner_join(device, *bare, kernel)) == wanted

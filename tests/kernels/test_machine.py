@@ -32,15 +32,15 @@ def test_every_word_is_copied(device: RecordingDevice, rng: np.random.Generator)
 def test_every_word_is_gathered(device: RecordingDevice, rng: np.random.Generator) -> None:
     source = words(rng, 1000)
     for reads in (0, 1, MANY):
-        found = machine.gather_words(device, device.upload(source), reads)
-        assert device.download(found)[0] == source[places(reads, 1000)].sum(dtype=np.uint64)
+        gathered = machine.gather_words(device, device.upload(source), reads)
+        assert device.download(gathered)[0] == source[places(reads, 1000)].sum(dtype=np.uint64)
 
 
 def test_every_sector_is_gathered(device: RecordingDevice, rng: np.random.Generator) -> None:
     source = words(rng, 1000)
     for reads in (0, 1, MANY):
-        found = machine.gather_sectors(device, device.upload(source), reads)
-        assert device.download(found)[0] == source.reshape(-1, 4)[places(reads, 250)].sum(dtype=np.uint64)
+        gathered = machine.gather_sectors(device, device.upload(source), reads)
+        assert device.download(gathered)[0] == source.reshape(-1, 4)[places(reads, 250)].sum(dtype=np.uint64)
 
 
 def test_every_counter_is_added_to(device: RecordingDevice) -> None:

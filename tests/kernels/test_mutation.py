@@ -47,7 +47,7 @@ extern "C" __global__ void run(const int* in, int* out, unsigned n,
 """
 
 
-def found(operator: str) -> list[Mutant]:
+def mutants_of(operator: str) -> list[Mutant]:
     return [mutant for mutant in mutants("case.cu", TEXT) if mutant.operator == operator]
 
 
@@ -74,7 +74,7 @@ def found(operator: str) -> list[Mutant]:
     ],
 )
 def test_each_kind_of_edit(operator: str, function: str, after: str) -> None:
-    edits = [(mutant.function, mutant.after) for mutant in found(operator)]
+    edits = [(mutant.function, mutant.after) for mutant in mutants_of(operator)]
     if function:
         assert any(f == function and a.endswith(after) for f, a in edits), edits
     else:

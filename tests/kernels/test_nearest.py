@@ -32,8 +32,8 @@ def terms(*, codes: Codes = Codes.INTEGERS, tolerances: Sequence[Any] = (None,))
     ]
 
 
-def distance(one: Any, two: Any) -> Any:
-    return 0 if one == two else abs(one - two)
+def distance(left: Any, right: Any) -> Any:
+    return 0 if left == right else abs(left - right)
 
 
 def expected(
@@ -42,9 +42,9 @@ def expected(
 ) -> list[int]:  # fmt: skip
     """The nearest build row of each probe row, by looking at all; distances are those of ``numbers``."""
     codes = build.points[0].tolist()
-    theirs, mine = (codes, sought.tolist()) if numbers is None else numbers
+    build_points, probe_points = (codes, sought.tolist()) if numbers is None else numbers
     order = build.order.tolist()
-    found = []
+    matches = []
     for row, point in enumerate(sought.tolist()):
         places = build.places_of(
             None if groups is None else int(groups[row]), valid is None or bool(valid[row])
@@ -57,15 +57,15 @@ def expected(
             near.append(max(before, key=lambda r: (codes[r], r)))
         if wanted.forward and after:
             near.append(min(after, key=lambda r: (codes[r], r)))
-        best = min(near, key=lambda r: distance(theirs[r], mine[row]), default=-1)
+        best = min(near, key=lambda r: distance(build_points[r], probe_points[row]), default=-1)
         if (
             best >= 0
             and wanted.tolerance is not None
-            and not distance(theirs[best], mine[row]) <= wanted.tolerance
+            and not distance(build_points[best], probe_points[row]) <= wanted.tolerance
         ):
             best = -1
-        found.append(best)
-    return found
+        matches.append(best)
+    return matches
 
 
 def check(
@@ -80,11 +80,11 @@ def check(
         None if groups is None else device.upload(groups),
     )
     placed = device.upload(build.order)
-    for one in wanted:
-        found = nearest.find(device, searched, beginnings, placed, there, one)
-        answer = expected(build, sought, one, valid, groups, numbers)
-        assert device.download(found.row).tolist() == answer, one
-        assert found.pairs == sum(row >= 0 for row in answer)
+    for wanted_terms in wanted:
+        matches = nearest.find(device, searched, beginnings, placed, there, wanted_terms)
+        answer = expected(build, sought, wanted_terms, valid, groups, numbers)
+        assert device.download(matches.row).tolist() == answer, wanted_terms
+        assert matches.pairs == sum(row >= 0 for row in answer)
 
 
 @pytest.mark.parametrize("rows", SIZES)
@@ -105,8 +105,8 @@ def test_groups(device: RecordingDevice, rng: np.random.Generator, shape: str, s
     build = Build(groups, (points(rng, shape, rows),), number)
     known = build.points[0][rng.integers(0, rows, probes)]
     sought = np.where(rng.random(probes) < 0.5, known, known // 2 + rng.integers(-3, 4, probes))
-    mine = rng.integers(-1, number + 1, probes)
-    check(device, build, sought, terms(tolerances=(None, 0, 2)), samples, rng.random(probes) < 0.9, mine)
+    probe_groups = rng.integers(-1, number + 1, probes)
+    check(device, build, sought, terms(tolerances=(None, 0, 2)), samples, rng.random(probes) < 0.9, probe_groups)
 
 
 @pytest.mark.parametrize("samples", SAMPLES)
@@ -131,11 +131,11 @@ def test_floats(device: RecordingDevice, rng: np.random.Generator, codes: Codes)
         numbers = np.array(FLOATS).astype(kind)
     drawn = np.concatenate([numbers, rng.normal(0, 2, 30).astype(kind)])
     codec = OrderCodec.fit(pa.array(drawn))
-    theirs, mine = rng.permutation(drawn)[:30], drawn
-    build = Build(None, (codec.codes(pa.array(theirs))[0],))
-    exact = [array.astype(np.float64).tolist() for array in (theirs, mine)]
+    build_values, probe_values = rng.permutation(drawn)[:30], drawn
+    build = Build(None, (codec.codes(pa.array(build_values))[0],))
+    exact = [array.astype(np.float64).tolist() for array in (build_values, probe_values)]
     wanted = terms(codes=codes, tolerances=(None, 0, 0.0, 1e-45, 1e-40, 0.5, 1e300, float("inf")))
-    check(device, build, codec.codes(pa.array(mine))[0], wanted, 7, numbers=(exact[0], exact[1]))
+    check(device, build, codec.codes(pa.array(probe_values))[0], wanted, 7, numbers=(exact[0], exact[1]))
 
 
 def test_of_two_as_near_the_one_before(device: RecordingDevice) -> None:
@@ -143,8 +143,8 @@ def test_of_two_as_near_the_one_before(device: RecordingDevice) -> None:
     searched, _ = build.on(device, MOST_SAMPLES)
     for exact, row in ((True, 4), (False, 1)):
         sought, placed = Sought(device.upload(np.array([12]))), device.upload(build.order)
-        found = nearest.find(device, searched, None, placed, sought, Terms(True, True, exact))
-        assert device.download(found.row).tolist() == [row]
+        matches = nearest.find(device, searched, None, placed, sought, Terms(True, True, exact))
+        assert device.download(matches.row).tolist() == [row]
 
 
 def test_nobody_is_near(device: RecordingDevice) -> None:

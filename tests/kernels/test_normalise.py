@@ -84,15 +84,15 @@ def random_values(rng: np.random.Generator, kind: str, rows: int) -> Values:
 
 def agree(codes: Side, expected: list[Any], other: Side, other_expected: list[Any]) -> None:
     """Codes of two sides are equal exactly where the keys are; keys of both sides have some, lost rows have none."""
-    found = codes.labels()
-    theirs = other.labels()
+    labels = codes.labels()
+    other_labels = other.labels()
     shared = set(other_expected) - {None}
     both = shared & set(expected)
-    for code, key in zip(found, expected, strict=True):
+    for code, key in zip(labels, expected, strict=True):
         if key is None or key not in shared:
-            assert code is None or code not in theirs
+            assert code is None or code not in other_labels
     mapping: dict[Any, Any] = {}
-    pairs = [*zip(found, expected, strict=True), *zip(theirs, other_expected, strict=True)]
+    pairs = [*zip(labels, expected, strict=True), *zip(other_labels, other_expected, strict=True)]
     for code, key in pairs:
         assert code is not None or key not in both
         if code is not None:
@@ -262,10 +262,10 @@ def test_every_pair_of_many_is_verified(device: RecordingDevice, rng: np.random.
 
 def test_offsets_of_two_widths_are_verified(device: RecordingDevice) -> None:
     texts: Values = [b"a" * 20, b"b" * 20, b""]
-    one = column(device, "text", texts)
-    two = column(device, "text", texts[::-1], wide_offsets=False)
+    wide = column(device, "text", texts)
+    narrow = column(device, "text", texts[::-1], wide_offsets=False)
     rows = device.upload(np.arange(3, dtype=np.int32))
-    for left, right in ((one, two), (two, one)):
+    for left, right in ((wide, narrow), (narrow, wide)):
         assert device.download(verified(device, [left], rows, [right], rows)).tolist() == [False, True, False]
         codes = [device.download(fingerprints(device, [side], 0).codes).tolist() for side in (left, right)]
         assert codes[0] == codes[1][::-1]
@@ -305,9 +305,9 @@ def test_sizes(device: RecordingDevice, rng: np.random.Generator, rows: int) -> 
     assert layout is not None
     given = labels(values, [False, False])
     for codes in (packed(device, layout, made), fingerprints(device, made, 1)):
-        found = on_host(device, codes)
-        assert found.rows == rows
-        agree(found, given, found, given)
+        host_codes = on_host(device, codes)
+        assert host_codes.rows == rows
+        agree(host_codes, given, host_codes, given)
 
 
 def test_forced_collisions_are_verified(make_device: MakeDevice, rng: np.random.Generator) -> None:

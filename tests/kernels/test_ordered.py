@@ -62,13 +62,13 @@ def test_ranges(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, algorithms = SHAPES[shape]
-    one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
+    left_table, right_table = tables(seed, pa.int64(), (60, 50), keys=keys)
     backend: Any = backend_on(emulated)
     check(
         backend,
         join_type,
-        one,
-        two,
+        left_table,
+        right_table,
         condition,
         algorithms,
         keys=keys,
@@ -89,13 +89,13 @@ def test_two_ranges_by_search(
     condition, algorithms = SHAPES["overlap"]
     for keys in (0, 1):
         monkeypatch.setattr(build, "LEAST_SPREAD", 1)
-        one, two = tables(seed + keys, pa.int32(), (60, 50), keys=keys)
+        left_table, right_table = tables(seed + keys, pa.int32(), (60, 50), keys=keys)
         backend: Any = backend_on(emulated)
         check(
             backend,
             join_type,
-            one,
-            two,
+            left_table,
+            right_table,
             condition,
             algorithms,
             keys=keys,
@@ -109,12 +109,12 @@ def test_two_ranges_by_search(
 def test_intervals_that_ascend_together(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
     """Intervals of one length: two binary searches in place of a wavelet matrix."""
     begins = [rng.integers(0, 300, 80) for _ in range(2)]
-    one, two = (pa.table({"a": b, "b": b + 9, "row": np.arange(80)}) for b in begins)
+    left_table, right_table = (pa.table({"a": b, "b": b + 9, "row": np.arange(80)}) for b in begins)
     condition = (left("a") <= right("b")) & (left("b") >= right("a"))
     for kind in (JoinType.FULL, JoinType.LEFT_SEMI):
-        spec, metrics = keyed(kind, one, two, keys=0, condition=condition), JoinMetrics()
-        found = run_join(spec, one, two, backend=backend_on(emulated), metrics=metrics, batch_rows=30)
-        assert_same_rows(found, oracle_join(one, two, spec))
+        spec, metrics = keyed(kind, left_table, right_table, keys=0, condition=condition), JoinMetrics()
+        result = run_join(spec, left_table, right_table, backend=backend_on(emulated), metrics=metrics, batch_rows=30)
+        assert_same_rows(result, oracle_join(left_table, right_table, spec))
         assert metrics.algorithms == {"range_monotone": 1}
     assert "narrow_stretches" in emulated.launches
 
@@ -125,16 +125,16 @@ def test_intervals_that_ascend_together(emulated: EmulatedDevice, rng: np.random
 def test_as_of(emulated: EmulatedDevice, name: str, direction: str, by: int, seed: int) -> None:
     dtype, most = TYPES[name] if name in TYPES else (pa.float32(), 3.0)
     keys = [f"k{n}" for n in range(by)]
-    one, two = sides(seed, dtype, by)
+    left_table, right_table = sides(seed, dtype, by)
     for tolerance in (None, most):
         for allow_exact in (True, False):
             metrics = JoinMetrics()
-            found = asof_join_tables(
-                one, two, "t", keys or None, direction=direction, tolerance=tolerance, allow_exact=allow_exact,
+            result = asof_join_tables(
+                left_table, right_table, "t", keys or None, direction=direction, tolerance=tolerance, allow_exact=allow_exact,
                 backend=backend_on(emulated), options=Options(batch_bytes=300), metrics=metrics,
             )  # fmt: skip
-            expected = row_loop(one.to_pylist(), two.to_pylist(), keys, direction, tolerance, allow_exact)
-            actual = sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+            expected = row_loop(left_table.to_pylist(), right_table.to_pylist(), keys, direction, tolerance, allow_exact)
+            actual = sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
             assert actual == expected, f"seed {seed}, tolerance {tolerance}, exact {allow_exact}"
             assert metrics.algorithms == {"as_of": 1}
             assert metrics.algorithm_reasons["as_of"].startswith("kernels: ")
@@ -146,37 +146,37 @@ def test_as_of(emulated: EmulatedDevice, name: str, direction: str, by: int, see
 def test_as_of_without_kernels(name: str, direction: str, seed: int) -> None:
     """The device backend's own code where kernels are not wanted."""
     dtype, most = TYPES[name]
-    one, two = sides(seed, dtype, 1)
+    left_table, right_table = sides(seed, dtype, 1)
     for tolerance in (None, most):
         for allow_exact in (True, False):
             metrics = JoinMetrics()
-            found = asof_join_tables(
-                one, two, "t", ["k0"], direction=direction, tolerance=tolerance, allow_exact=allow_exact,
+            result = asof_join_tables(
+                left_table, right_table, "t", ["k0"], direction=direction, tolerance=tolerance, allow_exact=allow_exact,
                 backend=HostBackend(), options=Options(batch_bytes=300), metrics=metrics,
             )  # fmt: skip
-            expected = row_loop(one.to_pylist(), two.to_pylist(), ["k0"], direction, tolerance, allow_exact)
-            assert sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True)) == expected
+            expected = row_loop(left_table.to_pylist(), right_table.to_pylist(), ["k0"], direction, tolerance, allow_exact)
+            assert sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True)) == expected
             assert metrics.algorithms == {"cudf as_of": 1}
 
 
 def test_as_of_by_text_and_of_special_floats(emulated: EmulatedDevice) -> None:
-    one, two = (
+    left_table, right_table = (
         pa.table({"t": ["b", "", None, "zz"], "i": range(4)}),
         pa.table({"t": ["a", "b", None], "j": range(3)}),
     )
-    found = asof_join_tables(one, two, "t", allow_exact=False, backend=backend_on(emulated))
-    assert sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True)) == [
+    result = asof_join_tables(left_table, right_table, "t", allow_exact=False, backend=backend_on(emulated))
+    assert sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True)) == [
         (0, 0), (1, None), (2, None), (3, 1),
     ]  # fmt: skip
     nan, inf = float("nan"), float("inf")
-    one = pa.table({"t": pa.array([nan, None, inf, -inf, -0.0]), "i": range(5)})
-    two = pa.table({"t": pa.array([nan, None, inf, -inf, 0.0]), "j": range(5)})
+    left_table = pa.table({"t": pa.array([nan, None, inf, -inf, -0.0]), "i": range(5)})
+    right_table = pa.table({"t": pa.array([nan, None, inf, -inf, 0.0]), "j": range(5)})
     for direction in DIRECTIONS:
         for tolerance in (None, 0):
-            found = asof_join_tables(
-                one, two, "t", direction=direction, tolerance=tolerance, backend=backend_on(emulated)
+            result = asof_join_tables(
+                left_table, right_table, "t", direction=direction, tolerance=tolerance, backend=backend_on(emulated)
             )
-            pairs = dict(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+            pairs = dict(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
             assert pairs == {0: None, 1: None, 2: 2, 3: 3, 4: 4}
     assert set(emulated.launches) == {"nearest_rows"}
 
@@ -184,19 +184,19 @@ def test_as_of_by_text_and_of_special_floats(emulated: EmulatedDevice) -> None:
 @pytest.mark.parametrize("every", [2, 5])
 def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int, seed: int) -> None:
     """Pairs come in the order of the CPU backend's, so that nothing is lost or repeated where it takes over."""
-    one, two = tables(seed, pa.int64(), (60, 50))
-    spec = keyed(JoinType.FULL, one, two, keys=0, condition=SHAPES["overlap"][0])
+    left_table, right_table = tables(seed, pa.int64(), (60, 50))
+    spec = keyed(JoinType.FULL, left_table, right_table, keys=0, condition=SHAPES["overlap"][0])
     backend: Any = FaultyBackend(backend_on(emulated), every=every)
-    found = run_join(
-        spec, one, two, backend=backend, options=Options(batch_bytes=2000, candidate_pairs=16), batch_rows=23
+    result = run_join(
+        spec, left_table, right_table, backend=backend, options=Options(batch_bytes=2000, candidate_pairs=16), batch_rows=23
     )
     assert backend.faults
-    assert_same_rows(found, oracle_join(one, two, spec), context=f"seed {seed}")
-    one, two = sides(seed, pa.int64(), 1)
+    assert_same_rows(result, oracle_join(left_table, right_table, spec), context=f"seed {seed}")
+    left_table, right_table = sides(seed, pa.int64(), 1)
     backend = FaultyBackend(backend_on(emulated), every=every)
-    actual = asof_join_tables(one, two, "t", "k0", direction="nearest", backend=backend)
+    actual = asof_join_tables(left_table, right_table, "t", "k0", direction="nearest", backend=backend)
     assert backend.faults
-    expected = row_loop(one.to_pylist(), two.to_pylist(), ["k0"], "nearest", None, True)
+    expected = row_loop(left_table.to_pylist(), right_table.to_pylist(), ["k0"], "nearest", None, True)
     assert sorted(zip(actual["i"].to_pylist(), actual["j"].to_pylist(), strict=True)) == expected
 
 
@@ -214,7 +214,7 @@ def _pairs(parts: list[PairSlice]) -> list[tuple[int, int]]:
 class _Case:
     """Build rows and probe rows, for either index."""
 
-    def __init__(self, rng: np.random.Generator, *, rows: int, probes: int, two: bool, grouped: bool) -> None:
+    def __init__(self, rng: np.random.Generator, *, rows: int, probes: int, two_points: bool, grouped: bool) -> None:
         ends = np.array([LEAST, MOST, 0])
 
         def column(count: int, most: int) -> Array:
@@ -225,7 +225,7 @@ class _Case:
             return rng.random(count) < 0.9 if rng.random() < 0.7 else None
 
         self.rows, self.probes = rows, probes
-        self.points = [(column(rows, 60), mask(rows)) for _ in range(2 if two else 1)]
+        self.points = [(column(rows, 60), mask(rows)) for _ in range(2 if two_points else 1)]
         self.groups = (rng.integers(0, 7, rows) * 2, mask(rows)) if grouped else None
         lows = [column(probes, 60) for _ in self.points]
         highs = [
@@ -242,56 +242,56 @@ class _Case:
             values, valid = given
             return Points(xp.asarray(values), None if valid is None else xp.asarray(valid))
 
-        built = [points(one) for one in self.points]
-        groups, mine = (None if g is None else points(g) for g in (self.groups, self.of_probe))
+        built = [points(column) for column in self.points]
+        groups, probe_groups = (None if g is None else points(g) for g in (self.groups, self.of_probe))
         bounds = [(points(low), points(high)) for low, high in self.bounds]
         order = order_ops(ops, entered)
         if ops.kernels is None:
             plain = RangeIndex(order, built, groups, self.rows)
-            return plain, RangeProbe(plain, bounds, mine)
+            return plain, RangeProbe(plain, bounds, probe_groups)
         index = kernel_index(ops.kernels, order, built, groups, self.rows)
         assert index is not None
-        return index, KernelRangeProbe(index, bounds, mine)
+        return index, KernelRangeProbe(index, bounds, probe_groups)
 
 
 @pytest.mark.parametrize("looks", [0, 2, 1 << 40], ids=["search", "auto", "look"])
 @pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("two_points", [False, True])
 def test_every_answer_is_that_of_array_operations(
-    emulated: EmulatedDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, two: bool, grouped: bool,
+    emulated: EmulatedDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, two_points: bool, grouped: bool,
     looks: int,
 ) -> None:  # fmt: skip
     """Counts, pairs in their order, marks, edges and what is taken up later, for any sizes."""
     monkeypatch.setattr(ordered_probe, "LOOKS_PER_STEP", looks)
     for rows, probes in ((0, 5), (1, 1), (33, 0), (150, 70)):
-        case = _Case(rng, rows=rows, probes=probes, two=two, grouped=grouped)
-        (plain, one), (index, other) = case.probe(HOST), case.probe(emulated_ops(emulated))
+        case = _Case(rng, rows=rows, probes=probes, two_points=two_points, grouped=grouped)
+        (plain, array_probe), (index, kernel_probe) = case.probe(HOST), case.probe(emulated_ops(emulated))
         assert index.algorithm == plain.algorithm
-        assert (other.rows, other.pairs, other.resumable) == (one.rows, one.pairs, one.resumable)
-        assert on_host(other.counts).tolist() == one.counts.tolist()
-        assert on_host(other.matched()).tolist() == one.matched().tolist()
+        assert (kernel_probe.rows, kernel_probe.pairs, kernel_probe.resumable) == (array_probe.rows, array_probe.pairs, array_probe.resumable)
+        assert on_host(kernel_probe.counts).tolist() == array_probe.counts.tolist()
+        assert on_host(kernel_probe.matched()).tolist() == array_probe.matched().tolist()
         for most in (1 << 20, 17):
-            assert _pairs(list(other.slices(most))) == _pairs(list(one.slices(most)))
+            assert _pairs(list(kernel_probe.slices(most))) == _pairs(list(array_probe.slices(most)))
         marks = [np.zeros(rows, bool), emulated.zeros(rows, np.bool_)]
-        one.mark_build(marks[0])
-        other.mark_build(marks[1])
+        array_probe.mark_build(marks[0])
+        kernel_probe.mark_build(marks[1])
         assert on_host(marks[1]).tolist() == marks[0].tolist()
-        if not two:
+        if not two_points:
             for last in (False, True):
-                assert on_host(other.edge(last=last).values).tolist() == one.edge(last=last).values.tolist()
-        if one.resumable:
-            some = np.flatnonzero(one.counts)[::2]
+                assert on_host(kernel_probe.edge(last=last).values).tolist() == array_probe.edge(last=last).values.tolist()
+        if array_probe.resumable:
+            some_rows = np.flatnonzero(array_probe.counts)[::2]
             for skip, most in ((0, 1), (1, 3), (2, 1000), (1 << 30, 5)):
-                parts = [[probe.pairs_at(some, skip, most)] for probe in (one, other)]
+                parts = [[probe.pairs_at(some_rows, skip, most)] for probe in (array_probe, kernel_probe)]
                 assert _pairs(parts[1]) == _pairs(parts[0])
 
 
 def test_memory_is_counted(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
-    case = _Case(rng, rows=64, probes=10, two=False, grouped=False)
+    case = _Case(rng, rows=64, probes=10, two_points=False, grouped=False)
     case.points = [(case.points[0][0], None)]
     index, _ = case.probe(emulated_ops(emulated))
     assert index.nbytes == 64 * (8 + 8 + 4), "points, all of them samples, and rows"
-    case = _Case(rng, rows=64, probes=10, two=True, grouped=True)
+    case = _Case(rng, rows=64, probes=10, two_points=True, grouped=True)
     index, _ = case.probe(emulated_ops(emulated))
     assert isinstance(index, KernelRangeIndex)
     before = index.nbytes
@@ -303,12 +303,12 @@ def test_memory_is_counted(emulated: EmulatedDevice, rng: np.random.Generator) -
 
 
 def less_than(device: EmulatedDevice, wanted: AlgorithmChoice, seed: int) -> JoinMetrics:
-    one, two = tables(seed, pa.int64(), (30, 20))
-    spec, metrics = keyed(JoinType.LEFT, one, two, keys=0, condition=SHAPES["less"][0]), JoinMetrics()
-    found = run_join(
-        spec, one, two, backend=backend_on(device), metrics=metrics, options=Options(gpu_algorithm=wanted)
+    left_table, right_table = tables(seed, pa.int64(), (30, 20))
+    spec, metrics = keyed(JoinType.LEFT, left_table, right_table, keys=0, condition=SHAPES["less"][0]), JoinMetrics()
+    result = run_join(
+        spec, left_table, right_table, backend=backend_on(device), metrics=metrics, options=Options(gpu_algorithm=wanted)
     )
-    assert_same_rows(found, oracle_join(one, two, spec))
+    assert_same_rows(result, oracle_join(left_table, right_table, spec))
     return metrics
 
 
@@ -337,15 +337,15 @@ def test_without_as_of_search_the_edges_of_ranges_are_compared(
     make_device: MakeDevice, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = make_device({"nearest.cu": "this is no program"})
-    one, two = sides(seed, pa.float64(), 1)
+    left_table, right_table = sides(seed, pa.float64(), 1)
     with caplog.at_level("WARNING", "gpujoin"):
-        found = asof_join_tables(
-            one, two, "t", "k0", direction="nearest", tolerance=2.0, backend=backend_on(device)
+        result = asof_join_tables(
+            left_table, right_table, "t", "k0", direction="nearest", tolerance=2.0, backend=backend_on(device)
         )
     assert "nearest.cu" in caplog.text
     assert set(device.launches) == {"find_stretches"}
-    expected = row_loop(one.to_pylist(), two.to_pylist(), ["k0"], "nearest", 2.0, True)
-    assert sorted(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True)) == expected
+    expected = row_loop(left_table.to_pylist(), right_table.to_pylist(), ["k0"], "nearest", 2.0, True)
+    assert sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True)) == expected
 
 
 def test_groups_of_too_high_numbers_are_searched_by_arrays(
@@ -354,10 +354,10 @@ def test_groups_of_too_high_numbers_are_searched_by_arrays(
     ops = emulated_ops(emulated)
     values = emulated.upload(np.array([1, 1 << 31]))
     with caplog.at_level("WARNING", "gpujoin"):
-        found = kernel_index(
+        index = kernel_index(
             emulated, order_ops(ops, entered), [Points(values, None)], Points(values, None), 2
         )
-    assert found is None
+    assert index is None
     assert str(1 << 31) in caplog.text
     fits = replace(Points(values, None), valid=emulated.upload(np.array([True, False])))
     assert kernel_index(emulated, order_ops(ops, entered), [Points(values, None)], fits, 2) is not None

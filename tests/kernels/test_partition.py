@@ -44,22 +44,22 @@ def check(device: RecordingDevice, given: Side, key_bytes: int, rng: np.random.G
         FieldColumn(device.upload(wide)),
         FieldColumn(device.upload(narrow), device.upload(valid)),
     ]
-    found = partition.partition(device, given.on(device), columns)
-    row = device.download(found.row)
+    partitioned = partition.partition(device, given.on(device), columns)
+    row = device.download(partitioned.row)
     assert sorted(row.tolist()) == list(range(rows))
     labels = given.labels()
     ordered = [labels[r] for r in row.tolist()]
-    matchable = found.keys.rows
+    matchable = partitioned.keys.rows
     assert matchable == sum(key is not None for key in labels)
     assert ordered[matchable:] == [None] * (rows - matchable)
-    assert Side(device.download(found.keys.codes)).labels() == ordered[:matchable]
+    assert Side(device.download(partitioned.keys.codes)).labels() == ordered[:matchable]
     buckets = [bucket(key, key_bytes) for key in ordered[:matchable]]
     assert buckets == sorted(buckets)
-    assert (device.download(found.columns[0].values) == wide[row]).all()
-    assert (device.download(found.columns[1].values) == narrow[row]).all()
-    assert found.columns[1].valid is not None
-    assert (device.download(found.columns[1].valid) == valid[row]).all()
-    assert found.nbytes == matchable * key_bytes + rows * (4 + 16 + 1 + 1)
+    assert (device.download(partitioned.columns[0].values) == wide[row]).all()
+    assert (device.download(partitioned.columns[1].values) == narrow[row]).all()
+    assert partitioned.columns[1].valid is not None
+    assert (device.download(partitioned.columns[1].valid) == valid[row]).all()
+    assert partitioned.nbytes == matchable * key_bytes + rows * (4 + 16 + 1 + 1)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 33, 257, TILE - 1, TILE, TILE + 1])
@@ -84,17 +84,17 @@ def test_blocks_that_take_several_tiles(make_device: MakeDevice, rng: np.random.
 
 
 def test_no_row_matches(device: RecordingDevice, rng: np.random.Generator) -> None:
-    some = side(rng, "some", 300, 8)
-    check(device, Side(some.codes, np.zeros(300, bool)), 8, rng)
+    keys = side(rng, "some", 300, 8)
+    check(device, Side(keys.codes, np.zeros(300, bool)), 8, rng)
 
 
 def probe_check(device: RecordingDevice, build: Side, probe: Side) -> None:
     expected = matches(build, probe)
     table = partition.build(device, build.on(device))
     assert table is not None
-    found = table.probe(device, probe.on(device))
-    assert device.download(found.row).tolist() == one_of(expected)
-    assert found.pairs == sum(map(len, expected))
+    result = table.probe(device, probe.on(device))
+    assert device.download(result.row).tolist() == one_of(expected)
+    assert result.pairs == sum(map(len, expected))
 
 
 @pytest.mark.parametrize("fewest", [0, 1 << 20], ids=["partitioned", "as it comes"])
@@ -155,10 +155,10 @@ def test_probe_rows_are_ordered_only_where_enough_of_a_sample_match(
     assert table.match_ratio(device, probe) == pytest.approx(share)
     assert table.match_ratio(device, KeyCodes(device.zeros(0, np.int64), None)) == 0.0
     device.launches.clear()
-    found = table.probe(device, probe, least_match=0.25)
+    matches = table.probe(device, probe, least_match=0.25)
     assert ("partition_rows" in device.launches) is ordered
-    assert found.pairs == int(share * 2000)
-    rows = device.download(found.row)
+    assert matches.pairs == int(share * 2000)
+    rows = device.download(matches.row)
     codes = device.download(probe.codes)
     assert (rows >= 0).tolist() == (codes < 500).tolist()
     assert (build[rows[rows >= 0]] == codes[codes < 500]).all()

@@ -26,9 +26,9 @@ from tests.kernels.ordered_cases import (
 SAMPLES = (1, 7, MOST_SAMPLES)
 
 
-def places(device: RecordingDevice, found: Ranges) -> list[list[int]]:
-    start, count = device.download(found.start).tolist(), device.download(found.count).tolist()
-    assert found.pairs == sum(count)
+def places(device: RecordingDevice, stretches: Ranges) -> list[list[int]]:
+    start, count = device.download(stretches.start).tolist(), device.download(stretches.count).tolist()
+    assert stretches.pairs == sum(count)
     return [list(range(first, first + number)) for first, number in zip(start, count, strict=True)]
 
 
@@ -92,10 +92,10 @@ def test_everybody_matches_everything(device: RecordingDevice) -> None:
     """The sum of the counts is over what one block, and what a warp, finds."""
     build, rows = Build(None, (np.arange(3000),)), 2500
     searched, _ = build.on(device, MOST_SAMPLES)
-    found = ranges.find(device, searched, None, Asked(np.full(rows, LEAST), np.full(rows, MOST)).on(device))
-    assert found.pairs == 3000 * rows
-    assert device.download(found.start).tolist() == [0] * rows
-    assert device.download(found.count).tolist() == [3000] * rows
+    stretches = ranges.find(device, searched, None, Asked(np.full(rows, LEAST), np.full(rows, MOST)).on(device))
+    assert stretches.pairs == 3000 * rows
+    assert device.download(stretches.start).tolist() == [0] * rows
+    assert device.download(stretches.count).tolist() == [3000] * rows
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -111,15 +111,15 @@ def test_second_points_that_ascend_too(
     first = some_ranges(rng, begins, 300, 40, nulls=0.1, groups=number if grouped else None)
     second = some_ranges(rng, begins + 5, 300, 12)
     searched, beginnings = build.on(device, samples)
-    found = ranges.find(device, searched, beginnings, first.on(device))
-    narrowed = ranges.narrow(device, build.on(device, samples, 1)[0], found, second.on(device))
+    stretches = ranges.find(device, searched, beginnings, first.on(device))
+    narrowed = ranges.narrow(device, build.on(device, samples, 1)[0], stretches, second.on(device))
     assert places(device, narrowed) == matching(build, (first, second))
 
 
 def test_beginnings_of_groups(device: RecordingDevice) -> None:
-    found = ranges.groups_of(device, device.upload(np.array([1, 1, 4, 4, 4])), 6)
-    assert device.download(found.first).tolist() == [0, 0, 2, 2, 2, 5, 5]
-    assert found.number == 6
+    stretches = ranges.groups_of(device, device.upload(np.array([1, 1, 4, 4, 4])), 6)
+    assert device.download(stretches.first).tolist() == [0, 0, 2, 2, 2, 5, 5]
+    assert stretches.number == 6
 
 
 def test_what_cannot_be_searched_is_refused(device: RecordingDevice) -> None:
@@ -140,9 +140,9 @@ def test_what_cannot_be_searched_is_refused(device: RecordingDevice) -> None:
     beginnings = ranges.groups_of(device, values, 20)
     with pytest.raises(KernelArgumentError, match="groups of probe rows"):
         ranges.find(device, good, beginnings, Bounds(values, values, None, values.astype(np.int32)))
-    found = Ranges(device.zeros(19, np.int32), device.zeros(20, np.int32), 0)
+    stretches = Ranges(device.zeros(19, np.int32), device.zeros(20, np.int32), 0)
     with pytest.raises(KernelArgumentError, match="first places"):
-        ranges.narrow(device, good, found, Bounds(values, values))
+        ranges.narrow(device, good, stretches, Bounds(values, values))
     assert device.launches == []
 
 

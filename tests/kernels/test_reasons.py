@@ -42,11 +42,11 @@ def test_metrics_say_what_was_chosen_and_why(
 
 
 def test_merged_metrics_keep_one_reason_each() -> None:
-    one = JoinMetrics(algorithms={"csr": 1}, algorithm_reasons={"csr": "first"})
-    one.merge(
+    metrics = JoinMetrics(algorithms={"csr": 1}, algorithm_reasons={"csr": "first"})
+    metrics.merge(
         JoinMetrics(
             algorithms={"csr": 1, "direct": 1}, algorithm_reasons={"csr": "second", "direct": "third"}
         )
     )
-    assert one.algorithms == {"csr": 2, "direct": 1}
-    assert one.algorithm_reasons == {"csr": "first", "direct": "third"}
+    assert metrics.algorithms == {"csr": 2, "direct": 1}
+    assert metrics.algorithm_reasons == {"csr": "first", "direct": "third"}

@@ -73,11 +73,11 @@ def test_bad_keys(emulated: EmulatedDevice, name: str, case: str) -> None:
 )
 def test_probe_keys_of_another_width(emulated: EmulatedDevice, build: Callable[..., Any]) -> None:
     wide, narrow = (KeyCodes(emulated.upload(np.arange(8, dtype=t)), None) for t in (np.int64, np.int32))
-    for one, two in ((wide, narrow), (narrow, wide)):
-        table = build(emulated, one)
+    for build_keys, probe in ((wide, narrow), (narrow, wide)):
+        table = build(emulated, build_keys)
         before = list(emulated.launches)
         with pytest.raises(KernelArgumentError, match="pack both by one layout"):
-            table.probe(emulated, two)
+            table.probe(emulated, probe)
         assert emulated.launches == before
 
 
@@ -85,11 +85,11 @@ def test_keys_of_another_type_than_the_layout(emulated: EmulatedDevice) -> None:
     """A layout of bytes would cut integers down to bytes."""
     given = [emulated.upload(np.array([1, 2], t)) for t in (np.int8, np.int32, np.int64)]
     columns = [KeyColumn(Kind.INTEGER, values, null_safe=i == 0) for i, values in enumerate(given)]
-    for mine, theirs in ((0, 1), (2, 1)):
-        layout = layout_of(emulated, [columns[mine]])
+    for build, probe in ((0, 1), (2, 1)):
+        layout = layout_of(emulated, [columns[build]])
         assert layout is not None
         with pytest.raises(KernelArgumentError, match="where the layout was made for integer"):
-            packed(emulated, layout, [columns[theirs]])
+            packed(emulated, layout, [columns[probe]])
 
 
 def test_condition_columns_of_another_length(emulated: EmulatedDevice) -> None:
@@ -98,9 +98,9 @@ def test_condition_columns_of_another_length(emulated: EmulatedDevice) -> None:
     text = "from_left(pair).missing(0)"
     with pytest.raises(KernelArgumentError, match="column 0 has"):
         residual.mask(emulated, text, short, 8)
-    found = UniqueMatches(emulated.zeros(8, np.int32), 8)
+    matches = UniqueMatches(emulated.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="column 0 has"):
-        residual.restricted(emulated, text, short, found, 4, probe_is_left=True)
+        residual.restricted(emulated, text, short, matches, 4, probe_is_left=True)
     assert not emulated.launches
 
 

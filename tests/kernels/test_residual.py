@@ -81,8 +81,8 @@ CONDITIONS: dict[str, Expression] = {
 }  # fmt: skip
 
 
-def sources(one: pa.Table, two: pa.Table) -> HostSource:
-    return HostSource({Side.LEFT: one, Side.RIGHT: two})
+def sources(left_table: pa.Table, right_table: pa.Table) -> HostSource:
+    return HostSource({Side.LEFT: left_table, Side.RIGHT: right_table})
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
@@ -90,10 +90,10 @@ def test_as_the_evaluator(emulated: EmulatedDevice, rng: np.random.Generator, na
     condition = resolve(CONDITIONS[name], SCHEMA, SCHEMA)
     for rows in (0, 1, 257, 900):
         source = sources(table(rng, rows), table(rng, rows))
-        found = compiled_mask(emulated, source, condition, rows)
-        assert found is not None
+        mask = compiled_mask(emulated, source, condition, rows)
+        assert mask is not None
         expected = Evaluator(np, source).mask(condition, rows)
-        assert emulated.download(found).tolist() == expected.tolist()
+        assert emulated.download(mask).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("mode", EvalMode, ids=lambda m: m.value)
@@ -106,17 +106,17 @@ def test_overflow(emulated: EmulatedDevice, rng: np.random.Generator, mode: Eval
         mode=mode,
     )
     source = sources(table(rng, 600), table(rng, 600))
-    found = compiled_mask(emulated, source, condition, 600)
+    mask = compiled_mask(emulated, source, condition, 600)
     if mode is EvalMode.ANSI:
-        assert found is None
+        assert mask is None
         with pytest.raises(ExpressionEvaluationError):
             Evaluator(np, source).mask(condition, 600)
         small = pa.table({c.name: [None] * 5 for c in SCHEMA}, schema=SCHEMA)
         calm = compiled_mask(emulated, sources(small, small), condition, 5)
         assert calm is not None
         return
-    assert found is not None
-    assert emulated.download(found).tolist() == Evaluator(np, source).mask(condition, 600).tolist()
+    assert mask is not None
+    assert emulated.download(mask).tolist() == Evaluator(np, source).mask(condition, 600).tolist()
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_matches_are_restricted(emulated: EmulatedDevice, rng: np.random.Generat
         given = (probe, build) if probe_is_left else (build, probe)
         columns = [ConditionColumn(emulated.upload(values), None) for values in given]
         before = UniqueMatches(emulated.upload(row), 0)
-        found, failed = launcher.restricted(emulated, text, columns, before, 40, probe_is_left=probe_is_left)
+        restricted, failed = launcher.restricted(emulated, text, columns, before, 40, probe_is_left=probe_is_left)
         assert emulated.download(before.row).tolist() == row.tolist(), "another way may have to start from it"
         kept = (row >= 0) & ((probe < build[row]) if probe_is_left else (build[row] < probe))
         assert not failed
-        assert found.pairs == kept.sum()
-        assert emulated.download(found.row).tolist() == np.where(kept, row, -1).tolist()
+        assert restricted.pairs == kept.sum()
+        assert emulated.download(restricted.row).tolist() == np.where(kept, row, -1).tolist()
 
 
 def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
@@ -159,24 +159,24 @@ def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.G
         probe = rng.integers(0, 10, count)
         probe[overflows] = (1 << 63) - 1
         columns = [ConditionColumn(emulated.upload(values), None) for values in (probe, build)]
-        found, failed = launcher.restricted(
+        restricted, failed = launcher.restricted(
             emulated, text, columns, UniqueMatches(emulated.upload(row), 0), 40, probe_is_left=True
         )
         kept = (row >= 0) & (probe + build[row] < 10)
         assert failed == bool(overflows)
-        assert found.pairs == kept.sum()
-        assert (emulated.download(found.row) == np.where(kept, row, -1)).all()
+        assert restricted.pairs == kept.sum()
+        assert (emulated.download(restricted.row) == np.where(kept, row, -1)).all()
 
 
 def test_rows_by_maps(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
-    one, two = rng.integers(0, 10, 30), rng.integers(0, 10, 50)
+    left_table, right_table = rng.integers(0, 10, 30), rng.integers(0, 10, 50)
     left_row, right_row = rng.integers(0, 30, 200).astype(np.int32), rng.integers(0, 50, 200).astype(np.int32)
-    columns = [ConditionColumn(emulated.upload(values), None) for values in (one, two)]
-    found, _ = launcher.mask(
+    columns = [ConditionColumn(emulated.upload(values), None) for values in (left_table, right_table)]
+    mask, _ = launcher.mask(
         emulated, "from_left(pair).column<i64>(0).eq(from_right(pair).column<i64>(1))", columns, 200,
         emulated.upload(left_row), emulated.upload(right_row),
     )  # fmt: skip
-    assert emulated.download(found).tolist() == (one[left_row] == two[right_row]).tolist()
+    assert emulated.download(mask).tolist() == (left_table[left_row] == right_table[right_row]).tolist()
     with pytest.raises(KernelArgumentError, match="int32"):
         launcher.mask(emulated, "literal<bool>(true)", [], 3, emulated.zeros(3, np.int64))
 
@@ -197,9 +197,9 @@ def test_a_condition_that_does_not_compile_is_evaluated_otherwise(
     make_device: MakeDevice, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = make_device({"residual.cu": "no program"})
-    one = pa.table({c.name: [None] for c in SCHEMA}, schema=SCHEMA)
+    left_table = pa.table({c.name: [None] for c in SCHEMA}, schema=SCHEMA)
     with caplog.at_level("WARNING", "gpujoin"):
         assert (
-            compiled_mask(device, sources(one, one), resolve(CONDITIONS["logic"], SCHEMA, SCHEMA), 1) is None
+            compiled_mask(device, sources(left_table, left_table), resolve(CONDITIONS["logic"], SCHEMA, SCHEMA), 1) is None
         )
     assert "residual.cu" in caplog.text

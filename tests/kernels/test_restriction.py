@@ -65,8 +65,8 @@ def tables(seed: int, *, duplicates: bool = False, swapped: bool = False) -> tup
     keys = rng.permutation(BUILD_ROWS)
     if duplicates:
         keys[:3] = 0
-    one, two = many.append_column("k", probe), few.append_column("k", pa.array(keys))
-    return (two, one) if swapped else (one, two)
+    left_table, right_table = many.append_column("k", probe), few.append_column("k", pa.array(keys))
+    return (right_table, left_table) if swapped else (left_table, right_table)
 
 
 def joined(
@@ -80,20 +80,20 @@ def joined(
     batch: int = 64,
     mode: EvalMode = EvalMode.LEGACY,
 ) -> JoinMetrics:
-    one, two = sides
-    columns = tuple(range(one.num_columns))
-    tested = resolve(condition, one.schema, two.schema, mode=mode)
+    left_table, right_table = sides
+    columns = tuple(range(left_table.num_columns))
+    tested = resolve(condition, left_table.schema, right_table.schema, mode=mode)
     spec = JoinSpec(kind, (KeyPair(KEY, KEY),), tested, columns, () if kind.left_rows_only else columns)
     metrics = JoinMetrics()
     with HashJoin(
-        spec, one.schema, two.schema, build_side=build_side, options=options or Options(), backend=backend,
+        spec, left_table.schema, right_table.schema, build_side=build_side, options=options or Options(), backend=backend,
         metrics=metrics,
     ) as join:  # fmt: skip
-        build, probe = (two, one) if build_side is Side.RIGHT else (one, two)
+        build, probe = (right_table, left_table) if build_side is Side.RIGHT else (left_table, right_table)
         join.build(build.to_batches())
         batches = [*join.probe(probe.to_batches(max_chunksize=batch)), *join.finish()]
-    found = pa.Table.from_batches(batches, join.output_schema)
-    assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"{kind} {condition}")
+    result = pa.Table.from_batches(batches, join.output_schema)
+    assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"{kind} {condition}")
     return metrics
 
 
@@ -135,11 +135,11 @@ def test_every_algorithm(emulated: EmulatedDevice, wanted: AlgorithmChoice, prob
     """Inner and semi joins are then written at once: no map, no pair, from the probe to the output."""
     options = Options(gpu_algorithm=wanted)
     for kind in (JoinType.INNER, JoinType.LEFT_SEMI):
-        one, two = (t.drop_columns(["s", "e"]) for t in tables(seed))
-        one, two = (t.append_column("s", t["n"]).append_column("e", t["n"]).select(["n", "d", "m", "s", "e", "k"])
-                    for t in (one, two))  # fmt: skip
+        left_table, right_table = (t.drop_columns(["s", "e"]) for t in tables(seed))
+        left_table, right_table = (t.append_column("s", t["n"]).append_column("e", t["n"]).select(["n", "d", "m", "s", "e", "k"])
+                    for t in (left_table, right_table))  # fmt: skip
         backend = HostBackend(ops=emulated_ops(emulated))
-        metrics = joined(backend, (one, two), kind, CONDITIONS["integers"], options=options)
+        metrics = joined(backend, (left_table, right_table), kind, CONDITIONS["integers"], options=options)
         assert metrics.compiled_probes == 1
         assert {probe, "residual_found", "emit_matches"} <= set(emulated.launches)
 
@@ -177,19 +177,19 @@ def test_few_matches_are_not_worth_compiling_for(
 
 def test_what_fails_is_decided_by_the_evaluator(emulated: EmulatedDevice, seed: int) -> None:
     """An overflow that the kernel meets beside a false operand is none to Spark; one it meets alone is an error."""
-    one, two = tables(seed)
+    left_table, right_table = tables(seed)
     most = pa.array([(1 << 31) - 1] * PROBE_ROWS, pa.int32())
-    one = one.set_column(0, "n", most)
-    two = two.set_column(0, "n", pa.array([1] * BUILD_ROWS, pa.int32()))
+    left_table = left_table.set_column(0, "n", most)
+    right_table = right_table.set_column(0, "n", pa.array([1] * BUILD_ROWS, pa.int32()))
     overflow = left("n") + right("n") > lit(0)
     backend = HostBackend(ops=emulated_ops(emulated))
-    metrics = joined(backend, (one, two), JoinType.LEFT, (right("n") > lit(5)) & overflow, mode=EvalMode.ANSI)
+    metrics = joined(backend, (left_table, right_table), JoinType.LEFT, (right("n") > lit(5)) & overflow, mode=EvalMode.ANSI)
     assert metrics.compiled_probes == 0
     assert "residual_found" in emulated.launches
     assert backend.evaluated
     with pytest.raises(ExpressionEvaluationError):
         joined(
-            HostBackend(ops=emulated_ops(emulated)), (one, two), JoinType.LEFT, overflow, mode=EvalMode.ANSI
+            HostBackend(ops=emulated_ops(emulated)), (left_table, right_table), JoinType.LEFT, overflow, mode=EvalMode.ANSI
         )
 
 
@@ -209,12 +209,12 @@ def test_a_condition_that_does_not_compile_is_named_and_tested_on_pairs(
     "kind", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.EXISTENCE], ids=lambda k: k.value
 )
 def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind: JoinType, seed: int) -> None:
-    one, two = (table.drop_columns(["s", "e"]) for table in tables(seed))
-    key, columns = one.num_columns - 1, tuple(range(one.num_columns))
-    condition = resolve(CONDITIONS["integers"], one.schema, two.schema)
+    left_table, right_table = (table.drop_columns(["s", "e"]) for table in tables(seed))
+    key, columns = left_table.num_columns - 1, tuple(range(left_table.num_columns))
+    condition = resolve(CONDITIONS["integers"], left_table.schema, right_table.schema)
     spec = JoinSpec(kind, (KeyPair(key, key),), condition, columns, () if kind.left_rows_only else columns)
-    tree = Join(ExchangeSource(0, one.schema), ExchangeSource(1, two.schema), spec)
-    metrics, inputs = JoinMetrics(), {0: one.to_batches(), 1: two.to_batches()}
+    tree = Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec)
+    metrics, inputs = JoinMetrics(), {0: left_table.to_batches(), 1: right_table.to_batches()}
 
     class Restricting(HostBackend):
         """Arrays of the host, but for what a condition is tested on: frames of a pipeline's twin mix them."""
@@ -222,18 +222,18 @@ def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind:
         def restrict(
             self, probe: IndexProbe, condition: Expression, own: Any, other: Any, probe_side: Side
         ) -> IndexProbe | None:
-            found = probe.single()
-            assert found is not None
+            matches = probe.single()
+            assert matches is not None
             source = HostSource({probe_side: own, probe_side.other: other})
-            there = UniqueMatches(emulated.upload(found.row), found.pairs)
+            there = UniqueMatches(emulated.upload(matches.row), matches.pairs)
             kept = residual.restricted_matches(
                 emulated_ops(emulated), source, condition, there, probe.build_rows, probe_side
             )
             return None if kept is None else probe.restricted_to(UniqueMatches(on_host(kept.row), kept.pairs))
 
     device = host_pipeline(Restricting())
-    found = pa.Table.from_batches(run(tree, inputs, device=device, join_metrics=metrics), tree.schema)
-    assert_same_rows(found, oracle_join(one, two, spec))
+    result = pa.Table.from_batches(run(tree, inputs, device=device, join_metrics=metrics), tree.schema)
+    assert_same_rows(result, oracle_join(left_table, right_table, spec))
     assert metrics.compiled_probes == 1
     assert "residual_found" in emulated.launches
 

@@ -50,10 +50,10 @@ def cells(values: Any, valid: Any) -> list[Any]:
     ]
 
 
-def check(device: RecordingDevice, found: list[FieldColumn], host: list[tuple[Any, Any]], rows: Any) -> None:
+def check(device: RecordingDevice, columns: list[FieldColumn], host: list[tuple[Any, Any]], rows: Any) -> None:
     """Output columns against rows of host columns, −1 being a null row."""
-    assert len(found) == len(host)
-    for column, (values, valid) in zip(found, host, strict=True):
+    assert len(columns) == len(host)
+    for column, (values, valid) in zip(columns, host, strict=True):
         assert column.values.dtype == values.dtype
         source = cells(values, valid)
         expected = [None if row < 0 else source[row] for row in rows]
@@ -88,9 +88,9 @@ def test_emission(device: RecordingDevice, rng: np.random.Generator, rows: int, 
     probe = table(rng, (8, 1, 16), rows, nulls=True)
     build = table(rng, (4, 8, 8), 40, nulls=bool(rows % 2))
     row = np.where(rng.random(rows) < 0.6, rng.integers(0, 40, rows), -1).astype(np.int32)
-    found = UniqueMatches(device.upload(row), int((row >= 0).sum()))
+    matches = UniqueMatches(device.upload(row), int((row >= 0).sum()))
     packed = pack(device, upload(device, build)) if matched else None
-    of_probe, of_build = emit(device, found, upload(device, probe), packed, matched=matched)
+    of_probe, of_build = emit(device, matches, upload(device, probe), packed, matched=matched)
     kept = np.flatnonzero((row >= 0) == matched)
     check(device, of_probe, probe, kept.tolist())
     check(device, of_build, build if matched else [], row[kept].tolist())
@@ -100,12 +100,12 @@ def test_emission(device: RecordingDevice, rng: np.random.Generator, rows: int, 
 def test_emission_of_all_or_nothing(device: RecordingDevice, rng: np.random.Generator, hits: str) -> None:
     probe, build = (table(rng, (8,), 300, nulls=False) for _ in range(2))
     row = np.arange(300, dtype=np.int32) if hits == "all" else np.full(300, -1, np.int32)
-    found = UniqueMatches(device.upload(row), 300 if hits == "all" else 0)
+    matches = UniqueMatches(device.upload(row), 300 if hits == "all" else 0)
     kept = list(range(300)) if hits == "all" else []
-    of_probe, of_build = emit(device, found, upload(device, probe), pack(device, upload(device, build)))
+    of_probe, of_build = emit(device, matches, upload(device, probe), pack(device, upload(device, build)))
     check(device, of_probe, probe, kept)
     check(device, of_build, build, kept)
-    _, alone = emit(device, found, [], pack(device, upload(device, build)))
+    _, alone = emit(device, matches, [], pack(device, upload(device, build)))
     check(device, alone, build, kept)
 
 
@@ -145,11 +145,11 @@ def test_bad_columns_are_refused_before_a_launch(device: RecordingDevice) -> Non
         with pytest.raises(KernelArgumentError):
             pack(device, columns)
     packed = rows_module.PackedRows(8, RowLayout.of([8], nullable=False), None, None, ((np.int64, ()),))
-    found = UniqueMatches(device.zeros(8, np.int32), 8)
+    matches = UniqueMatches(device.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="int32"):
         gather(device, packed, device.zeros(4, np.int64), may_miss=False)
     with pytest.raises(KernelArgumentError, match="probe rows"):
-        emit(device, found, [FieldColumn(device.zeros(9, np.int64))], None)
+        emit(device, matches, [FieldColumn(device.zeros(9, np.int64))], None)
     with pytest.raises(KernelArgumentError, match="packed=None"):
-        emit(device, found, [good], packed, matched=False)
+        emit(device, matches, [good], packed, matched=False)
     assert device.launches == []

@@ -40,24 +40,24 @@ def check(
     matrix = wavelet.build(device, there(device, ranks), there(device, placed), limit)
     assert matrix.depth == max(1, limit.bit_length())
     places = Ranges(there(device, start), there(device, count), int(count.sum()))
-    found = wavelet.count(device, matrix, places, Ranges(there(device, low), there(device, width), 0))
+    counted = wavelet.count(device, matrix, places, Ranges(there(device, low), there(device, width), 0))
     wanted, below = [], []
     for row in range(len(start)):
-        mine = ranks[start[row] : start[row] + count[row]]
-        hits = np.flatnonzero((mine >= low[row]) & (mine < low[row] + width[row]))
-        by_rank = hits[np.argsort(mine[hits], kind="stable")]
+        ranks_of_row = ranks[start[row] : start[row] + count[row]]
+        hits = np.flatnonzero((ranks_of_row >= low[row]) & (ranks_of_row < low[row] + width[row]))
+        by_rank = hits[np.argsort(ranks_of_row[hits], kind="stable")]
         wanted.append((placed[start[row] + by_rank]).tolist())
-        below.append(int((mine < low[row]).sum()))
-    assert device.download(found.count).tolist() == [len(rows) for rows in wanted]
-    assert device.download(found.below).tolist() == below
-    assert found.pairs == sum(map(len, wanted))
-    running = device.xp.cumsum(found.count, dtype=np.int64)
+        below.append(int((ranks_of_row < low[row]).sum()))
+    assert device.download(counted.count).tolist() == [len(rows) for rows in wanted]
+    assert device.download(counted.below).tolist() == below
+    assert counted.pairs == sum(map(len, wanted))
+    running = device.xp.cumsum(counted.count, dtype=np.int64)
     expected = [(row, build) for row, rows in enumerate(wanted) for build in rows]
     for most in slices:
         pairs: list[tuple[int, int]] = []
-        for begin in range(0, found.pairs, most):
-            length = min(most, found.pairs - begin)
-            probe, build = wavelet.pairs(device, matrix, found, running, begin, length)
+        for begin in range(0, counted.pairs, most):
+            length = min(most, counted.pairs - begin)
+            probe, build = wavelet.pairs(device, matrix, counted, running, begin, length)
             pairs += zip(device.download(probe).tolist(), device.download(build).tolist(), strict=True)
         assert pairs == expected
 
@@ -118,18 +118,18 @@ def test_what_does_not_exist_is_refused(device: RecordingDevice) -> None:
         wavelet.build(device, ranks, ranks[:3], 3)
     with pytest.raises(KernelArgumentError, match="rows"):
         wavelet.build(device, ranks, ranks, 1 << 31)
-    two = device.zeros(2, np.int32)
+    zeros = device.zeros(2, np.int32)
     with pytest.raises(KernelArgumentError, match="lowest ranks"):
-        wavelet.count(device, matrix, Ranges(two, two, 0), Ranges(ranks, two, 0))
+        wavelet.count(device, matrix, Ranges(zeros, zeros, 0), Ranges(ranks, zeros, 0))
     with pytest.raises(KernelArgumentError, match="numbers of places"):
-        wavelet.count(device, matrix, Ranges(two, ranks, 0), Ranges(two, two, 0))
-    found = wavelet.Counted(Ranges(two, two, 0), two, two, 5)
+        wavelet.count(device, matrix, Ranges(zeros, ranks, 0), Ranges(zeros, zeros, 0))
+    counted = wavelet.Counted(Ranges(zeros, zeros, 0), zeros, zeros, 5)
     running = device.zeros(2, np.int64)
     for begin, length in ((0, 6), (5, 1), (-1, 2), (0, 1 << 31)):
         with pytest.raises(KernelArgumentError):
-            wavelet.pairs(device, matrix, found, running, begin, length)
+            wavelet.pairs(device, matrix, counted, running, begin, length)
     with pytest.raises(KernelArgumentError, match="running"):
-        wavelet.pairs(device, matrix, found, two, 0, 1)
+        wavelet.pairs(device, matrix, counted, zeros, 0, 1)
     assert device.launches == []
 
 

@@ -109,16 +109,16 @@ def test_output_schema(join_type: JoinType) -> None:
     )
     right_output = () if join_type.left_rows_only else (0,)
     spec = JoinSpec(join_type, (KeyPair(0, 0),), left_output=(1, 0), right_output=right_output)
-    found = spec.output_schema(schema, schema)
-    assert found.names[:2] == ["b", "a"]
-    assert found.field(1).metadata == metadata
-    assert found.field(1).nullable is (join_type in (JoinType.RIGHT, JoinType.FULL))
+    output = spec.output_schema(schema, schema)
+    assert output.names[:2] == ["b", "a"]
+    assert output.field(1).metadata == metadata
+    assert output.field(1).nullable is (join_type in (JoinType.RIGHT, JoinType.FULL))
     if join_type.flags_rows:
-        assert found.field(2).equals(pa.field("exists", pa.bool_(), nullable=False))
+        assert output.field(2).equals(pa.field("exists", pa.bool_(), nullable=False))
     elif join_type.left_rows_only:
-        assert len(found) == 2
+        assert len(output) == 2
     else:
-        assert found.field(2).nullable is (join_type in (JoinType.LEFT, JoinType.FULL))
+        assert output.field(2).nullable is (join_type in (JoinType.LEFT, JoinType.FULL))
 
 
 def test_specs_travel() -> None:
@@ -169,11 +169,11 @@ def test_slices_of_maps(rowmap: RowMap, data: st.DataObject) -> None:
 
 @given(outer=st.integers(0, 12), inner=st.integers(0, 12), most=st.integers(1, 30))
 def test_cross_maps_make_every_pair_once(outer: int, inner: int, most: int) -> None:
-    found: list[tuple[int, int]] = []
-    for one, two in cross_maps(outer, inner, most):
-        assert 0 < one.length == two.length <= most
-        found += zip(rows_of(one), rows_of(two), strict=True)
-    assert found == [(i, j) for i in range(outer) for j in range(inner)]
+    pairs: list[tuple[int, int]] = []
+    for outer_map, inner_map in cross_maps(outer, inner, most):
+        assert 0 < outer_map.length == inner_map.length <= most
+        pairs += zip(rows_of(outer_map), rows_of(inner_map), strict=True)
+    assert pairs == [(i, j) for i in range(outer) for j in range(inner)]
 
 
 def test_gather_maps_need_one_length() -> None:

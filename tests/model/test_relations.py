@@ -79,8 +79,8 @@ def test_trees_are_values() -> None:
 
 
 def test_trees_that_differ_in_an_expression_differ() -> None:
-    one, two = (Filter(SOURCE, typed(column(SCHEMA, "k") > n)) for n in (1, 2))
-    assert one != two
+    left, right = (Filter(SOURCE, typed(column(SCHEMA, "k") > n)) for n in (1, 2))
+    assert left != right
     joins = []
     for condition in (None, typed(column(SCHEMA, "k") > 1)):
         spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), condition=condition)

@@ -95,12 +95,12 @@ def group_key(value: Cell) -> Cell:
     return value
 
 
-def _same(one: Sequence[Cell], two: Sequence[Cell]) -> bool:
+def _same(left: Sequence[Cell], right: Sequence[Cell]) -> bool:
     return all(
         (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
         if isinstance(a, float) and isinstance(b, float)
         else type(a) is type(b) and a == b
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(left, right, strict=True)
     )
 
 

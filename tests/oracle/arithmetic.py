@@ -71,8 +71,8 @@ def _digits(dtype: pa.DataType) -> tuple[int, int]:
     return (dtype.precision, dtype.scale) if pat.is_decimal(dtype) else (_DIGITS[dtype.bit_width], 0)
 
 
-def _decimal_type(function: Function, one: tuple[int, int], two: tuple[int, int]) -> pa.DataType:
-    (p1, s1), (p2, s2) = one, two
+def _decimal_type(function: Function, left: tuple[int, int], right: tuple[int, int]) -> pa.DataType:
+    (p1, s1), (p2, s2) = left, right
     if function in (Function.ADD, Function.SUBTRACT):
         scale = max(s1, s2)
         precision = max(p1 - s1, p2 - s2) + scale + 1

@@ -326,8 +326,10 @@ def java_double(value: float) -> str:
     if value == 0:
         return "-0.0" if math.copysign(1, value) < 0 else "0.0"
     # Two digits at least, of which the nearest are taken: 4.9E-324, not 5E-324.
-    two = f"{value:.1e}"
-    sign, digits, exponent = Decimal(two if float(two) == value else repr(value)).normalize().as_tuple()
+    shortened = f"{value:.1e}"
+    sign, digits, exponent = (
+        Decimal(shortened if float(shortened) == value else repr(value)).normalize().as_tuple()
+    )
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))
     point = len(text) + exponent

@@ -65,22 +65,22 @@ def to_utc(local: int, zone: str | None) -> int:
 
 def parse_date(text: str) -> int | None:
     """Day number of a text by Spark's rules for casts, or ``None`` where it is no date."""
-    found = _DATE.fullmatch(_trim(text))
-    if found is None:
+    match = _DATE.fullmatch(_trim(text))
+    if match is None:
         return None
-    return day_number(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+    return day_number(int(match[1]), int(match[2] or 1), int(match[3] or 1))
 
 
 def parse_timestamp(text: str) -> int | None:
     """Local microseconds of a text ``year[-month[-day[ hour:minute[:second[.fraction]]]]]``, or ``None``."""
-    found = _TIME.fullmatch(_trim(text))
-    if found is None or found[8]:
+    match = _TIME.fullmatch(_trim(text))
+    if match is None or match[8]:
         return None
-    days = day_number(int(found[1]), int(found[2] or 1), int(found[3] or 1))
-    hour, minute, second = (int(found[i] or 0) for i in (4, 5, 6))
+    days = day_number(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+    hour, minute, second = (int(match[i] or 0) for i in (4, 5, 6))
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
-    fraction = int(((found[7] or "") + "000000")[:6])
+    fraction = int(((match[7] or "") + "000000")[:6])
     return days * MICROS_PER_DAY + ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction
 
 

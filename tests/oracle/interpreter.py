@@ -128,13 +128,13 @@ class _Compiler:
         schema = self.schemas[reference.side]
         index = reference.index
         if index < 0:
-            found = schema.get_all_field_indices(reference.name)
-            if len(found) != 1:
-                problem = "is ambiguous" if found else "does not exist"
+            positions = schema.get_all_field_indices(reference.name)
+            if len(positions) != 1:
+                problem = "is ambiguous" if positions else "does not exist"
                 raise ConditionError(
                     f"column {reference} {problem}.{did_you_mean(reference.name, schema.names)}"
                 )
-            index = found[0]
+            index = positions[0]
         which = 0 if reference.side is Side.LEFT else 1
         return Compiled(plain(schema.field(index).type), lambda rows: rows[which][index])
 
@@ -176,10 +176,10 @@ def _chained(after: Callable[[Cell], Cell], run: Callable[[Rows], Cell]) -> Call
 
 def _comparison(test: Callable[[object, object], bool]) -> _Handler:
     def handler(_node: Call, operands: list[Compiled]) -> Compiled:
-        (one, two), _ = _unified(operands)
+        (left_cell, right_cell), _ = _unified(operands)
 
         def run(rows: Rows) -> Cell:
-            a, b = one(rows), two(rows)
+            a, b = left_cell(rows), right_cell(rows)
             return None if a is None or b is None else test(sort_key(a), sort_key(b))
 
         return Compiled(pa.bool_(), run)
@@ -188,10 +188,10 @@ def _comparison(test: Callable[[object, object], bool]) -> _Handler:
 
 
 def _equal_null_safe(_node: Call, operands: list[Compiled]) -> Compiled:
-    (one, two), _ = _unified(operands)
+    (left_operand, right_operand), _ = _unified(operands)
 
     def run(rows: Rows) -> Cell:
-        a, b = one(rows), two(rows)
+        a, b = left_operand(rows), right_operand(rows)
         return a is b if a is None or b is None else sort_key(a) == sort_key(b)
 
     return Compiled(pa.bool_(), run)

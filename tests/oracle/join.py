@@ -44,18 +44,18 @@ def oracle_join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     kind = spec.join_type
     if kind.flags_rows:
         kept = _take(left.select(list(spec.left_output)), range(left.num_rows))
-        flags = pa.array([bool(found) for found in matches], pa.bool_())
+        flags = pa.array([bool(right_rows) for right_rows in matches], pa.bool_())
         return pa.Table.from_arrays([*kept, flags], schema=schema)
     if kind.left_rows_only:
         wanted = kind is JoinType.LEFT_SEMI
-        rows = [i for i, found in enumerate(matches) if bool(found) is wanted]
+        rows = [i for i, right_rows in enumerate(matches) if bool(right_rows) is wanted]
         return _table([*_take(left.select(list(spec.left_output)), rows)], schema, len(rows))
 
-    pairs: list[_Pair] = [(i, j) for i, found in enumerate(matches) for j in found]
+    pairs: list[_Pair] = [(i, j) for i, right_rows in enumerate(matches) for j in right_rows]
     if kind in (JoinType.LEFT, JoinType.FULL):
-        pairs += [(i, None) for i, found in enumerate(matches) if not found]
+        pairs += [(i, None) for i, right_rows in enumerate(matches) if not right_rows]
     if kind in (JoinType.RIGHT, JoinType.FULL):
-        met = {j for found in matches for j in found}
+        met = {j for right_rows in matches for j in right_rows}
         pairs += [(None, j) for j in range(right.num_rows) if j not in met]
     columns = [
         *_take(left.select(list(spec.left_output)), [i for i, _ in pairs]),
@@ -70,10 +70,10 @@ def _matcher(left: pa.Schema, right: pa.Schema, spec: JoinSpec) -> Callable[[Row
     # NOT IN drops a row also when an equality is unknown: neither true nor false.
     enough = (True, None) if spec.join_type.null_aware else (True,)
 
-    def match(one: Row, two: Row) -> bool:
-        if not all(key(one, two) in enough for key in keys):
+    def match(left_row: Row, right_row: Row) -> bool:
+        if not all(key(left_row, right_row) in enough for key in keys):
             return False
-        return condition is None or condition((one, two)) is True
+        return condition is None or condition((left_row, right_row)) is True
 
     return match
 
@@ -82,9 +82,9 @@ def _key_test(
     left: pa.Schema, right: pa.Schema, i: int, j: int, nulls: NullEquality
 ) -> Callable[[Row, Row], bool | None]:
     """SQL's ``=`` (null if either is null) or ``<=>`` of two columns."""
-    one, two = left.field(i).type, right.field(j).type
-    common = common_type(one, two)
-    align_one, align_two = aligner(one, common), aligner(two, common)
+    left_type, right_type = left.field(i).type, right.field(j).type
+    common = common_type(left_type, right_type)
+    align_one, align_two = aligner(left_type, common), aligner(right_type, common)
 
     def equal(left_row: Row, right_row: Row) -> bool | None:
         a, b = align_one(left_row[i]), align_two(right_row[j])

@@ -238,9 +238,9 @@ def data(seed: int) -> pa.Table:
 
 
 def compare(actual: pa.Array, expected: pa.ChunkedArray[Any], sql: str, seed: int) -> None:
-    one = pa.table({"row": range(len(actual)), "v": actual})
-    two = pa.table({"row": range(len(expected)), "v": expected})
-    assert_same_rows(one, two, context=f"seed {seed}: {sql}")
+    actual_table = pa.table({"row": range(len(actual)), "v": actual})
+    expected_table = pa.table({"row": range(len(expected)), "v": expected})
+    assert_same_rows(actual_table, expected_table, context=f"seed {seed}: {sql}")
 
 
 @pytest.mark.spark
@@ -277,12 +277,13 @@ def test_casts_of_texts_against_spark(spark: SparkSession, mode: EvalMode, seed:
     for i, (sql, dtype) in enumerate(TEXT_CASES.items()):
         actual = evaluated(Cast(child=left("s"), to=dtype, mode=mode), table)
         wrong = [
-            (text, mine, theirs)
-            for text, mine, theirs in zip(TEXTS, cells(actual), cells(expected[f"c{i}"]), strict=True)
-            if repr(mine) != repr(theirs)
+            (text, own, spark_value)
+            for text, own, spark_value in zip(TEXTS, cells(actual), cells(expected[f"c{i}"]), strict=True)
+            if repr(own) != repr(spark_value)
         ]
         problems += [
-            f"{function}({t!r} as {sql}) is {mine!r}, in Spark {theirs!r}" for t, mine, theirs in wrong
+            f"{function}({t!r} as {sql}) is {own!r}, in Spark {spark_value!r}"
+            for t, own, spark_value in wrong
         ]
     assert not problems, "\n".join(problems)
 

@@ -28,8 +28,8 @@ def in_order(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
 def join(
     join_type: JoinType,
     *,
-    one: pa.Table = A,
-    two: pa.Table = B,
+    left_table: pa.Table = A,
+    right_table: pa.Table = B,
     equal: bool = False,
     condition: Expression | None = None,
     keys: int = 1,
@@ -42,8 +42,8 @@ def join(
         left_output=(1,),
         right_output=() if join_type.left_rows_only else (1,),
     )
-    table = oracle_join(one, two, spec)
-    assert table.schema == spec.output_schema(one.schema, two.schema)
+    table = oracle_join(left_table, right_table, spec)
+    assert table.schema == spec.output_schema(left_table.schema, right_table.schema)
     rows: list[tuple[object, ...]] = list(zip(*(cells(c) for c in table.columns), strict=True))
     return in_order(rows)
 
@@ -92,10 +92,12 @@ def test_conditions_decide_matches_not_rows() -> None:
 
 
 def test_not_in() -> None:
-    def not_in(ours: list[int | None], theirs: list[int | None]) -> list[object]:
-        one = pa.table({"k": pa.array(ours, pa.int64()), "row": range(len(ours))})
-        two = pa.table({"k": pa.array(theirs, pa.int64())})
-        return [row[0] for row in join(JoinType.NULL_AWARE_ANTI, one=one, two=two)]
+    def not_in(lefts: list[int | None], rights: list[int | None]) -> list[object]:
+        left_table = pa.table({"k": pa.array(lefts, pa.int64()), "row": range(len(lefts))})
+        right_table = pa.table({"k": pa.array(rights, pa.int64())})
+        return [
+            row[0] for row in join(JoinType.NULL_AWARE_ANTI, left_table=left_table, right_table=right_table)
+        ]
 
     assert not_in([1, 2, None], []) == [0, 1, 2]
     assert not_in([1, 2, None], [None]) == []
@@ -105,35 +107,42 @@ def test_not_in() -> None:
 
 
 def test_float_keys() -> None:
-    one = pa.table({"k": [math.nan, 0.0, -0.0, math.inf], "a": range(4)})
-    two = pa.table({"k": pa.array([math.nan, -0.0, -math.inf], pa.float32()), "b": range(3)})
-    assert join(JoinType.INNER, one=one, two=two) == [(0, 0), (1, 1), (2, 1)]
+    left_table = pa.table({"k": [math.nan, 0.0, -0.0, math.inf], "a": range(4)})
+    right_table = pa.table({"k": pa.array([math.nan, -0.0, -math.inf], pa.float32()), "b": range(3)})
+    assert join(JoinType.INNER, left_table=left_table, right_table=right_table) == [(0, 0), (1, 1), (2, 1)]
 
 
 def test_numbers_of_different_types() -> None:
-    one = pa.table({"k": pa.array([1, 2, 1 << 40], pa.int64()), "a": range(3)})
-    two = pa.table({"k": pa.array([1, 2, 3], pa.int8()), "b": range(3)})
-    assert join(JoinType.INNER, one=one, two=two) == [(0, 0), (1, 1)]
+    left_table = pa.table({"k": pa.array([1, 2, 1 << 40], pa.int64()), "a": range(3)})
+    right_table = pa.table({"k": pa.array([1, 2, 3], pa.int8()), "b": range(3)})
+    assert join(JoinType.INNER, left_table=left_table, right_table=right_table) == [(0, 0), (1, 1)]
     dec = pa.table({"k": pa.array([Decimal("1.00"), Decimal("2.50")], pa.decimal128(5, 2)), "b": range(2)})
-    assert join(JoinType.INNER, one=one, two=dec) == [(0, 0)]
+    assert join(JoinType.INNER, left_table=left_table, right_table=dec) == [(0, 0)]
     wide = pa.table({"k": pa.array([Decimal("2.5000")], pa.decimal128(38, 4)), "b": [0]})
-    assert join(JoinType.INNER, one=dec, two=wide) == [(1, 0)]
+    assert join(JoinType.INNER, left_table=dec, right_table=wide) == [(1, 0)]
 
 
 def test_struct_keys() -> None:
     dtype = pa.struct([("x", pa.int32()), ("y", pa.float64())])
     rows = [None, {"x": None, "y": None}, {"x": 1, "y": math.nan}, {"x": 1, "y": None}, {"x": 1, "y": -0.0}]
-    one = pa.table({"k": pa.array(rows, dtype), "a": range(5)})
-    two = pa.table({"k": pa.array([*rows[:4], {"x": 1, "y": 0.0}], dtype), "b": range(5)})
-    assert join(JoinType.INNER, one=one, two=two) == [(1, 1), (2, 2), (3, 3), (4, 4)]
-    assert join(JoinType.INNER, one=one, two=two, equal=True) == [(i, i) for i in range(5)]
+    left_table = pa.table({"k": pa.array(rows, dtype), "a": range(5)})
+    right_table = pa.table({"k": pa.array([*rows[:4], {"x": 1, "y": 0.0}], dtype), "b": range(5)})
+    assert join(JoinType.INNER, left_table=left_table, right_table=right_table) == [
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (4, 4),
+    ]
+    assert join(JoinType.INNER, left_table=left_table, right_table=right_table, equal=True) == [
+        (i, i) for i in range(5)
+    ]
 
 
 def test_outer_columns_become_nullable() -> None:
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("b", pa.int64(), nullable=False)])
-    two = pa.table({"k": [1], "b": [2]}, schema=schema)
+    right_table = pa.table({"k": [1], "b": [2]}, schema=schema)
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), left_output=(0,), right_output=(1,))
-    table = oracle_join(two, two, spec)
+    table = oracle_join(right_table, right_table, spec)
     assert [f.nullable for f in table.schema] == [False, True]
 
 

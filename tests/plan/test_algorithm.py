@@ -53,18 +53,18 @@ CASES: dict[str, tuple[KeyFacts, Algorithm, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_automatic(case: str) -> None:
     given, expected, reason = CASES[case]
-    found = choose(given)
-    assert found.algorithm is expected
-    assert reason in found.reason
+    choice = choose(given)
+    assert choice.algorithm is expected
+    assert reason in choice.reason
 
 
 @pytest.mark.parametrize("wanted", [w for w in AlgorithmChoice if w is not AlgorithmChoice.AUTO])
 def test_a_setting_decides(wanted: AlgorithmChoice) -> None:
     chosen = chooser(Options(gpu_algorithm=wanted).gpu_algorithm)
     assert (chosen is None) == (wanted is AlgorithmChoice.CUDF), "no facts are taken to use no kernels"
-    found = choose(facts(low=0, high=100), wanted)
-    assert found.algorithm.value == wanted.value
-    assert "spark.gpujoin.gpu.algorithm" in found.reason
+    choice = choose(facts(low=0, high=100), wanted)
+    assert choice.algorithm.value == wanted.value
+    assert "spark.gpujoin.gpu.algorithm" in choice.reason
 
 
 def test_the_expected_probe_rows_are_added_to_the_facts() -> None:
@@ -78,9 +78,9 @@ def test_the_expected_probe_rows_are_added_to_the_facts() -> None:
 
 @pytest.mark.parametrize("high", [None, 1 << 31])
 def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
-    found = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
-    assert found.algorithm is Algorithm.PARTITIONED
-    assert "direct address that was asked for" in found.reason
+    choice = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
+    assert choice.algorithm is Algorithm.PARTITIONED
+    assert "direct address that was asked for" in choice.reason
 
 
 def test_what_a_key_costs_is_what_tables_take() -> None:

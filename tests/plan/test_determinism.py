@@ -122,7 +122,7 @@ def test_other_nodes() -> None:
 
 
 def joined(left: Relation, right: Relation, kind: JoinType, *keys: tuple[int, int]) -> Join:
-    pairs = tuple(KeyPair(one, two, NullEquality.UNEQUAL) for one, two in keys)
+    pairs = tuple(KeyPair(left_key, right_key, NullEquality.UNEQUAL) for left_key, right_key in keys)
     right_output = () if kind.left_rows_only else (0, 1)
     return Join(left, right, JoinSpec(kind, pairs, left_output=(0, 1, 2), right_output=right_output))
 
@@ -130,24 +130,24 @@ def joined(left: Relation, right: Relation, kind: JoinType, *keys: tuple[int, in
 def test_rows_are_placed_by_other_keys() -> None:
     """The row of each group's largest value: by group and value."""
     most = grouped(call(F.MAX, D, "d"))
-    found = plan_stages(joined(scan(1), most, JoinType.INNER, (K, 0), (D, 1)), {0: BIG, 1: BIG}, LIMITS)
-    assert found is not None
-    assert [one.columns for one in found.inputs] == [(0,), (0,)]
+    stage = plan_stages(joined(scan(1), most, JoinType.INNER, (K, 0), (D, 1)), {0: BIG, 1: BIG}, LIMITS)
+    assert stage is not None
+    assert [source.columns for source in stage.inputs] == [(0,), (0,)]
     assert plan_stages(joined(scan(1), most, JoinType.INNER, (D, 1)), {0: BIG, 1: BIG}, LIMITS) is None
 
 
 def test_groups_of_sums_are_placed_by_other_keys() -> None:
     total = grouped(call(F.SUM, D, "d"))
-    found = plan_stages(
+    stage = plan_stages(
         grouped(AggregateCall(function=F.COUNT, name="n"), child=total, keys=(1, 0)), {0: BIG}, LIMITS
     )
-    assert found is not None
-    assert all(one.columns == (0,) for one in found.inputs)
+    assert stage is not None
+    assert all(source.columns == (0,) for source in stage.inputs)
     assert plan_stages(grouped(child=total, keys=(1,)), {0: BIG}, LIMITS) is None
 
 
 def test_exchanges_know_them() -> None:
     total = grouped(call(F.SUM, D, "d"), call(F.MAX, S, "s"))
-    found = plan_stages(joined(total, scan(1), JoinType.LEFT, (2, S)), {0: BIG, 1: BIG}, LIMITS)
-    assert found is not None
-    assert {one.indeterminate for one in found.inputs} == {frozenset({1}), frozenset()}
+    stage = plan_stages(joined(total, scan(1), JoinType.LEFT, (2, S)), {0: BIG, 1: BIG}, LIMITS)
+    assert stage is not None
+    assert {source.indeterminate for source in stage.inputs} == {frozenset({1}), frozenset()}

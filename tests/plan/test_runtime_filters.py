@@ -45,18 +45,20 @@ def joined(left: Relation, right: Relation, kind: JoinType = JoinType.INNER, key
 def semi_joins(relation: Relation) -> list[int]:
     """The scans right below an inserted semi-join."""
     return [
-        one.left.index
-        for one in relation.walk()
-        if isinstance(one, Join) and one.spec.join_type is JoinType.LEFT_SEMI and isinstance(one.left, Scan)
+        node.left.index
+        for node in relation.walk()
+        if isinstance(node, Join)
+        and node.spec.join_type is JoinType.LEFT_SEMI
+        and isinstance(node.left, Scan)
     ]
 
 
 def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     tree = joined(joined(scan(0), scan(1), key=1), scan(2, selective=True))
-    found = with_runtime_filters(tree, SCANNED)
-    assert semi_joins(found) == [0]
-    assert found.schema == tree.schema
-    alone, indexes = numbered(found)
+    filtered = with_runtime_filters(tree, SCANNED)
+    assert semi_joins(filtered) == [0]
+    assert filtered.schema == tree.schema
+    alone, indexes = numbered(filtered)
     facts = {
         at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)
     }
@@ -107,11 +109,11 @@ def test_the_rows_are_the_same() -> None:
         1: pa.table({"k": [5, 5, 7, None], "v": [1, 2, 3, 4]}, SCHEMA),
         2: pa.table({"k": [3, 3, 1, None], "v": [3, 3, 4, 3]}, SCHEMA),
     }
-    found = with_runtime_filters(tree, SCANNED)
-    assert found != tree
+    filtered = with_runtime_filters(tree, SCANNED)
+    assert filtered != tree
     rows = [
-        sorted(map(str, pa.Table.from_batches(run(fed(one), tables), one.schema).to_pylist()))
-        for one in (tree, found)
+        sorted(map(str, pa.Table.from_batches(run(fed(tree_), tables), tree_.schema).to_pylist()))
+        for tree_ in (tree, filtered)
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6

@@ -39,9 +39,15 @@ def test_every_row_group_is_read_once_and_shares_are_even(
 
 
 def test_slices_carry_what_the_worker_checks() -> None:
-    [[one], [two]] = plan_splits([footer("f", [10, 10])], 2, 1000)
-    assert (one.path, one.size, one.modified_ms, one.row_groups, one.constants) == ("f", 120, 7, (0,), ("f",))
-    assert two.row_groups == (1,)
+    [[first], [second]] = plan_splits([footer("f", [10, 10])], 2, 1000)
+    assert (first.path, first.size, first.modified_ms, first.row_groups, first.constants) == (
+        "f",
+        120,
+        7,
+        (0,),
+        ("f",),
+    )
+    assert second.row_groups == (1,)
 
 
 @pytest.mark.parametrize(("tasks", "most"), [(0, 1), (1, 0)])

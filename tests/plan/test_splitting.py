@@ -24,10 +24,10 @@ SIDES = {
 @pytest.mark.parametrize("kind", SIDES, ids=lambda kind: kind.value)
 def test_sides_by_join_type(kind: JoinType) -> None:
     stage = planned(joined(scan(0), scan(1), kind), BIG, BIG)
-    found = list(split_joins(stage))
-    assert [one.sides for one in found] == [SIDES[kind]] * bool(SIDES[kind])
-    for one in found:
-        assert {one.source(side) for side in Side} == {given.index for given in stage.inputs}
+    splits = list(split_joins(stage))
+    assert [split.sides for split in splits] == [SIDES[kind]] * bool(SIDES[kind])
+    for split in splits:
+        assert {split.source(side) for side in Side} == {given.index for given in stage.inputs}
     assert all(cheap_to_sample(given.producer) for given in stage.inputs)
 
 

@@ -59,14 +59,14 @@ def grouped(child: Relation, key: int = 0) -> PartialAggregate:
 
 
 def planned(tree: Relation, *facts: ScanFacts, **limits: object) -> Stage:
-    found = plan_stages(tree, dict(enumerate(facts)), dataclasses.replace(LIMITS, **limits))  # type: ignore[arg-type]
-    assert found is not None
-    assert all(stage.tree.schema is not None for stage in found.walk())
-    return found
+    stage = plan_stages(tree, dict(enumerate(facts)), dataclasses.replace(LIMITS, **limits))  # type: ignore[arg-type]
+    assert stage is not None
+    assert all(stage.tree.schema is not None for stage in stage.walk())
+    return stage
 
 
 def scans(stage: Stage) -> list[int]:
-    return [one.index for one in stage.tree.walk() if isinstance(one, Scan)]
+    return [node.index for node in stage.tree.walk() if isinstance(node, Scan)]
 
 
 def test_a_scan_is_divided() -> None:
@@ -99,11 +99,11 @@ def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
         assert plan_stages(tree, {0: BIG, 1: BIG}, LIMITS) is None
         return
     tree = joined(scan(0), scan(1), kind)
-    found = planned(tree, BIG, BIG)
-    assert found.tree.schema == tree.schema
-    assert [scans(one.producer) for one in found.inputs] == [[1], [0]]  # the build side is read first
-    assert [one.producer.branches for one in found.inputs] == [(Branch(1),), (Branch(0),)]
-    right, left = found.inputs
+    stage = planned(tree, BIG, BIG)
+    assert stage.tree.schema == tree.schema
+    assert [scans(source.producer) for source in stage.inputs] == [[1], [0]]  # the build side is read first
+    assert [source.producer.branches for source in stage.inputs] == [(Branch(1),), (Branch(0),)]
+    right, left = stage.inputs
     assert left.schema.names == ["k", "j"]
     assert right.schema.names == ["k"]
     assert (left.columns, right.columns) == ((0,), (0,))
@@ -112,20 +112,20 @@ def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
         JoinType.LEFT_ANTI: (True, False), JoinType.EXISTENCE: (True, False),
     }.get(kind, (False, False))  # fmt: skip
     assert (left.nulls is NullKeys.SPREAD, right.nulls is NullKeys.SPREAD) == spread
-    assert found.partitions >= 4
+    assert stage.partitions >= 4
 
 
 def test_the_side_that_is_built_is_read_first() -> None:
     tree = dataclasses.replace(joined(scan(0), scan(1)), build_side=Side.LEFT)
-    found = planned(tree, BIG, BIG)
-    assert [scans(one.producer) for one in found.inputs] == [[0], [1]]
-    assert list(sources_in_order(found.tree)) == [one.index for one in found.inputs]
+    stage = planned(tree, BIG, BIG)
+    assert [scans(source.producer) for source in stage.inputs] == [[0], [1]]
+    assert list(sources_in_order(stage.tree)) == [source.index for source in stage.inputs]
 
 
 def test_keys_are_hashed_in_their_common_type() -> None:
     other = Scan(pa.schema([("k", pa.int32())]), index=1)
-    found = planned(joined(scan(0), other), BIG, BIG)
-    assert {one.types for one in found.inputs} == {(pa.int64(),)}
+    stage = planned(joined(scan(0), other), BIG, BIG)
+    assert {source.types for source in stage.inputs} == {(pa.int64(),)}
 
 
 def chain(first: JoinType, second: JoinType, key: int = 0, *, null_safe: bool = False) -> Join:
@@ -152,9 +152,9 @@ def chain(first: JoinType, second: JoinType, key: int = 0, *, null_safe: bool = 
     ],
 )
 def test_a_partitioning_that_is_there_is_used_again(tree: Relation, exchanges: int) -> None:
-    found = planned(tree, BIG, BIG, BIG)
-    assert found.exchanges == exchanges
-    assert found.tree.schema == tree.schema
+    stage = planned(tree, BIG, BIG, BIG)
+    assert stage.exchanges == exchanges
+    assert stage.tree.schema == tree.schema
 
 
 def test_keys_that_are_computed_are_exchanged_too() -> None:
@@ -162,9 +162,9 @@ def test_keys_that_are_computed_are_exchanged_too() -> None:
         function=Function.COALESCE, arguments=(column(SCHEMA, 0), column(SCHEMA, 1)), type=pa.int64()
     )
     tree = dataclasses.replace(grouped(scan(0)), keys=(Output("x", value),))
-    found = planned(tree, BIG)
-    assert found.tree.schema == tree.schema
-    assert found.inputs[0].schema.names == ["x"]
+    stage = planned(tree, BIG)
+    assert stage.tree.schema == tree.schema
+    assert stage.inputs[0].schema.names == ["x"]
 
 
 def test_groups_that_may_come_more_than_once_need_no_exchange() -> None:
@@ -179,8 +179,8 @@ def test_inputs_of_a_union_are_divided_each() -> None:
         Join(scan(1), scan(2), JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0, 1, 2))),
     )
     tree = joined(Union(inputs), scan(3))
-    found = planned(tree, BIG, BIG, SMALL, SMALL)
-    assert found.branches == (Branch(0, frozenset({3})), Branch(1, frozenset({2, 3})))
+    stage = planned(tree, BIG, BIG, SMALL, SMALL)
+    assert stage.branches == (Branch(0, frozenset({3})), Branch(1, frozenset({2, 3})))
 
 
 def test_limits_are_those_of_each_task_and_stand_at_the_top_only() -> None:
@@ -204,16 +204,16 @@ def test_a_middling_side_is_exchanged_where_there_are_many_tasks() -> None:
 
 def test_scans_of_the_same_files_are_told_apart() -> None:
     tree, indexes = numbered(joined(scan(7), joined(scan(3), scan(7))))
-    assert [one.index for one in tree.walk() if isinstance(one, Scan)] == [0, 1, 2]
+    assert [node.index for node in tree.walk() if isinstance(node, Scan)] == [0, 1, 2]
     assert indexes == (7, 3, 7)
 
 
 def test_partitions_follow_the_size_of_the_rows() -> None:
     tree = joined(scan(0), scan(1))
-    found = planned(tree, BIG, BIG)
-    assert found.partitions == -(-int(sum(one.nbytes for one in found.inputs)) // (64 * MIB))
+    stage = planned(tree, BIG, BIG)
+    assert stage.partitions == -(-int(sum(source.nbytes for source in stage.inputs)) // (64 * MIB))
     assert planned(tree, BIG, BIG, partitions=7).partitions == 7
-    assert all(isinstance(one, ExchangeSource) for one in found.tree.children)
+    assert all(isinstance(source, ExchangeSource) for source in stage.tree.children)
 
 
 def from_spark(index: int, rows: float, level: DeterminismLevel = DeterminismLevel.UNORDERED) -> SparkSource:

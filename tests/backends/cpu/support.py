@@ -54,9 +54,9 @@ def check_join(probe: pa.Table, build: pa.Table, **options: Any) -> CpuBuild:
     result.mark_build(marks)
     assert np.flatnonzero(marks).tolist() == sorted({right for _, right in expected})
     if made.unique:
-        found = dict(expected)
+        matches = dict(expected)
         lookup = result.lookup()
-        assert lookup.values.tolist() == [found.get(row, -1) for row in range(probe.num_rows)]
+        assert lookup.values.tolist() == [matches.get(row, -1) for row in range(probe.num_rows)]
         assert lookup.length == probe.num_rows
     for most in (1, 2, 7, 1000, 1 << 40):
         if len(expected) // most > 3000:

@@ -243,10 +243,10 @@ def test_sizes_around_a_chunk(
     numbers = rng.permutation(rows)
     made = make_build(BACKEND.from_arrow(keys(*kind(numbers))))
     others = rng.integers(0, 2 * rows, rows)
-    found = made.probe(BACKEND.from_arrow(keys(*kind(others)))).lookup().values
+    build_rows = made.probe(BACKEND.from_arrow(keys(*kind(others)))).lookup().values
     row_of = np.full(2 * rows, -1)
     row_of[numbers] = np.arange(rows)
-    assert np.array_equal(found, row_of[others])
+    assert np.array_equal(build_rows, row_of[others])
 
 
 def test_one_hot_key() -> None:

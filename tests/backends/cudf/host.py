@@ -159,13 +159,13 @@ class HostKeys:
 
     @cached_property
     def _words(self) -> list[Any]:
-        found = []
+        key_words = []
         for column in self._columns:
             if column.kind is not Kind.TEXT:
-                found += canonical.words(self.ops.xp, column)
+                key_words += canonical.words(self.ops.xp, column)
             elif column.null_safe:
-                found.append(canonical.null_flag(self.ops.xp, column))
-        return found
+                key_words.append(canonical.null_flag(self.ops.xp, column))
+        return key_words
 
     @cached_property
     def rows(self) -> list[tuple[Any, ...]]:
@@ -183,8 +183,8 @@ class HostKeys:
     def coded(self, seed: int) -> KeyCodes:
         if not self.exact:
             return self._given(np.array([self._hash(row, seed) for row in self.rows], dtype=np.int64))
-        found = [on_host(word) for word in self._words]
-        return self._given(found[0] if len(found) == 1 else pack(HOST, *found))
+        result = [on_host(word) for word in self._words]
+        return self._given(result[0] if len(result) == 1 else pack(HOST, *result))
 
     def _given(self, codes: npt.NDArray[Any]) -> KeyCodes:
         return KeyCodes(self.ops.xp.asarray(codes), canonical.may_match(self._columns))
@@ -219,10 +219,10 @@ class HostText:
 
     def _with(self, other: HostText, test: Any) -> npt.NDArray[np.bool_]:
         length = max((len(t.content) for t in (self, other) if isinstance(t.content, pa.Array)), default=1)
-        mine, theirs = (
+        lefts, rights = (
             t.strings() if isinstance(t.content, pa.Array) else t.strings() * length for t in (self, other)
         )
-        return np.array([test(a, b) for a, b in zip(mine, theirs, strict=True)], dtype=bool)
+        return np.array([test(a, b) for a, b in zip(lefts, rights, strict=True)], dtype=bool)
 
     def compare(self, function: Function, other: HostText) -> npt.NDArray[np.bool_]:
         tests = {
@@ -367,12 +367,12 @@ class HostRangeBuild(DeviceRangeBuild):
 
 
 def _points(ops: ArrayOps, table: pa.Table) -> list[Points]:
-    found = []
+    columns = []
     for column in table.columns:
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         valid = ops.xp.array(_bools(array.is_valid())) if array.null_count else None
-        found.append(Points(ops.xp.array(array.fill_null(-7).to_numpy()), valid))
-    return found
+        columns.append(Points(ops.xp.array(array.fill_null(-7).to_numpy()), valid))
+    return columns
 
 
 @dataclass
@@ -441,21 +441,21 @@ class HostBackend:
     def _by_rows(self, frame: pa.Table, rows: RowMap, choose: ChooseGather) -> dict[int, pa.Array]:
         """The columns that come from packed rows; see `gpujoin.backends.cudf.gathering`."""
         assert self.ops.kernels is not None
-        held, fields = self._fields(frame)
-        found = gathered_by_rows(self.ops.kernels, self._packing(frame), fields, rows, choose)
-        if found is None:
+        packable, fields = self._fields(frame)
+        gathered = gathered_by_rows(self.ops.kernels, self._packing(frame), fields, rows, choose)
+        if gathered is None:
             return {}
-        return {i: _from_field(one, frame.column(i)) for i, one in zip(held, found, strict=True)}
+        return {i: _from_field(column, frame.column(i)) for i, column in zip(packable, gathered, strict=True)}
 
     def _fields(self, frame: pa.Table) -> tuple[list[int], Fields]:
         kinds = [storage_type(column.type) for column in frame.columns]
         widths = [0 if kind is None else _width(kind) for kind in kinds]
-        held = [i for i, width in enumerate(widths) if width]
-        return held, Fields(
+        packable = [i for i, width in enumerate(widths) if width]
+        return packable, Fields(
             rows=frame.num_rows,
-            widths=tuple(widths[i] for i in held),
-            nullable=tuple(frame.column(i).null_count > 0 for i in held),
-            columns=lambda: [self._field(frame.column(i)) for i in held],
+            widths=tuple(widths[i] for i in packable),
+            nullable=tuple(frame.column(i).null_count > 0 for i in packable),
+            columns=lambda: [self._field(frame.column(i)) for i in packable],
         )
 
     def _packing(self, frame: pa.Table) -> Packing:
@@ -471,19 +471,19 @@ class HostBackend:
         matched: bool = True,
     ) -> tuple[pa.Table, pa.Table | None] | None:
         """See `gpujoin.backends.cudf.gathering.output_at_once`."""
-        found = probe.marked() if other is None else probe.single()
-        if found is None or self.ops.kernels is None:
+        matches = probe.marked() if other is None else probe.single()
+        if matches is None or self.ops.kernels is None:
             return None
         build = None if other is None else self._emitted_side(other)
-        made = emitted(self.ops.kernels, found, self._emitted_side(own), build, choose, matched=matched)
+        made = emitted(self.ops.kernels, matches, self._emitted_side(own), build, choose, matched=matched)
         if made is None:
             return None
         of_build = None if other is None else _table_of(other, made.build, made.rows)
         return _table_of(own, made.probe, made.rows), of_build
 
     def _emitted_side(self, frame: pa.Table) -> EmittedSide:
-        held, fields = self._fields(frame)
-        return EmittedSide(fields, len(held) == frame.num_columns, self._packing(frame))
+        packable, fields = self._fields(frame)
+        return EmittedSide(fields, len(packable) == frame.num_columns, self._packing(frame))
 
     def _field(self, column: pa.ChunkedArray) -> FieldColumn:
         upload = self.ops.xp.asarray
@@ -514,11 +514,11 @@ class HostBackend:
         self, probe: IndexProbe, condition: Expression, own: pa.Table, other: pa.Table, probe_side: Side
     ) -> IndexProbe | None:
         """See `gpujoin.backends.cudf.text.restricted`."""
-        found = probe.single()
-        if found is None:
+        matches = probe.single()
+        if matches is None:
             return None
         source = HostSource({probe_side: own, probe_side.other: other})
-        kept = residual.restricted_matches(self.ops, source, condition, found, probe.build_rows, probe_side)
+        kept = residual.restricted_matches(self.ops, source, condition, matches, probe.build_rows, probe_side)
         return None if kept is None else probe.restricted_to(kept)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:

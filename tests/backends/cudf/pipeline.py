@@ -171,16 +171,16 @@ class HostColumns:
             (f"v{i}", r.kind.value, pc.CountOptions(mode="only_valid") if r.kind is Reduce.COUNT else None)
             for i, r in enumerate(reductions)
         ]
-        found = table.group_by(names, use_threads=False).aggregate(asked)
+        grouped = table.group_by(names, use_threads=False).aggregate(asked)
         restored = [
-            restore(_one(found.column(name)), t) for name, t in zip(names, keys.schema.types, strict=True)
+            restore(_one(grouped.column(name)), t) for name, t in zip(names, keys.schema.types, strict=True)
         ]
         reduced = []
         for i, reduction in enumerate(reductions):
-            column = _one(found.column(f"v{i}_{reduction.kind.value}"))
+            column = _one(grouped.column(f"v{i}_{reduction.kind.value}"))
             valid = None if column.null_count == 0 else np.asarray(column.is_valid())
             reduced.append(Reduced(np.asarray(column.fill_null(0)), valid))
-        return _table(restored, found.num_rows), reduced
+        return _table(restored, grouped.num_rows), reduced
 
     def partition(self, frame: pa.Table, keys: int, parts: int) -> list[pa.Table]:
         rows = list(zip(*(self._plain(frame.column(i)) for i in range(keys)), strict=True))
@@ -188,10 +188,10 @@ class HostColumns:
         return [frame.filter(pa.array(numbers == part)) for part in range(parts)]
 
     def read(
-        self, path: str, names: Sequence[str], held: Sequence[pa.DataType], row_groups: Sequence[int],
+        self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],
         terms: Sequence[FilterTerm],
     ) -> pa.Table:  # fmt: skip
-        del held
+        del types
         try:
             with pq.ParquetFile(path) as file:
                 table = file.read_row_groups(list(row_groups), columns=list(names), use_threads=False)

@@ -68,7 +68,7 @@ USES = list(uses())
 CALLS = [(where, name, call) for where, name, call in USES if call is not None]
 
 
-def found(name: str) -> Any:
+def resolved(name: str) -> Any:
     first, *rest = name.split(".")
     value = roots()[first]
     for part in rest:
@@ -86,14 +86,14 @@ def test_the_backend_uses_the_libraries_where_it_says() -> None:
 
 @pytest.mark.parametrize(("where", "name"), sorted({(w, n) for w, n, _ in USES}))
 def test_names_exist(where: str, name: str) -> None:
-    found(name)
+    resolved(name)
 
 
 @pytest.mark.parametrize(
     ("where", "name", "call"), CALLS, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_arguments_fit(where: str, name: str, call: ast.Call) -> None:
-    target = found(name)
+    target = resolved(name)
     try:
         signature = inspect.signature(target)
     except (ValueError, TypeError):
@@ -119,7 +119,7 @@ WITHOUT_SIGNATURE = {
 
 def test_a_misspelled_call_would_be_found() -> None:
     with pytest.raises(AttributeError):
-        found("plc.copying.gathr")
+        resolved("plc.copying.gathr")
     call = ast.parse("plc.copying.gather(a, b, strem=c)").body[0]
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)

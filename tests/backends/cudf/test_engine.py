@@ -58,8 +58,8 @@ def sides(seed: int, types: tuple[pa.DataType, ...], shape: KeyShape) -> tuple[p
 
 
 def run(
-    one: pa.Table,
-    two: pa.Table,
+    left_table: pa.Table,
+    right_table: pa.Table,
     spec: JoinSpec,
     backend: HostBackend,
     build_side: Side,
@@ -67,9 +67,15 @@ def run(
     batch: int,
 ) -> pa.Table:
     metrics = JoinMetrics()
-    inputs = {Side.LEFT: one, Side.RIGHT: two}
+    inputs = {Side.LEFT: left_table, Side.RIGHT: right_table}
     with HashJoin(
-        spec, one.schema, two.schema, build_side=build_side, options=options, backend=backend, metrics=metrics
+        spec,
+        left_table.schema,
+        right_table.schema,
+        build_side=build_side,
+        options=options,
+        backend=backend,
+        metrics=metrics,
     ) as join:
         join.build(inputs[build_side].to_batches(max_chunksize=batch))
         out = list(join.probe(inputs[build_side.other].to_batches(max_chunksize=batch)))
@@ -78,13 +84,18 @@ def run(
 
 
 def spec_of(
-    kind: JoinType, one: pa.Table, two: pa.Table, keys: int, condition: Expression | None, nulls: NullEquality
+    kind: JoinType,
+    left_table: pa.Table,
+    right_table: pa.Table,
+    keys: int,
+    condition: Expression | None,
+    nulls: NullEquality,
 ) -> JoinSpec:
-    columns = tuple(range(one.num_columns))
+    columns = tuple(range(left_table.num_columns))
     return JoinSpec(
         kind,
         tuple(KeyPair(5 + i, 5 + i, nulls) for i in range(keys)),
-        None if condition is None else resolve(condition, one.schema, two.schema),
+        None if condition is None else resolve(condition, left_table.schema, right_table.schema),
         columns,
         () if kind.left_rows_only else columns,
     )
@@ -109,31 +120,41 @@ COMBINATIONS = [
 def test_joins(kind: JoinType, build_side: Side, keys: str, condition: str, seed: int) -> None:
     types = KEYS[keys]
     for shape in (KeyShape.UNIFORM, KeyShape.UNIQUE) if types else (KeyShape.UNIFORM,):
-        one, two = sides(seed, types, shape)
-        spec = spec_of(kind, one, two, len(types), CONDITIONS[condition], NullEquality.UNEQUAL)
+        left_table, right_table = sides(seed, types, shape)
+        spec = spec_of(kind, left_table, right_table, len(types), CONDITIONS[condition], NullEquality.UNEQUAL)
         backend = HostBackend()
         options = Options(batch_bytes=2000, candidate_pairs=37, range_index=False)
-        found = run(one, two, spec, backend, build_side, options, 23)
-        assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"{shape} seed={seed}")
+        result = run(left_table, right_table, spec, backend, build_side, options, 23)
+        assert_same_rows(
+            result,
+            oracle_join(left_table, right_table, spec),
+            allow_empty=True,
+            context=f"{shape} seed={seed}",
+        )
         if condition in ("numbers", "text_or_null") and shape is KeyShape.UNIFORM:
             assert backend.evaluated
 
 
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL, JoinType.LEFT_ANTI], ids=lambda k: k.value)
 def test_nulls_that_equal_nulls(kind: JoinType, seed: int) -> None:
-    one, two = sides(seed, (pa.int32(), pa.string()), KeyShape.UNIFORM)
-    spec = spec_of(kind, one, two, 2, None, NullEquality.EQUAL)
-    found = run(one, two, spec, HostBackend(), Side.RIGHT, Options(), 1000)
-    assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"seed={seed}")
+    left_table, right_table = sides(seed, (pa.int32(), pa.string()), KeyShape.UNIFORM)
+    spec = spec_of(kind, left_table, right_table, 2, None, NullEquality.EQUAL)
+    result = run(left_table, right_table, spec, HostBackend(), Side.RIGHT, Options(), 1000)
+    assert_same_rows(
+        result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}"
+    )
 
 
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)
 @pytest.mark.parametrize("every", [2, 3, 7])
 def test_running_out_of_memory_now_and_then(kind: JoinType, every: int, seed: int) -> None:
     """The pairs come in the order of the CPU backend's, so a join that changes over in the middle loses nothing."""
-    one, two = sides(seed, (pa.int64(),), KeyShape.UNIFORM)
-    spec = spec_of(kind, one, two, 1, CONDITIONS["numbers"], NullEquality.UNEQUAL)
+    left_table, right_table = sides(seed, (pa.int64(),), KeyShape.UNIFORM)
+    spec = spec_of(kind, left_table, right_table, 1, CONDITIONS["numbers"], NullEquality.UNEQUAL)
     backend = FaultyBackend(HostBackend(), every=every)
-    found = run(one, two, spec, backend, Side.RIGHT, Options(batch_bytes=2000, candidate_pairs=16), 23)  # type: ignore[arg-type]
+    options = Options(batch_bytes=2000, candidate_pairs=16)
+    result = run(left_table, right_table, spec, backend, Side.RIGHT, options, 23)  # type: ignore[arg-type]
     assert backend.faults
-    assert_same_rows(found, oracle_join(one, two, spec), allow_empty=True, context=f"seed={seed}")
+    assert_same_rows(
+        result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}"
+    )

@@ -133,11 +133,12 @@ def both_sides(seed: int, rows: int = 400) -> tuple[pa.Table, pa.Table]:
     return made.table(SCHEMA, rows), made.table(SCHEMA, rows)
 
 
-def by_row(condition: Expression, one: pa.Table, two: pa.Table) -> list[Any]:
+def by_row(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> list[Any]:
     """What the interpreter gives for each pair, or the error it raises."""
-    run = compile_expression(condition, one.schema, two.schema).run
+    run = compile_expression(condition, left_table.schema, right_table.schema).run
     rows = zip(
-        zip(*(cells(c) for c in one.columns), strict=True), zip(*(cells(c) for c in two.columns), strict=True),
+        zip(*(cells(c) for c in left_table.columns), strict=True),
+        zip(*(cells(c) for c in right_table.columns), strict=True),
         strict=True,
     )  # fmt: skip
     results: list[Any] = []
@@ -149,39 +150,42 @@ def by_row(condition: Expression, one: pa.Table, two: pa.Table) -> list[Any]:
     return results
 
 
-def mask(condition: Expression, one: pa.Table, two: pa.Table) -> list[bool]:
-    found = Evaluator(np, HostSource({Side.LEFT: one, Side.RIGHT: two})).mask(condition, one.num_rows)
-    assert found.dtype == np.bool_
-    assert found.shape == (one.num_rows,)
-    return found.tolist()
+def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> list[bool]:
+    result = Evaluator(np, HostSource({Side.LEFT: left_table, Side.RIGHT: right_table})).mask(
+        condition, left_table.num_rows
+    )
+    assert result.dtype == np.bool_
+    assert result.shape == (left_table.num_rows,)
+    return result.tolist()
 
 
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("name", OFFERED)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns of values under nulls and of wrap-around
 def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
-    one, two = both_sides(seed)
+    left_table, right_table = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
     assert offers.can_evaluate(condition), condition
-    wanted = by_row(condition, one, two)
+    wanted = by_row(condition, left_table, right_table)
     failed = [i for i, value in enumerate(wanted) if isinstance(value, Exception)]
     if failed:
         # Spark leaves the right operand alone where the left one is null; the interpreter does not.
         read = [
-            one.column(c.index) if c.side is Side.LEFT else two.column(c.index) for c in condition.columns()
+            left_table.column(c.index) if c.side is Side.LEFT else right_table.column(c.index)
+            for c in condition.columns()
         ]
         certain = [i for i in failed if all(column[i].is_valid for column in read)]
         for first in certain[:3]:
             with pytest.raises(ExpressionEvaluationError):
-                mask(condition, one.slice(first, 1), two.slice(first, 1))
+                mask(condition, left_table.slice(first, 1), right_table.slice(first, 1))
         if certain:
             with pytest.raises(ExpressionEvaluationError):
-                mask(condition, one, two)
+                mask(condition, left_table, right_table)
         kept = pa.array([i for i in range(len(wanted)) if i not in set(failed)])
-        one, two = one.take(kept), two.take(kept)
+        left_table, right_table = left_table.take(kept), right_table.take(kept)
         wanted = [value for value in wanted if not isinstance(value, Exception)]
-    assert mask(condition, one, two) == [value is True for value in wanted]
-    assert mask(condition, one.slice(0, 0), two.slice(0, 0)) == []
+    assert mask(condition, left_table, right_table) == [value is True for value in wanted]
+    assert mask(condition, left_table.slice(0, 0), right_table.slice(0, 0)) == []
 
 
 @pytest.mark.parametrize("name", DECLINED)
@@ -247,9 +251,9 @@ def test_float32_is_widened_bit_by_bit() -> None:
         np.uint32,
     )
     wanted = [struct.unpack("<f", struct.pack("<I", int(b)))[0] for b in bits]
-    found = v.widened(np, bits.view(np.float32))
-    assert found.tolist() == wanted
-    assert np.signbit(found).tolist() == [w < 0 or str(w) == "-0.0" for w in wanted]
+    result = v.widened(np, bits.view(np.float32))
+    assert result.tolist() == wanted
+    assert np.signbit(result).tolist() == [w < 0 or str(w) == "-0.0" for w in wanted]
     assert np.isnan(v.widened(np, np.array([np.nan], np.float32)))[0]
 
 
@@ -257,12 +261,12 @@ def test_dates_of_four_thousand_years() -> None:
     days = np.arange(-719_162, 800_000, 17, dtype=np.int32)
     table = pa.table({"day": pa.array(days).cast(pa.date32())})
     run = Evaluator(np, HostSource({Side.LEFT: table}))
-    found = [
+    result = [
         run.fixed(resolve_value(call(part, left("day")), table.schema, table.schema), None).data.tolist()
         for part in (F.YEAR, F.MONTH, F.DAY, F.DAY_OF_WEEK, F.DAY_OF_YEAR)
     ]
     epoch = dt.date(1970, 1, 1)
-    for day, year, month, of_month, of_week, of_year in zip(days.tolist(), *found, strict=True):
+    for day, year, month, of_month, of_week, of_year in zip(days.tolist(), *result, strict=True):
         date = epoch + dt.timedelta(days=day)
         assert (year, month, of_month) == (date.year, date.month, date.day)
         assert of_week == date.isoweekday() % 7 + 1
@@ -272,22 +276,26 @@ def test_dates_of_four_thousand_years() -> None:
 def test_int64_overflow_is_exact(rng: np.random.Generator) -> None:
     edges = [-(2**63), -(2**63) + 1, -(2**62), -3, -2, -1, 0, 1, 2, 3, 2**31, 2**32, 2**62, 2**63 - 1]
     values = np.array(edges + rng.integers(-(2**63), 2**63 - 1, 40).tolist(), dtype=np.int64)
-    one, two = (side.ravel() for side in np.meshgrid(values, values))
+    left_table, right_table = (side.ravel() for side in np.meshgrid(values, values))
     with np.errstate(all="ignore"):
         results: list[tuple[tuple[Any, Any], Callable[[int, int], int]]] = [
-            (v.add(one, two), lambda a, b: a + b),
-            (v.subtract(one, two), lambda a, b: a - b),
-            (v.multiply(np, one, two), lambda a, b: a * b),
+            (v.add(left_table, right_table), lambda a, b: a + b),
+            (v.subtract(left_table, right_table), lambda a, b: a - b),
+            (v.multiply(np, left_table, right_table), lambda a, b: a * b),
         ]
-        quotient, failed = v.quotient(np, one, two)
-        remainder = v.remainder(np, one, two)
+        quotient, failed = v.quotient(np, left_table, right_table)
+        remainder = v.remainder(np, left_table, right_table)
     for (result, overflow), exact in results:
         assert overflow is not None
-        for a, b, r, bad in zip(one.tolist(), two.tolist(), result.tolist(), overflow.tolist(), strict=True):
+        for a, b, r, bad in zip(
+            left_table.tolist(), right_table.tolist(), result.tolist(), overflow.tolist(), strict=True
+        ):
             assert bad == (not -(2**63) <= exact(a, b) < 2**63)
             assert (exact(a, b) - r) % 2**64 == 0
     assert failed is not None
-    for a, b, q, r, bad in zip(*(x.tolist() for x in (one, two, quotient, remainder, failed)), strict=True):
+    for a, b, q, r, bad in zip(
+        *(x.tolist() for x in (left_table, right_table, quotient, remainder, failed)), strict=True
+    ):
         if b:
             exact_quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
             assert bad == (exact_quotient == 2**63)

@@ -48,10 +48,10 @@ def column(name: str, rows: int, seed: int) -> pa.Array:
     return pa.concat_arrays([array] * (rows // len(array) + 1)).slice(0, rows)
 
 
-def same(found: pa.Array, wanted: pa.Array) -> None:
-    found.validate(full=True)
-    assert found.type == wanted.type
-    assert cells(found) == cells(wanted) or str(found) == str(wanted)
+def same(actual: pa.Array, wanted: pa.Array) -> None:
+    actual.validate(full=True)
+    assert actual.type == wanted.type
+    assert cells(actual) == cells(wanted) or str(actual) == str(wanted)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 31, 32, 33, 1000])
@@ -117,9 +117,9 @@ def test_gather_from_packed_rows(gpu: AnyBackend, seed: int, rng: np.random.Gene
     frame = gpu.from_arrow(table)
     for rows_map, wanted in maps(rows, gpu, rng):
         taken = pa.array([None if i < 0 else i for i in wanted], pa.int64())
-        found = gpu.to_arrow(gpu.gather(frame, rows_map, _from_rows), table.schema)
-        for one, array in zip(found.columns, arrays, strict=True):
-            same(one, take(array, taken))
+        gathered = gpu.to_arrow(gpu.gather(frame, rows_map, _from_rows), table.schema)
+        for gathered_column, array in zip(gathered.columns, arrays, strict=True):
+            same(gathered_column, take(array, taken))
     if not isinstance(gpu, HostBackend):
         assert frame.packing.packed is not None
 
@@ -184,7 +184,7 @@ def test_pairs(
             where.setdefault(key, []).append(row)
     expected = [(i, j) for i, key in enumerate(HostKeys(probe_keys).rows) for j in where.get(key, [])]
     assert probe.pairs == len(expected)
-    assert build.unique == all(len(found) == 1 for found in where.values())
+    assert build.unique == all(len(build_rows) == 1 for build_rows in where.values())
     for most in (7 if len(expected) < 500 else 997, 1 << 30):
         pairs: list[tuple[int, int]] = []
         for part in probe.slices(most):
@@ -209,15 +209,15 @@ def test_pairs(
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("name", OFFERED)
 def test_conditions(device: AnyBackend, name: str, mode: EvalMode, seed: int) -> None:
-    one, two = both_sides(seed)
+    left, right = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
     assert device.can_evaluate(condition)
-    wanted = by_row(condition, one, two)
+    wanted = by_row(condition, left, right)
     kept = [i for i, value in enumerate(wanted) if not isinstance(value, ExpressionEvaluationError)]
-    one, two = one.take(pa.array(kept, pa.int64())), two.take(pa.array(kept, pa.int64()))
-    frames = [device.from_arrow(side) for side in (one, two)]
-    found = device.mask_to_host(device.evaluate(condition, frames[0], frames[1], one.num_rows))
-    assert found.tolist() == [wanted[i] is True for i in kept]
+    left, right = left.take(pa.array(kept, pa.int64())), right.take(pa.array(kept, pa.int64()))
+    frames = [device.from_arrow(side) for side in (left, right)]
+    result = device.mask_to_host(device.evaluate(condition, frames[0], frames[1], left.num_rows))
+    assert result.tolist() == [wanted[i] is True for i in kept]
 
 
 def test_subnormal_floats_are_not_flushed(gpu: AnyBackend) -> None:

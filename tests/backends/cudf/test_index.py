@@ -53,7 +53,7 @@ def check(build: pa.Table, probe: pa.Table, *, bits: int = 63, algorithm: str | 
     """Everything a probe offers, compared with nested loops over Python values."""
     ops = MODULE["ops"]
     keys = HostKeys(build, bits, ops=ops)
-    found = Index(ops, keys, entered)
+    index = Index(ops, keys, entered)
     rows_of: dict[Any, list[int]] = defaultdict(list)
     for row, key in enumerate(keys.rows):
         if None not in key:
@@ -62,15 +62,15 @@ def check(build: pa.Table, probe: pa.Table, *, bits: int = 63, algorithm: str | 
     matches = [rows_of.get(key, []) for key in probe_keys.rows]
     expected = [(i, j) for i, rows in enumerate(matches) for j in rows]
 
-    assert found.rows == build.num_rows
-    assert found.unique == all(len(rows) < 2 for rows in rows_of.values())
-    assert found.nbytes > 0
+    assert index.rows == build.num_rows
+    assert index.unique == all(len(rows) < 2 for rows in rows_of.values())
+    assert index.nbytes > 0
     if algorithm is not None:
-        assert found.algorithm == algorithm
-    result = IndexProbe(found, probe_keys)
+        assert index.algorithm == algorithm
+    result = IndexProbe(index, probe_keys)
     assert (result.rows, result.pairs) == (probe.num_rows, len(expected))
     assert result.matched().tolist() == [bool(rows) for rows in matches]
-    if found.unique:
+    if index.unique:
         lookup = result.lookup()
         assert lookup.values.tolist() == [rows[0] if rows else -1 for rows in matches]
         assert (lookup.length, lookup.out_of_bounds) == (probe.num_rows, OutOfBounds.NULLIFY)
@@ -90,7 +90,7 @@ def check(build: pa.Table, probe: pa.Table, *, bits: int = 63, algorithm: str | 
     marks = ops.xp.zeros(build.num_rows, dtype=bool)
     result.mark_build(marks)
     assert plain(marks.nonzero()[0]) == sorted({j for _, j in expected})
-    return found
+    return index
 
 
 @pytest.mark.parametrize("dtype", [I32, I64], ids=str)
@@ -144,8 +144,8 @@ def test_a_large_range_is_not_addressed_directly(monkeypatch: pytest.MonkeyPatch
 def test_two_int32_columns_are_one_code() -> None:
     a = [1, -1, 0, 0, -1, None, 1, 2**31 - 1, -(2**31)]
     b = [-1, 1, 0, -1, -1, 1, None, -(2**31), 2**31 - 1]
-    found = check(table((a, I32), (b, I32)), table((a[::-1] + b, I32), (b[::-1] + a, I32)))
-    assert found.algorithm in ("cudf direct", "cudf sorted")
+    index = check(table((a, I32), (b, I32)), table((a[::-1] + b, I32), (b[::-1] + a, I32)))
+    assert index.algorithm in ("cudf direct", "cudf sorted")
 
 
 @pytest.mark.parametrize("bits", [63, 5, 2])
@@ -168,11 +168,11 @@ def test_other_keys_are_verified(
         check(side(200, 6), side(300, 8), algorithm="cudf sorted fingerprint")
         check(side(0, 6), side(30, 8), algorithm="empty")
         return
-    one = side(1, 1)
-    while any(c.null_count for c in one.columns):
-        one = side(1, 1)
-    check(pa.concat_tables([one, one]), side(300, 8), bits=bits, algorithm="cudf sorted fingerprint")
-    check(one, side(300, 8), bits=bits, algorithm="cudf sorted fingerprint")
+    keys = side(1, 1)
+    while any(c.null_count for c in keys.columns):
+        keys = side(1, 1)
+    check(pa.concat_tables([keys, keys]), side(300, 8), bits=bits, algorithm="cudf sorted fingerprint")
+    check(keys, side(300, 8), bits=bits, algorithm="cudf sorted fingerprint")
     wide = table(
         *[
             (list(range(64)) if not pa.types.is_large_binary(t) else [str(i).encode() for i in range(64)], t)
@@ -185,16 +185,16 @@ def test_other_keys_are_verified(
 
 def test_a_colliding_hash_function_is_replaced() -> None:
     keys = HostKeys(table(([b"a", b"b", b"a", None], TEXT)), colliding_seeds=3)
-    found = Index(HOST, keys, entered)
-    assert found.coding == ArrayCoding(3, exact=False)
-    probe = IndexProbe(found, HostKeys(table(([b"b", b"c", b"a"], TEXT)), colliding_seeds=3))
+    index = Index(HOST, keys, entered)
+    assert index.coding == ArrayCoding(3, exact=False)
+    probe = IndexProbe(index, HostKeys(table(([b"b", b"c", b"a"], TEXT)), colliding_seeds=3))
     assert probe.pairs == 3
     assert probe.matched().tolist() == [True, False, True]
 
 
 def test_all_probe_rows_matching_a_unique_build_need_no_probe_indices() -> None:
-    found = Index(HOST, HostKeys(table(([3, 1, 2], I64))), entered)
-    parts = list(IndexProbe(found, HostKeys(table(([1, 2, 3, 3, 1], I64)))).slices(2))
+    index = Index(HOST, HostKeys(table(([3, 1, 2], I64))), entered)
+    parts = list(IndexProbe(index, HostKeys(table(([1, 2, 3, 3, 1], I64)))).slices(2))
     assert [part.probe for part in parts] == [Span(0, 2), Span(2, 2), Span(4, 1)]
 
 

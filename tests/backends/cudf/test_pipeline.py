@@ -58,24 +58,24 @@ def test_words_are_integers_of_128_bits(rng: np.random.Generator, seed: int) -> 
         int.from_bytes(rng.bytes(16), "little", signed=True) >> int(rng.integers(0, 128)) for _ in range(60)
     ]
     values = EDGES + drawn
-    one, two = [v for v in values for _ in values], [v for _ in values for v in values]
-    a, b = pairs(one), pairs(two)
-    assert integers(words.add(a, b)) == [wrapped(x + y) for x, y in zip(one, two, strict=True)]
-    assert integers(words.subtract(a, b)) == [wrapped(x - y) for x, y in zip(one, two, strict=True)]
+    lefts, rights = [v for v in values for _ in values], [v for _ in values for v in values]
+    a, b = pairs(lefts), pairs(rights)
+    assert integers(words.add(a, b)) == [wrapped(x + y) for x, y in zip(lefts, rights, strict=True)]
+    assert integers(words.subtract(a, b)) == [wrapped(x - y) for x, y in zip(lefts, rights, strict=True)]
     assert list(words.sum_overflows(a, b, words.add(a, b))) == [
-        wrapped(x + y) != x + y for x, y in zip(one, two, strict=True)
+        wrapped(x + y) != x + y for x, y in zip(lefts, rights, strict=True)
     ]
-    assert list(words.less(a, b)) == [x < y for x, y in zip(one, two, strict=True)]
+    assert list(words.less(a, b)) == [x < y for x, y in zip(lefts, rights, strict=True)]
     product, over = words.multiply(np, a, b)
-    expected = [x * y for x, y in zip(one, two, strict=True)]
+    expected = [x * y for x, y in zip(lefts, rights, strict=True)]
     assert list(over) == [abs(x) >= 2**127 for x in expected], seed
     assert [p for p, o in zip(integers(product), over, strict=True) if not o] == [
         x for x in expected if abs(x) < 2**127
     ]
     for digits in (1, 9, 18, 19, 38):
         assert list(words.outside(np, pairs(values), digits)) == [abs(v) >= 10**digits for v in values]
-    found, lost = words.of_limbs(words.carried(words.limbs(pairs(values))))
-    assert integers(found) == values
+    result, lost = words.of_limbs(words.carried(words.limbs(pairs(values))))
+    assert integers(result) == values
     assert not lost.any()
 
 
@@ -168,10 +168,10 @@ def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
     assert "substring" in str(reasons[0])
     assert supports(cut.relation) == ()
     metrics = PipelineMetrics()
-    found = pa.Table.from_batches(
+    result = pa.Table.from_batches(
         run(cut.relation, {0: table}, metrics=metrics, device=host_pipeline()), cut.schema
     )
-    assert sorted(found.to_pylist(), key=str) == [{"i": 2, "u": "a"}, {"i": 3, "u": None}]
+    assert sorted(result.to_pylist(), key=str) == [{"i": 2, "u": "a"}, {"i": 3, "u": None}]
     assert (metrics.device_steps, metrics.host_steps) == (1, 1)
 
 
@@ -179,9 +179,9 @@ def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
 
 
 def sides(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
-    one = {"k": rng.integers(0, 3000, 4000), "v": rng.integers(0, 9, 4000)}
-    two = {"k": rng.integers(0, 3000, 3000), "w": [str(i) for i in range(3000)]}
-    return pa.table(one), pa.table(two)
+    left_table = {"k": rng.integers(0, 3000, 4000), "v": rng.integers(0, 9, 4000)}
+    right_table = {"k": rng.integers(0, 3000, 3000), "w": [str(i) for i in range(3000)]}
+    return pa.table(left_table), pa.table(right_table)
 
 
 JOINS = [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinType.LEFT_ANTI, JoinType.EXISTENCE]
@@ -193,17 +193,19 @@ JOINS = [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinType.
 def test_a_join_that_does_not_fit_is_halved_then_finished_on_the_host(
     how: JoinType, side: Side, floor: int, rng: np.random.Generator, seed: int
 ) -> None:
-    one, two = sides(rng)
-    condition = resolve(left("v") != 3, one.schema, two.schema) if how is JoinType.FULL else None
+    left_table, right_table = sides(rng)
+    condition = (
+        resolve(left("v") != 3, left_table.schema, right_table.schema) if how is JoinType.FULL else None
+    )
     rights = () if how.left_rows_only else (0, 1)
     spec = JoinSpec(how, (KeyPair(0, 0),), condition=condition, left_output=(0, 1), right_output=rights)
-    node = Join(ExchangeSource(0, one.schema), ExchangeSource(1, two.schema), spec, side)
+    node = Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, side)
     metrics, joins = PipelineMetrics(), JoinMetrics()
     device = host_pipeline(ShortBackend((), floor))
-    out = run(node, {0: one, 1: two}, metrics=metrics, join_metrics=joins, device=device)
-    found = pa.Table.from_batches(out, node.schema)
-    expected = pa.Table.from_batches(run(node, {0: one, 1: two}), node.schema)
-    assert_same_rows(found, expected, zeros=Zeros.SAME, context=f"seed {seed}")
+    out = run(node, {0: left_table, 1: right_table}, metrics=metrics, join_metrics=joins, device=device)
+    result = pa.Table.from_batches(out, node.schema)
+    expected = pa.Table.from_batches(run(node, {0: left_table, 1: right_table}), node.schema)
+    assert_same_rows(result, expected, zeros=Zeros.SAME, context=f"seed {seed}")
     assert metrics.device_joins > 0
     assert metrics.cpu_runs == 0
     if how not in (JoinType.EXISTENCE, JoinType.LEFT_ANTI):  # which gather few rows, or none
@@ -215,11 +217,15 @@ def test_a_join_that_does_not_fit_is_halved_then_finished_on_the_host(
 def test_a_pipeline_whose_memory_fails_at_any_point_gives_the_same(
     fail: int, rng: np.random.Generator, seed: int
 ) -> None:
-    one, two = sides(rng)
-    joined = Tree.source(one.schema).where(left("v") > 2).join(Tree.source(two.schema, 1), {"k": "k"})
+    left_table, right_table = sides(rng)
+    joined = (
+        Tree.source(left_table.schema)
+        .where(left("v") > 2)
+        .join(Tree.source(right_table.schema, 1), {"k": "k"})
+    )
     tree = joined.where(left("w").like("%1%")).select("v", "w", x=left("v") * 2)
     node = tree.group("w", s=total(left("x")), n=count(), a=average(left("v")))
-    inputs = {0: one.to_batches(max_chunksize=900), 1: two.to_batches(max_chunksize=900)}
+    inputs = {0: left_table.to_batches(max_chunksize=900), 1: right_table.to_batches(max_chunksize=900)}
     metrics = PipelineMetrics()
     device = host_pipeline(ShortBackend((fail,)))
     partial = pa.Table.from_batches(

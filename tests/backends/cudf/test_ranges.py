@@ -25,5 +25,5 @@ def test_joins(
     backend: AnyBackend = HostBackend()
     condition, names = SHAPES[shape]
     algorithms = {f"cudf {name}" for name in (*names, "range_monotone")}
-    one, two = tables(seed, pa.int64(), (60, 50), keys=keys)
-    check(backend, join_type, one, two, condition, algorithms, keys=keys, context=f"seed {seed}")
+    left, right = tables(seed, pa.int64(), (60, 50), keys=keys)
+    check(backend, join_type, left, right, condition, algorithms, keys=keys, context=f"seed {seed}")

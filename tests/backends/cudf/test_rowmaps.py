@@ -27,16 +27,16 @@ each_map = pytest.mark.parametrize(("rows", "expected"), MAPS, ids=lambda value:
 
 @each_map
 def test_indices(rows: RowMap, expected: list[int]) -> None:
-    found = rowmaps.indices(HOST, rows)
-    assert found.tolist() == expected
-    assert found.dtype == np.int32
+    result = rowmaps.indices(HOST, rows)
+    assert result.tolist() == expected
+    assert result.dtype == np.int32
 
 
 @each_map
 def test_indices_for_libcudf(rows: RowMap, expected: list[int]) -> None:
-    found = rowmaps.gather_indices(HOST, rows)
-    assert found.tolist() == [rowmaps.OUT_OF_BOUNDS if i < 0 else i for i in expected]
-    assert found.dtype == np.int32
+    result = rowmaps.gather_indices(HOST, rows)
+    assert result.tolist() == [rowmaps.OUT_OF_BOUNDS if i < 0 else i for i in expected]
+    assert result.dtype == np.int32
     assert rowmaps.may_miss(rows) or min(expected, default=0) >= 0
     # libcudf adds the row count to a negative index: still negative for any count.
     assert rowmaps.OUT_OF_BOUNDS + MAX_ROWS < 0
@@ -55,10 +55,10 @@ def test_filter(rows: RowMap, expected: list[int], seed: int) -> None:
 @pytest.mark.parametrize("mask", [[], [True], [False], [True, False, True], [True] * 3, [False] * 3], ids=str)
 @pytest.mark.parametrize("value", [True, False])
 def test_selection(mask: list[bool], value: bool) -> None:
-    found = rowmaps.selected(HOST, np.array(mask, dtype=bool), value)
+    result = rowmaps.selected(HOST, np.array(mask, dtype=bool), value)
     wanted = [i for i, m in enumerate(mask) if m is value]
-    assert rowmaps.indices(HOST, found).tolist() == wanted
-    assert isinstance(found, Span) == (len(wanted) == len(mask))
+    assert rowmaps.indices(HOST, result).tolist() == wanted
+    assert isinstance(result, Span) == (len(wanted) == len(mask))
 
 
 @pytest.mark.parametrize(

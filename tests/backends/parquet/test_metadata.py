@@ -44,10 +44,10 @@ def assert_as_pyarrow_reads_it(path: Path) -> None:
     """Compare everything that both know of a file."""
     footer = read(path)
     with pq.ParquetFile(path) as file:
-        theirs, schema, arrow = file.metadata, file.schema, file.schema_arrow
-        assert footer.rows == theirs.num_rows
-        assert len(footer.groups) == theirs.num_row_groups
-        assert dict(footer.facts) == (theirs.metadata or {})
+        metadata, schema, arrow = file.metadata, file.schema, file.schema_arrow
+        assert footer.rows == metadata.num_rows
+        assert len(footer.groups) == metadata.num_row_groups
+        assert dict(footer.facts) == (metadata.metadata or {})
         assert [column.name for column in footer.columns] == arrow.names
         assert [".".join(leaf.path) for leaf in footer.leaves] == [
             schema.column(i).path for i in range(len(schema))
@@ -55,10 +55,10 @@ def assert_as_pyarrow_reads_it(path: Path) -> None:
         assert [leaf.physical.name for leaf in footer.leaves] == [
             schema.column(i).physical_type for i in range(len(schema))
         ]
-        for g in range(theirs.num_row_groups):
-            assert footer.groups[g].rows == theirs.row_group(g).num_rows
+        for g in range(metadata.num_row_groups):
+            assert footer.groups[g].rows == metadata.row_group(g).num_rows
             for i in range(len(schema)):
-                chunk, other = footer.chunk(g, i), theirs.row_group(g).column(i)
+                chunk, other = footer.chunk(g, i), metadata.row_group(g).column(i)
                 assert (chunk.values, chunk.compressed, chunk.uncompressed) == (
                     other.num_values, other.total_compressed_size, other.total_uncompressed_size
                 )  # fmt: skip

@@ -45,25 +45,25 @@ def sides(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
 
 
 def tree(
-    left_table: pa.Table, right: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
+    left_table: pa.Table, right_table: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
     nulls: NullEquality = NullEquality.UNEQUAL,
 ) -> Tree:  # fmt: skip
     left_tree, right_tree = (
         Tree.source(left_table.schema, 0, mode=mode),
-        Tree.source(right.schema, 1, mode=mode),
+        Tree.source(right_table.schema, 1, mode=mode),
     )
     return left_tree.join(right_tree, {"k": "q"}, build=build, nulls=nulls)
 
 
-def check(made: Tree, left_table: pa.Table, right: pa.Table, *, eager: int, context: str = "") -> None:
+def check(made: Tree, left_table: pa.Table, right_table: pa.Table, *, eager: int, context: str = "") -> None:
     node = made.relation
     assert isinstance(node, PartialAggregate)
     assert isinstance(node.child, Join)
     assert supports(node) == ()
-    pairs = oracle_join(left_table, right, node.child.spec)
+    pairs = oracle_join(left_table, right_table, node.child.spec)
     for rows in (1000, 13):
         metrics = PipelineMetrics()
-        inputs = {0: left_table.to_batches(max_chunksize=rows), 1: right.to_batches(max_chunksize=rows)}
+        inputs = {0: left_table.to_batches(max_chunksize=rows), 1: right_table.to_batches(max_chunksize=rows)}
         out = run(node, inputs, metrics=metrics, piece_bytes=1)
         partial = pa.Table.from_batches(out, node.schema)
         assert_same_groups(merged(node, partial), aggregated(node, pairs), f"{context}, {rows} rows a batch")
@@ -89,25 +89,25 @@ def every(build: Side) -> dict[str, Aggregate]:
 def test_against_the_row_loop(
     keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int
 ) -> None:
-    left_table, right = sides(rng)
+    left_table, right_table = sides(rng)
     names = keys if build is Side.RIGHT else tuple({"i": "j", "k": "q", "s": "t"}[key] for key in keys)
     ways = ((EvalMode.ANSI, NullEquality.UNEQUAL), (EvalMode.LEGACY, NullEquality.EQUAL))
     for mode, nulls in ways:
-        made = tree(left_table, right, build, mode, nulls).group(*names, **every(build))
+        made = tree(left_table, right_table, build, mode, nulls).group(*names, **every(build))
         assert isinstance(made.relation, PartialAggregate)
         once = dataclasses.replace(made.relation, once=nulls is NullEquality.EQUAL)
         context = f"seed {seed}, {mode.value}, {nulls.value}"
-        check(dataclasses.replace(made, relation=once), left_table, right, eager=1, context=context)
+        check(dataclasses.replace(made, relation=once), left_table, right_table, eager=1, context=context)
 
 
 def test_empty_sides(rng: np.random.Generator) -> None:
-    left_table, right = sides(rng)
+    left_table, right_table = sides(rng)
     for left_rows, right_rows in (
-        (left_table.slice(0, 0), right),
-        (left_table, right.slice(0, 0)),
-        (left_table.slice(0, 0), right.slice(0, 0)),
+        (left_table.slice(0, 0), right_table),
+        (left_table, right_table.slice(0, 0)),
+        (left_table.slice(0, 0), right_table.slice(0, 0)),
     ):
-        made = tree(left_table, right, Side.RIGHT).group(**every(Side.RIGHT))
+        made = tree(left_table, right_table, Side.RIGHT).group(**every(Side.RIGHT))
         check(made, left_rows, right_rows, eager=int(right_rows.num_rows > 0))
 
 
@@ -133,19 +133,19 @@ def test_what_may_overflow_is_computed_pair_by_pair() -> None:
 
 def test_unique_and_light_keys_are_joined_first(rng: np.random.Generator) -> None:
     left_table, _ = sides(rng)
-    right = pa.table({"q": pa.array(range(9), pa.int32()), "j": pa.array(range(9), pa.int32())})
+    right_table = pa.table({"q": pa.array(range(9), pa.int32()), "j": pa.array(range(9), pa.int32())})
     check(
-        tree(left_table, right, Side.RIGHT).group("i", a=count(), b=total(left("j"))),
+        tree(left_table, right_table, Side.RIGHT).group("i", a=count(), b=total(left("j"))),
         left_table,
-        right,
+        right_table,
         eager=0,
     )
 
 
 def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
-    left_table, right = sides(rng)
-    left_tree, right_tree = Tree.source(left_table.schema, 0), Tree.source(right.schema, 1)
-    joined = tree(left_table, right, Side.RIGHT)
+    left_table, right_table = sides(rng)
+    left_tree, right_tree = Tree.source(left_table.schema, 0), Tree.source(right_table.schema, 1)
+    joined = tree(left_table, right_table, Side.RIGHT)
     for name, made in {
         "groups of the build side": joined.group("j", a=count()),
         "both sides' columns are counted": joined.group(a=count(left("i"), left("j"))),

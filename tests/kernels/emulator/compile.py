@@ -163,14 +163,14 @@ def compile_module(
     facts = path.with_suffix(".json")
     if not facts.is_file():
         with tempfile.TemporaryDirectory(dir=cache_directory) as scratch:
-            fresh, found = _build(spec, text, Path(scratch), runtime, path.name)
+            fresh, facts_of = _build(spec, text, Path(scratch), runtime, path.name)
             fresh.replace(path)
             told = Path(scratch) / "facts"
-            told.write_text(json.dumps(found))
+            told.write_text(json.dumps(facts_of))
             told.replace(facts)
-    found = json.loads(facts.read_text())
-    shared = tuple(SharedVariable(*variable) for variable in found["shared"])
-    return CompiledModule(path, tuple(found["kernels"]), shared, found["dynamic"])
+    facts_of = json.loads(facts.read_text())
+    shared = tuple(SharedVariable(*variable) for variable in facts_of["shared"])
+    return CompiledModule(path, tuple(facts_of["kernels"]), shared, facts_of["dynamic"])
 
 
 def _build(

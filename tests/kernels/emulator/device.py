@@ -166,10 +166,10 @@ class EmulatedDevice:
 
     def kernel(self, module: ModuleSpec, name: str) -> EmulatedKernel:
         """See :meth:`gpujoin.launch.device.Device.kernel`."""
-        found = self._kernels.get((module, name))
-        if found is None:
-            found = self._kernels[module, name] = self._find(module, name)
-        return found
+        kernel = self._kernels.get((module, name))
+        if kernel is None:
+            kernel = self._kernels[module, name] = self._find(module, name)
+        return kernel
 
     def _find(self, module: ModuleSpec, name: str) -> EmulatedKernel:
         loaded = self._modules.get(module) or self._load(module)

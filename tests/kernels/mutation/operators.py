@@ -50,7 +50,7 @@ Edit = Callable[[re.Match[str]], str | None]
 
 
 def _swap(**pairs: str) -> Edit:
-    return lambda found: pairs.get(found[0])
+    return lambda match: pairs.get(match[0])
 
 
 _COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
@@ -88,12 +88,12 @@ _OPERATORS: dict[str, tuple[str, Edit]] = {
     "barrier removed": (r"\b__syncthreads\s*\(\s*\)", lambda _: "(void)0"),
     "warp barrier removed": (r"\b__syncwarp\s*\([^()]*\)", lambda _: "(void)0"),
     "fence removed": (r"\b__threadfence(?:_block)?\s*\(\s*\)", lambda _: "(void)0"),
-    "atomic made plain": (r"\batomic[A-Z]\w*(?=\s*\()", lambda found: _PLAIN.get(found[0])),
+    "atomic made plain": (r"\batomic[A-Z]\w*(?=\s*\()", lambda match: _PLAIN.get(match[0])),
     "volatile dropped": (r"\bvolatile\s+", lambda _: ""),
     "mask bit dropped": (r"\bFULL_WARP\b|\b0xffffffffu\b", lambda _: "0x7fffffffu"),
-    "bound shifted": (r"(?<![<>=!\-])(<=|>=|<|>)(?![<>=])", lambda found: _COMPARISONS[found[0]]),
-    "comparison flipped": (r"==|!=", lambda found: _COMPARISONS[found[0]]),
-    "off by one": (r"(?<=[\w)\]] )([+-]) 1(?![\w.])u?", lambda found: f"{found[1]} 0"),
+    "bound shifted": (r"(?<![<>=!\-])(<=|>=|<|>)(?![<>=])", lambda match: _COMPARISONS[match[0]]),
+    "comparison flipped": (r"==|!=", lambda match: _COMPARISONS[match[0]]),
+    "off by one": (r"(?<=[\w)\]] )([+-]) 1(?![\w.])u?", lambda match: f"{match[1]} 0"),
     "step by one more": (r"\+= (?=[A-Za-z_])", lambda _: "+= 1 + "),
     "condition always true": (r"\bif \((?=.*\)$|.*\) \{$)", lambda _: "if (true || "),
     "condition never true": (r"\bif \((?=.*\)$|.*\) \{$)", lambda _: "if (false && "),
@@ -130,16 +130,16 @@ def mutants(file: str, text: str) -> Iterator[Mutant]:
             continue
         code = line.split("//", maxsplit=1)[0].rstrip()
         for operator, (pattern, edit) in _OPERATORS.items():
-            for found in re.finditer(pattern, code):
-                fresh = edit(found)
+            for match in re.finditer(pattern, code):
+                fresh = edit(match)
                 if fresh is None:
                     continue
-                edited = code[: found.start()] + fresh + code[found.end() :]
+                edited = code[: match.start()] + fresh + code[match.end() :]
                 if operator.startswith("condition"):
                     edited = _close_condition(
-                        code, found.end(), edited, len(fresh) - (found.end() - found.start())
+                        code, match.end(), edited, len(fresh) - (match.end() - match.start())
                     )
-                if edited == code or _harmless(operator, code, found):
+                if edited == code or _harmless(operator, code, match):
                     continue
                 mutated = "\n".join([*lines[:number], edited, *lines[number + 1 :]])
                 yield Mutant(
@@ -158,13 +158,13 @@ def _close_condition(code: str, start: int, edited: str, longer: int) -> str:
     return code
 
 
-def _harmless(operator: str, code: str, found: re.Match[str]) -> bool:
+def _harmless(operator: str, code: str, match: re.Match[str]) -> bool:
     """Template brackets, arrows and includes, which look like comparisons."""
     if operator != "bound shifted":
         return False
     return (
         bool(re.search(r"\b(template|reinterpret_cast|static_cast)\s*<", code))
-        or code[found.start() - 1] == "-"
+        or code[match.start() - 1] == "-"
     )
 
 
@@ -198,18 +198,18 @@ def _functions(lines: list[str]) -> list[str]:
 
 
 def _name(head: str) -> str | None:
-    found = re.search(r"\b(?!__)(\w+)\s*\((?![^()]*\)\s*\w+\s*\()", head)
-    return found[1] if found else None
+    match = re.search(r"\b(?!__)(\w+)\s*\((?![^()]*\)\s*\w+\s*\()", head)
+    return match[1] if match else None
 
 
-def sample(found: list[Mutant], most: int) -> list[Mutant]:
+def sample(match: list[Mutant], most: int) -> list[Mutant]:
     """Some mutants of each function: all of synchronisation, then other kinds in turn until there are ``most``.
 
     Of a kind they are chosen by a hash of the edit, so an edit elsewhere in the file leaves the choice alone.
     """
     chosen = []
-    for function in dict.fromkeys(mutant.function for mutant in found):
-        own = [mutant for mutant in found if mutant.function == function]
+    for function in dict.fromkeys(mutant.function for mutant in match):
+        own = [mutant for mutant in match if mutant.function == function]
         kinds = [[m for m in own if m.operator == operator] for operator in OPERATORS]
         queues = [sorted(kind, key=_hash) for kind in kinds if kind and kind[0].operator not in _ALWAYS]
         picked = [mutant for mutant in own if mutant.operator in _ALWAYS]

@@ -88,8 +88,8 @@ class Coverage:
         own = (mutant.file, mutant.function)
         launched = {kernel for kernels in self.kernels.values() for kernel in kernels}
         concerned = {own} if own in launched else {k for k in launched if k[0] in includes[mutant.file]}
-        found = [test for test, kernels in self.kernels.items() if kernels & concerned]
-        return sorted(found, key=lambda test: self.seconds[test])
+        tests = [test for test, kernels in self.kernels.items() if kernels & concerned]
+        return sorted(tests, key=lambda test: self.seconds[test])
 
 
 class _Watch:
@@ -160,7 +160,7 @@ def _run_pytest(arguments: Sequence[str]) -> tuple[int, _Watch]:
 def _measure() -> dict[str, Any]:
     ignored = [f"--ignore={TESTS}/{name}" for name in _IGNORED]
     status, watch = _run_pytest([TESTS, *ignored])
-    kernels = {test: sorted(found) for test, found in watch.kernels.items()}
+    kernels = {test: sorted(launched) for test, launched in watch.kernels.items()}
     failure = None if watch.failure is None else asdict(watch.failure)
     return {"status": status, "kernels": kernels, "seconds": watch.seconds, "failure": failure}
 
@@ -217,7 +217,7 @@ class Runner:
             problem = answer.get("failure") or f"pytest ended with {answer.get('status', answer)}"
             raise RuntimeError(f"the tests of the kernels do not pass over the right sources: {problem}")
         self._seconds = answer["seconds"]
-        kernels = {test: frozenset(map(tuple, found)) for test, found in answer["kernels"].items()}
+        kernels = {test: frozenset(map(tuple, launched)) for test, launched in answer["kernels"].items()}
         return Coverage(kernels, self._seconds)
 
     def judge(
@@ -290,14 +290,14 @@ class Runner:
 
 def includers(kernels: Path) -> dict[str, set[str]]:
     """Sources that each file of the kernel folder is part of, itself among them."""
-    found: dict[str, set[str]] = {}
+    includers: dict[str, set[str]] = {}
     for file in sorted(kernels.glob("*.cu")):
         text = source.kernel_source(file.name)
         for part in {
             file.name,
             *(line.split('"')[1] for line in text.splitlines() if line.startswith('#line 1 "')),
         }:
-            found.setdefault(part, set()).add(file.name)
+            includers.setdefault(part, set()).add(file.name)
     for header in kernels.glob("*.cuh"):
-        found.setdefault(header.name, set())
-    return found
+        includers.setdefault(header.name, set())
+    return includers

@@ -34,5 +34,5 @@ def explanations() -> list[Explanation]:
     """The explained survivors."""
     if not SURVIVORS.is_file():
         return []
-    found = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get("survivor", [])
-    return [Explanation(**entry) for entry in found]
+    survivors = tomllib.loads(SURVIVORS.read_text(encoding="utf-8")).get("survivor", [])
+    return [Explanation(**entry) for entry in survivors]
