@@ -83,11 +83,9 @@ class CudaDevice:
 
     @property
     def free_bytes(self) -> int:
-        """See :attr:`gpujoin.launch.device.Device.free_bytes`."""
         return self._free_bytes()
 
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
-        """See :meth:`gpujoin.launch.device.Device.kernel`."""
         kernel = self._kernels.get((module, name))
         if kernel is None:
             kernel = self._kernels[module, name] = CudaKernel(
@@ -122,31 +120,25 @@ class CudaDevice:
         return function
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See :meth:`gpujoin.launch.device.Device.empty`."""
         with _memory_errors():
             return cupy.empty(shape, dtype=dtype)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See :meth:`gpujoin.launch.device.Device.zeros`."""
         with _memory_errors():
             return cupy.zeros(shape, dtype=dtype)
 
     def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
-        """See :meth:`gpujoin.launch.device.Device.full`."""
         with _memory_errors():
             return cupy.full(shape, value, dtype=dtype)
 
     def upload(self, host: np.ndarray[Any, Any]) -> Array:
-        """See :meth:`gpujoin.launch.device.Device.upload`."""
         with _memory_errors():
             return cupy.asarray(np.ascontiguousarray(host))
 
     def download(self, array: Array) -> np.ndarray[Any, Any]:
-        """See :meth:`gpujoin.launch.device.Device.download`."""
         return cupy.asnumpy(array)
 
     def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
-        """See :meth:`gpujoin.launch.device.Device.pointers`."""
         kept = tuple(arrays)
         for position, array in enumerate(kept):
             if array is None:
@@ -171,7 +163,7 @@ class CudaDevice:
         *,
         shared_bytes: int = 0,
     ) -> None:
-        """See :meth:`gpujoin.launch.device.Device.launch`; the stream is CuPy's current one."""
+        """Launch a kernel on CuPy's current stream."""
         assert isinstance(kernel, CudaKernel), "a kernel of another device"
         blocks, threads = check_launch(kernel, grid, block, args, shared_bytes, self._properties)
         passed = tuple(self._passed(kernel, position, argument) for position, argument in enumerate(args))

@@ -180,7 +180,6 @@ class GroupProbe:
 
     @memory_errors
     def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
-        """See :class:`gpujoin.model.backend.Resumable`."""
         ranges = np.take(self._ranges, rows)
         counts = np.clip(counts_of(ranges) - offset, 0, limit)
         length = int(counts.sum())

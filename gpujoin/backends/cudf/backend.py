@@ -58,26 +58,21 @@ class CudfBuild:
 
     @property
     def rows(self) -> int:
-        """See :class:`gpujoin.model.backend.Build`."""
         return self._index.rows
 
     @property
     def unique(self) -> bool:
-        """See :class:`gpujoin.model.backend.Build`."""
         return self._index.unique
 
     @property
     def algorithm(self) -> str:
-        """See :class:`gpujoin.backends.cudf.index.Index`."""
         return self._index.algorithm
 
     @property
     def nbytes(self) -> int:
-        """See :class:`gpujoin.model.backend.Build`."""
         return self._index.nbytes
 
     def probe(self, keys: CudfFrame) -> IndexProbe:
-        """See :class:`gpujoin.model.backend.Build`."""
         with self._device.entered():
             return IndexProbe(self._index, FrameKeys(self._index.ops, keys))
 
@@ -90,12 +85,10 @@ class CudfRangeBuild(DeviceRangeBuild):
         self._device = device
 
     def probe(self, bounds: CudfFrame) -> OrderedProbe:
-        """See :class:`gpujoin.model.backend.RangeBuild`."""
         with self._device.entered():
             return self.probe_columns(_points(bounds))
 
     def nearest(self, points: CudfFrame, terms: NearestTerms) -> LookupProbe:
-        """See :class:`gpujoin.model.backend.NearestBuild`."""
         with self._device.entered():
             return self.nearest_columns(_points(points), terms)
 
@@ -130,15 +123,12 @@ class CudfBackend:
 
     @property
     def morsel_rows(self) -> int:
-        """See :data:`MORSEL_ROWS`."""
         return MORSEL_ROWS
 
     def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002 - the protocol's name
-        """See :func:`gpujoin.backends.cudf.storage.storage_type`."""
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        """See :func:`gpujoin.backends.cudf.expressions.evaluator.can_evaluate`."""
         return can_evaluate(condition)
 
     @_on_device
@@ -160,7 +150,6 @@ class CudfBackend:
         return frame.nbytes
 
     def takes_key(self, dtype: pa.DataType) -> bool:
-        """See :func:`gpujoin.backends.cudf.canonical.takes_key`."""
         return takes_key(dtype)
 
     @_on_device
@@ -207,19 +196,16 @@ class CudfBackend:
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
-        """See :func:`gpujoin.backends.cudf.gathering.gathered_bytes`."""
         return gathered_bytes(self.ops, frame, rows)
 
     @_on_device
     def evaluate(self, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
-        """See :func:`gpujoin.backends.cudf.text.evaluate`."""
         return evaluate(self.ops, condition, left, right, length)
 
     @_on_device
     def restrict(
         self, probe: IndexProbe, condition: Expression, own: CudfFrame, other: CudfFrame, probe_side: Side
     ) -> IndexProbe | None:
-        """See :func:`gpujoin.backends.cudf.text.restricted`."""
         return restricted(self.ops, condition, probe, {probe_side: own, probe_side.other: other}, probe_side)
 
     @_on_device

@@ -60,7 +60,7 @@ class DirectAddress:
     nbytes: int = 0
 
     def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
-        """See :class:`Locator`. Differences of codes outside the range may wrap; they are replaced."""
+        """Differences of codes outside the range may wrap around; they are replaced by −1."""
         inside = (probe.codes >= self.low) & (probe.codes <= self.high)
         if probe.valid is not None:
             inside &= probe.valid
@@ -80,7 +80,6 @@ class SortedCodes:
         return int(self.distinct.nbytes)
 
     def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
-        """See :class:`Locator`."""
         xp = ops.xp
         rank = xp.searchsorted(self.distinct, probe.codes).astype(xp.int32)
         xp.minimum(rank, self.distinct.shape[0] - 1, out=rank)
@@ -98,7 +97,6 @@ class NoKeys:
     nbytes: int = 0
 
     def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
-        """See :class:`Locator`."""
         return ops.xp.full(probe.rows, -1, dtype=ops.xp.int32)
 
 
@@ -173,7 +171,7 @@ def _by_slot(ops: ArrayOps, row_ids: Array, slots: Array, size: int) -> Groups:
 
 @dataclass(frozen=True)
 class ArrayMatcher:
-    """See :class:`gpujoin.backends.cudf.index.Matcher`."""
+    """Finds the build rows of a code by array operations; a :class:`gpujoin.backends.cudf.index.Matcher`."""
 
     ops: ArrayOps
     locator: Locator
@@ -191,11 +189,9 @@ class ArrayMatcher:
 
     @property
     def places(self) -> Places | None:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.groups if isinstance(self.groups, Places) else None
 
     def match(self, probe: KeyCodes) -> UniqueMatches | Ranges:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         xp = self.ops.xp
         group = self.locator.locate(self.ops, probe)
         missing = group < 0
@@ -210,7 +206,6 @@ class ArrayMatcher:
         return Ranges(start, count, int(count.sum(dtype=xp.int64)))
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         xp = self.ops.xp
         assert isinstance(self.groups, Places)
         ends = xp.searchsorted(running, xp.asarray([begin, end - 1], dtype=xp.int64), side="right")

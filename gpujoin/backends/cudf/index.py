@@ -113,11 +113,9 @@ class ArrayCoding:
     exact: bool
 
     def codes(self, keys: Keys) -> KeyCodes:
-        """See :class:`Coding`."""
         return keys.coded(self.seed)
 
     def same(self, left: Keys, left_rows: Array, right: Keys, right_rows: Array) -> Array:
-        """See :class:`Coding`."""
         return left.same(left_rows, right, right_rows)
 
 
@@ -264,7 +262,6 @@ class IndexProbe:
         self.pairs = self._matches.pairs
 
     def matched(self) -> Array:
-        """See :class:`gpujoin.model.backend.Probe`."""
         with self._index.entered():
             matches = self._matches
             return matches.row >= 0 if isinstance(matches, UniqueMatches) else matches.count > 0
@@ -282,7 +279,6 @@ class IndexProbe:
         return other
 
     def lookup(self) -> Indices:
-        """See :class:`gpujoin.model.backend.Probe`."""
         if not isinstance(self._matches, UniqueMatches):
             raise GpuJoinError("a lookup needs a build side with unique keys; this one has duplicates")
         return Indices(self._matches.row, self.rows, OutOfBounds.NULLIFY)
@@ -300,7 +296,7 @@ class IndexProbe:
         return UniqueMatches(row, int((row >= 0).sum()))
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        """See :class:`gpujoin.model.backend.Probe`. The device is current only while a slice is being made."""
+        """All pairs, in slices. The device is current only while a slice is being made."""
         if self.pairs == 0:
             return
         index, matches = self._index, self._matches
@@ -329,7 +325,7 @@ class IndexProbe:
         return probe, row[probe]
 
     def mark_build(self, marks: Array) -> None:
-        """See :class:`gpujoin.model.backend.Probe`. Threads may mark at once: all write the same value."""
+        """Mark the build rows with a match. Threads may mark at once: all write the same value."""
         index, matches = self._index, self._matches
         with index.entered():
             if isinstance(matches, UniqueMatches):

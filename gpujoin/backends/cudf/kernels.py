@@ -65,7 +65,6 @@ class UniqueMatcher:
         return self.table.nbytes
 
     def match(self, probe: KeyCodes) -> UniqueMatches:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.table.probe(self.device, probe)
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
@@ -98,7 +97,6 @@ class ManyMatcher:
 
     @property
     def places(self) -> Places:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.table.places
 
     @property
@@ -107,11 +105,9 @@ class ManyMatcher:
         return self.table.nbytes
 
     def match(self, probe: KeyCodes) -> Ranges:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return self.table.probe(self.device, probe)
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         return expand.pairs(self.device, matches, running, self.places.rows, begin, end - begin)
 
 
@@ -130,7 +126,6 @@ class MarksMatcher:
         return self.table.nbytes
 
     def match(self, probe: KeyCodes) -> UniqueMatches:
-        """See :class:`gpujoin.backends.cudf.index.Matcher`."""
         marks, matches = self.table.test(self.device, probe)
         return UniqueMatches(marks.astype(self.device.xp.int32) - self.device.xp.int32(1), matches)
 
@@ -159,11 +154,9 @@ class PackedCoding:
     exact: bool = True
 
     def codes(self, keys: _Keys) -> KeyCodes:
-        """See :class:`gpujoin.backends.cudf.index.Coding`."""
         return normalise.packed(self.device, self.layout, keys.columns())
 
     def same(self, left: _Keys, left_rows: Array, right: _Keys, right_rows: Array) -> Array:
-        """See :class:`gpujoin.backends.cudf.index.Coding`."""
         return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 
@@ -176,11 +169,9 @@ class HashedCoding:
     exact: bool = False
 
     def codes(self, keys: _Keys) -> KeyCodes:
-        """See :class:`gpujoin.backends.cudf.index.Coding`."""
         return normalise.fingerprints(self.device, keys.columns(), self.seed)
 
     def same(self, left: _Keys, left_rows: Array, right: _Keys, right_rows: Array) -> Array:
-        """See :class:`gpujoin.backends.cudf.index.Coding`."""
         return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 

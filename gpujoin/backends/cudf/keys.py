@@ -36,12 +36,10 @@ class FrameKeys:
 
     @property
     def nbytes(self) -> int:
-        """See :class:`gpujoin.backends.cudf.index.Keys`."""
         return self.frame.nbytes
 
     @cached_property
     def exact(self) -> bool:
-        """See :class:`gpujoin.backends.cudf.index.Keys`."""
         kinds = [word.dtype for word in self._words]
         return not self._texts and kinds in ([cupy.int32], [cupy.int64], [cupy.int32, cupy.int32])
 
@@ -49,7 +47,6 @@ class FrameKeys:
         return self.frame.rows
 
     def columns(self) -> tuple[KeyColumn, ...]:
-        """See :class:`gpujoin.backends.cudf.index.Keys`."""
         return self._columns
 
     @cached_property
@@ -74,7 +71,6 @@ class FrameKeys:
         return all_words
 
     def coded(self, seed: int) -> KeyCodes:
-        """See :class:`gpujoin.backends.cudf.index.Keys`."""
         valid = may_match(self._columns)
         if not self.exact:
             source = self.frame.table.columns()
@@ -87,7 +83,6 @@ class FrameKeys:
         return KeyCodes(pack(self.ops, high, low), valid)
 
     def same(self, rows: Array, other: FrameKeys, other_rows: Array) -> Array:
-        """See :class:`gpujoin.backends.cudf.index.Keys`."""
         same = cupy.ones(rows.shape[0], dtype=bool)
         for word, other_word in zip(self._words, other._words, strict=True):
             same &= word[rows] == other_word[other_rows]

@@ -145,7 +145,6 @@ class KernelRangeIndex:
 
     @property
     def algorithm(self) -> str:
-        """See :class:`gpujoin.backends.ordered.index.RangeIndex`."""
         if self.second is not None:
             return "range_pair"
         return "range" if self.monotone is None else "range_monotone"

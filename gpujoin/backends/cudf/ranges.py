@@ -67,18 +67,16 @@ class DeviceRangeBuild:
 
     @property
     def algorithm(self) -> str:
-        """See :class:`gpujoin.model.backend.RangeBuild`; ``cudf`` before it says that no kernels search."""
+        """Name of the index; it starts with ``cudf`` where array operations search and not gpujoin's kernels."""
         name = self._index.algorithm
         return name if isinstance(self._index, KernelRangeIndex) else f"cudf {name}"
 
     @property
     def nbytes(self) -> int:
-        """See :class:`gpujoin.model.backend.RangeBuild`."""
         return self._index.nbytes
 
     @property
     def finds_nearest(self) -> bool:
-        """See :class:`gpujoin.model.backend.NearestBuild`."""
         with self._entered():
             return isinstance(self._index, KernelRangeIndex) and self._index.finds_nearest
 
@@ -122,16 +120,13 @@ class LookupProbe:
         self.rows, self.pairs = int(matches.row.shape[0]), matches.pairs
 
     def matched(self) -> Array:
-        """See :class:`gpujoin.model.backend.Probe`."""
         with self._entered():
             return self._row >= 0
 
     def lookup(self) -> Indices:
-        """See :class:`gpujoin.model.backend.Probe`."""
         return Indices(self._row, self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        """See :class:`gpujoin.model.backend.Probe`."""
         if not self.pairs:
             return
         with self._entered():
@@ -145,6 +140,5 @@ class LookupProbe:
             )
 
     def mark_build(self, marks: Array) -> None:
-        """See :class:`gpujoin.model.backend.Probe`."""
         with self._entered():
             marks[self._row[self._row >= 0]] = True

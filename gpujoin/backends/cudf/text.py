@@ -87,13 +87,11 @@ class CudfText:
 
     @property
     def valid(self) -> Array | None:
-        """See :class:`.evaluate.Text`."""
         if isinstance(self.content, plc.Column):
             return validity(self.content)
         return cupy.zeros(1, dtype=bool) if self.content is None else None
 
     def compare(self, function: Function, other: CudfText) -> Array:
-        """See :class:`.evaluate.Text`."""
         return as_array(
             plc.binaryop.binary_operation(
                 self.column, other.operand, _OPERATORS[function], _BOOL, stream=STREAM
@@ -101,15 +99,12 @@ class CudfText:
         )
 
     def search(self, function: Function, other: CudfText) -> Array:
-        """See :class:`.evaluate.Text`."""
         return as_array(_SEARCHES[function](self.column, other.operand, stream=STREAM))
 
     def like(self, pattern: str, escape: str) -> Array:
-        """See :class:`.evaluate.Text`."""
         return as_array(plc.strings.contains.like(self.column, pattern, escape, stream=STREAM))
 
     def length(self) -> Array:
-        """See :class:`.evaluate.Text`."""
         return as_array(plc.strings.attributes.count_characters(self.column, stream=STREAM))
 
 
@@ -121,16 +116,13 @@ class FrameSource:
     length: int
 
     def text(self, value: str | None) -> CudfText:
-        """See :class:`.evaluate.Source`."""
         return CudfText(value, self.length)
 
     def column_valid(self, node: ColumnRef) -> Array | None:
-        """See :class:`.evaluate.Source`."""
         column, _ = self._plain(node)
         return cupy.zeros(1, dtype=bool) if pat.is_null(self._type(node)) else validity(column)
 
     def column(self, node: ColumnRef) -> Value | Text:
-        """See :class:`.evaluate.Source`."""
         column, stored = self._plain(node)
         wanted = logical(stored)
         if pat.is_string(wanted):

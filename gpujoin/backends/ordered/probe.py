@@ -162,7 +162,6 @@ class OrderedProbe(ABC):
         return PairSlice(Indices(probe, length, order=order), Indices(build, length))
 
     def pairs_at(self, rows: Any, offset: int, limit: int) -> PairSlice:
-        """See :class:`gpujoin.model.backend.Resumable`."""
         with self._ops.entered():
             xp = self._ops.xp
             rows = xp.asarray(rows, dtype=xp.int64)

@@ -48,7 +48,6 @@ class CpuPipeline:
 
     @property
     def joins(self) -> None:
-        """See :class:`gpujoin.model.pipeline.PipelineBackend`."""
         return None
 
     def budget(self, asked: int) -> int:

@@ -60,7 +60,7 @@ _NARROW = {_T.DECIMAL32: _T.INT32, _T.DECIMAL64: _T.INT64}
 
 
 class CudfColumns:
-    """See :class:`.columns.Columns`.
+    """Columns and tables of cuDF, for the relational nodes that run on a device.
 
     Parameters
     ----------
@@ -74,40 +74,32 @@ class CudfColumns:
 
     @property
     def ops(self) -> ArrayOps:
-        """See :class:`.columns.Columns`."""
         return self._ops
 
     @property
     def backend(self) -> CudfBackend:
-        """See :class:`.columns.Columns`."""
         return self._backend
 
     def memory_errors(self) -> AbstractContextManager[None]:
-        """See :class:`.columns.Columns`."""
         return device_errors()
 
     def types(self, frame: CudfFrame) -> tuple[pa.DataType, ...]:
-        """See :class:`.columns.Columns`."""
         return frame.types
 
     def source(self, frame: CudfFrame) -> FrameSource:
-        """See :class:`.columns.Columns`."""
         return FrameSource({Side.LEFT: frame}, frame.rows)
 
     def select(self, frame: CudfFrame, positions: Sequence[int]) -> CudfFrame:
-        """See :class:`.columns.Columns`."""
         columns = frame.table.columns()
         chosen = plc.Table([columns[i] for i in positions], num_rows=frame.rows)
         return CudfFrame(chosen, tuple(frame.types[i] for i in positions))
 
     def hstack(self, frames: Sequence[CudfFrame]) -> CudfFrame:
-        """See :class:`.columns.Columns`."""
         columns = [column for frame in frames for column in frame.table.columns()]
         types = tuple(dtype for frame in frames for dtype in frame.types)
         return CudfFrame(plc.Table(columns, num_rows=frames[0].rows), types)
 
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> CudfFrame:
-        """See :class:`.columns.Columns`."""
         if rows == 0 and types:
             return CudfFrame(
                 plc.copying.slice(null_row(tuple(types)), [0, 0], stream=STREAM)[0], tuple(types)
@@ -116,15 +108,12 @@ class CudfColumns:
         return CudfFrame(plc.Table(made, num_rows=rows), tuple(types))
 
     def relabelled(self, frame: CudfFrame, types: Sequence[pa.DataType]) -> CudfFrame:
-        """See :class:`.columns.Columns`."""
         return CudfFrame(frame.table, tuple(types))
 
     def null_safe(self, keys: CudfFrame, null_safe: Sequence[bool]) -> CudfFrame:
-        """See :class:`.columns.Columns`."""
         return CudfFrame(keys.table, keys.types, null_safe=tuple(null_safe))
 
     def concat(self, frames: Sequence[CudfFrame]) -> CudfFrame:
-        """See :class:`.columns.Columns`."""
         rows = sum(frame.rows for frame in frames)
         check_length(rows)
         if not frames[0].types:
@@ -136,7 +125,6 @@ class CudfColumns:
         return CudfFrame(whole, frames[0].types)
 
     def order(self, frame: CudfFrame, descending: Sequence[bool], nulls_first: Sequence[bool]) -> Array:
-        """See :class:`.columns.Columns`."""
         orders = [plc.types.Order.DESCENDING if down else plc.types.Order.ASCENDING for down in descending]
         # libcudf reverses the place of nulls too where the order descends.
         nulls = [
@@ -146,12 +134,10 @@ class CudfColumns:
         return as_array(plc.sorting.stable_sorted_order(frame.table, orders, nulls, stream=STREAM))
 
     def codes(self, keys: CudfFrame) -> tuple[CudfFrame, Array]:
-        """See :class:`.columns.Columns`."""
         distinct, codes = plc.transform.encode(keys.table, stream=STREAM)
         return CudfFrame(distinct, keys.types), as_array(codes)
 
     def grouped(self, keys: CudfFrame, reductions: Sequence[Reduction]) -> tuple[CudfFrame, list[Reduced]]:
-        """See :class:`.columns.Columns`."""
         by = plc.groupby.GroupBy(keys.table, plc.types.NullPolicy.INCLUDE)
         requests = [
             plc.groupby.GroupByRequest(_plain_column(r.data, r.valid), [_AGGREGATIONS[r.kind]()])
@@ -168,7 +154,6 @@ class CudfColumns:
         return CudfFrame(group_keys, keys.types), reduced
 
     def partition(self, frame: CudfFrame, keys: int, parts: int) -> list[CudfFrame]:
-        """See :class:`.columns.Columns`."""
         by = list(range(keys))
         whole, starts = plc.partitioning.hash_partition(frame.table, by, parts, stream=STREAM)
         ends = [*starts[1:parts], frame.rows]
@@ -179,7 +164,6 @@ class CudfColumns:
         self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],
         terms: Sequence[FilterTerm],
     ) -> CudfFrame:  # fmt: skip
-        """See :class:`.columns.Columns`."""
         options = (
             plc.io.parquet.ParquetReaderOptions.builder(plc.io.types.SourceInfo([path]))
             .use_pandas_metadata(False)

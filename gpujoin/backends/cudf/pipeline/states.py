@@ -166,18 +166,15 @@ class CountState(State[Frame]):
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """See :class:`State`."""
         return (pa.int64(),)
 
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """See :class:`State`."""
         valid = mask
         for position in at:
             valid = mask_and(valid, rows.valid(position))
         return self._counted(rows, Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        """See :class:`State`."""
         return self._counted(rows, Reduce.SUM, rows.value(at[0]).data, None)
 
     @staticmethod
@@ -191,11 +188,9 @@ class CountState(State[Frame]):
         return made
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """See :class:`State`."""
         return _zeros(columns, self.types)
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """See :class:`State`."""
         return columns.select(frame, at)
 
 
@@ -208,11 +203,9 @@ class ExactSumState(State[Frame]):
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """See :class:`State`."""
         return (pa.int64(),) * (self._parts + 1)
 
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """See :class:`State`."""
         value = rows.value(at[0])
         valid = mask_and(mask, value.valid)
         count = rows.ask(Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
@@ -231,7 +224,6 @@ class ExactSumState(State[Frame]):
         return self._summed(rows, taken, valid, count)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        """See :class:`State`."""
         *parts, counts = (rows.value(position).data for position in at)
         return self._summed(rows, tuple(parts), None, rows.ask(Reduce.SUM, counts))
 
@@ -253,11 +245,9 @@ class ExactSumState(State[Frame]):
         return _framed(rows.columns, [*map(_whole, parts), _whole(count)], len(count))
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """See :class:`State`."""
         return _zeros(columns, self.types)
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """See :class:`State`."""
         *parts, count = (values_of(columns, frame, position).data for position in at)
         rows, xp = len(count), columns.ops.xp
         dtype = self.call.buffer[0].type
@@ -292,11 +282,9 @@ class FloatSumState(State[Frame]):
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """See :class:`State`."""
         return (pa.float64(), pa.int64())
 
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """See :class:`State`."""
         value = rows.value(at[0])
         valid = mask_and(mask, value.valid)
         total = rows.ask(Reduce.SUM, doubled(rows.xp, value), valid)
@@ -304,7 +292,6 @@ class FloatSumState(State[Frame]):
         return self._made(rows, total, count)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        """See :class:`State`."""
         total, count = (rows.ask(Reduce.SUM, rows.value(position).data) for position in at)
         return self._made(rows, total, count)
 
@@ -317,11 +304,9 @@ class FloatSumState(State[Frame]):
         return made
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """See :class:`State`."""
         return _zeros(columns, self.types)
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """See :class:`State`."""
         total, count = (values_of(columns, frame, position) for position in at)
         rows = len(count.data)
         if self.call.function is AggregateFunction.AVG:
@@ -346,11 +331,9 @@ class PickState(State[Frame]):
     """
 
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """See :class:`State`."""
         return self._picked(rows, at[0], self._counting(rows, at[0], mask))
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        """See :class:`State`."""
         return self._picked(rows, at[0], self._set(rows, at))
 
     def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
@@ -393,7 +376,6 @@ class ExtremeState(PickState[Frame]):
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """See :class:`State`."""
         return (carried(self.call.dtype),)
 
     @property
@@ -433,11 +415,9 @@ class ExtremeState(PickState[Frame]):
         return made
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """See :class:`State`."""
         return self._null(columns, self.call.dtype)
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """See :class:`State`."""
         return columns.select(frame, at)
 
 
@@ -460,7 +440,6 @@ class EndState(PickState[Frame]):
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """See :class:`State`."""
         return (carried(self.call.dtype), pa.bool_())
 
     def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
@@ -482,12 +461,10 @@ class EndState(PickState[Frame]):
         return made
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """See :class:`State`."""
         flag = Value(pa.bool_(), columns.ops.xp.zeros(1, dtype=bool))
         return columns.hstack([self._null(columns, self.call.dtype), _framed(columns, [flag], 1)])
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """See :class:`State`."""
         return columns.select(frame, at)
 
 
@@ -498,11 +475,9 @@ class MomentsState(State[Frame]):
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """See :class:`State`."""
         return (pa.float64(),) * 3
 
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """See :class:`State`."""
         value = rows.value(at[0])
         valid = mask_and(mask, value.valid)
         data = value.data
@@ -510,7 +485,6 @@ class MomentsState(State[Frame]):
         return self._moments(rows, ones, data, None, valid)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        """See :class:`State`."""
         count, mean, spread = (rows.value(position).data for position in at)
         return self._moments(rows, count, mean, spread, count > 0)
 
@@ -535,11 +509,9 @@ class MomentsState(State[Frame]):
         return made
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """See :class:`State`."""
         return _zeros(columns, self.types)
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """See :class:`State`."""
         return columns.select(frame, at)
 
 
