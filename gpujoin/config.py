@@ -26,7 +26,7 @@ class BackendChoice(Enum):
 
 
 class Strategy(Enum):
-    """How the rows of the two sides are brought together."""
+    """How matching rows of the two sides are brought to the same task."""
 
     AUTO = "auto"
     BROADCAST = "broadcast"
@@ -37,7 +37,7 @@ class Strategy(Enum):
 
 
 class FallbackMode(Enum):
-    """How a join left to Spark is told to the user."""
+    """How the user is told that a join is left to Spark."""
 
     WARN = "warn"
     SILENT = "silent"
@@ -69,7 +69,7 @@ class Skew(Enum):
 
 
 class AlgorithmChoice(Enum):
-    """How a GPU finds the matches of a key."""
+    """Algorithm by which a GPU finds the matches of a key."""
 
     AUTO = "auto"
     DIRECT = "direct"

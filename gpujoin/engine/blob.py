@@ -21,12 +21,12 @@ HEADER_BYTES = _HEADER.size
 
 
 def schema_fingerprint(schema: pa.Schema) -> int:
-    """A number that tells schemas apart by names and types; metadata does not count."""
+    """Fingerprint of a schema's names and types; metadata does not count."""
     return zlib.crc32(repr([(f.name, str(f.type)) for f in schema]).encode())
 
 
 def write_options(compression: Compression) -> pa.ipc.IpcWriteOptions:
-    """Arrow's options for writing one batch."""
+    """Arrow's IPC options for writing one batch."""
     codec = None if compression is Compression.NONE else compression.value
     return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
 
@@ -34,16 +34,16 @@ def write_options(compression: Compression) -> pa.ipc.IpcWriteOptions:
 def encode(
     batch: pa.RecordBatch, fingerprint: int, options: pa.ipc.IpcWriteOptions
 ) -> tuple[bytes, pa.Buffer]:
-    """A batch as header and message, to be written one after the other.
+    """Encode a batch as header and message, to be written one after the other.
 
     Parameters
     ----------
     batch : RecordBatch
-        Any batch, without dictionary columns.
+        Batch without dictionary columns.
     fingerprint : int
-        Of its schema.
+        Fingerprint of the batch's schema.
     options : IpcWriteOptions
-        From :func:`write_options`.
+        Options from :func:`write_options`.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
@@ -58,11 +58,11 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
     Parameters
     ----------
     blob : Buffer or bytes
-        Header, message, and perhaps more.
+        Header and message, possibly followed by other bytes.
     fingerprint : int
-        Of the schema expected.
+        Fingerprint of the schema that the batch must have.
     origin : str
-        Where the blob came from, for the error.
+        Origin of the blob, for the error message.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
     Raises
     ------
     CorruptBlobError
-        If it is not what was written.
+        If the bytes are not those that were written.
     """
     buffer = pa.py_buffer(blob)
     if buffer.size < HEADER_BYTES:
@@ -90,23 +90,23 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
 def decode_message(
     header: pa.Buffer | bytes, message: pa.Buffer, fingerprint: int, origin: str
 ) -> pa.RecordBatch:
-    """Read a message whose header is known, without copying.
+    """Decode a message whose header is known, without copying.
 
     Parameters
     ----------
     header : Buffer or bytes
-        As :func:`encode` gave it.
+        Header from :func:`encode`.
     message : Buffer
-        What is believed to be its message.
+        Message to check against the header.
     fingerprint : int
-        Of the schema expected.
+        Fingerprint of the schema that the batch must have.
     origin : str
-        Where the message came from, for the error.
+        Origin of the message, for the error.
 
     Raises
     ------
     CorruptBlobError
-        If the two are not what was written.
+        If header and message are not those that were written.
     """
     magic, written, checksum, reserved, rows, length = _HEADER.unpack_from(header)
     if magic != _MAGIC:
@@ -132,5 +132,5 @@ def decode_message(
 
 
 def rows_of(blob: pa.Buffer | bytes) -> int:
-    """The row count that a blob's header states; nothing is checked."""
+    """Row count in a blob's header; nothing is checked."""
     return int(_HEADER.unpack_from(pa.py_buffer(blob))[4])

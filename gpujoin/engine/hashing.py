@@ -1,4 +1,4 @@
-"""Partitioning by key hash: the same on every host, backend and version, since both sides must agree.
+"""Hash partitioning of keys. Hashes are the same on every host, backend and version, since both sides must agree.
 
 Integers are mixed with the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014); bytes are read as 64-bit
 little-endian words.
@@ -18,21 +18,22 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX1 = _U64(0xBF58476D1CE4E5B9)
 _MIX2 = _U64(0x94D049BB133111EB)
 _VECTOR_BYTES = 256
-"""Longer values hash their tail one by one: a pass over all rows for every 8 bytes of the longest would not end."""
+"""Values up to this length are hashed 8 bytes at a time for all rows at once. The tails of longer ones are hashed value
+by value: a pass over all rows for every 8 bytes of the longest value would take too long."""
 _BLOCK = 1 << 14
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def hash_rows(codes: pa.Table, seed: int = 0) -> Hashes:
-    """A 64-bit hash of each row of a table of key codes.
+    """Hash each row of a table of key codes to 64 bits.
 
     Parameters
     ----------
     codes : Table
         Columns of int32, int64 or large_binary, one chunk each; null counts as zero or empty.
     seed : int
-        Different seeds give independent hashes.
+        Seed; different seeds give independent hashes.
 
     Returns
     -------
@@ -49,16 +50,16 @@ def hash_rows(codes: pa.Table, seed: int = 0) -> Hashes:
 
 
 def partition_ids(codes: pa.Table, partitions: int, seed: int = 0) -> npt.NDArray[np.int32]:
-    """The partition of each row, uniform over distinct keys.
+    """Assign each row to a partition, uniformly over distinct keys.
 
     Parameters
     ----------
     codes : Table
         Key codes, as for :func:`hash_rows`.
     partitions : int
-        How many there are.
+        Number of partitions.
     seed : int
-        Sub-partitioning takes another seed than the partitioning above it.
+        Seed of the hash. Rows of one partition are divided further with another seed.
 
     Returns
     -------
@@ -68,7 +69,7 @@ def partition_ids(codes: pa.Table, partitions: int, seed: int = 0) -> npt.NDArra
 
 
 def partitions_of(hashes: Hashes, partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each row, given its hash."""
+    """Assign each row to a partition by its hash."""
     high = hashes >> _U64(32)
     return ((high * _U64(partitions)) >> _U64(32)).astype(np.int32)
 

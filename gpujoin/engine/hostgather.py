@@ -1,4 +1,4 @@
-"""Arrow data of any type on the host: gathering rows, putting batches together, and their true sizes."""
+"""Gathers rows of Arrow data of any type on the host, concatenates batches, and measures their true size."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Sizes = npt.NDArray[np.int64]
 _SMALL_OFFSETS = (1 << 31) - 1
 _VIEW_BYTES = 16
 _INLINE_BYTES = 12
-"""Values of at most so many bytes are within their view."""
+"""Values up to this length are stored in the view itself (Arrow's layout of views)."""
 
 
 def take(array: pa.Array, rows: pa.Array) -> pa.Array:
-    """Rows of an array of any type; null where the row number is.
+    """Gather rows of an array of any type; a null row number gives a null.
 
-    Arrow's own ``take`` lacks views and run-end encoding, at any depth: such arrays take the way round through a type
-    that it has, and come back in their own.
+    Arrow's own ``take`` supports neither views nor run-end encoding, at any depth. Such arrays are converted to a type
+    that it supports, and back.
     """
     if pat.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(
@@ -38,13 +38,13 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
 
 
 def own_bytes(data: pa.RecordBatch | pa.Table) -> int:
-    """Bytes of a batch's or table's rows: of columns of views what they point to, not all that their buffers hold."""
+    """Bytes of the rows of a batch or table. A view counts the bytes it points to, not the whole buffer."""
     chunks = (chunk for c in data.columns for chunk in (c.chunks if isinstance(c, pa.ChunkedArray) else (c,)))
     return sum(_own_bytes(chunk) for chunk in chunks)
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose columns of views hold little else than its rows; copied where they hold more."""
+    """Copy the columns of views whose buffers hold much more than the batch's rows."""
     loose = {i for i, c in enumerate(batch.columns) if _is_view(c.type) and 2 * _own_bytes(c) < c.nbytes}
     if not loose:
         return batch
@@ -69,17 +69,17 @@ def _is_view(dtype: pa.DataType) -> bool:
 
 
 def row_bytes(array: pa.Array) -> Sizes | None:
-    """Bytes of variable-width data in each row, items of lists included; offsets and validity are not.
+    """Bytes of variable-width data in each row. Items of lists count; offsets and validity do not.
 
     Parameters
     ----------
     array : Array
-        Any type.
+        Array of any type.
 
     Returns
     -------
     ndarray of int64, shape (rows,), or None
-        ``None``: rows of this type have no variable-width data.
+        ``None`` for types without variable-width data.
     """
     dtype = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -118,7 +118,7 @@ def _entries(array: Any) -> pa.Array:
 
 
 def _list_bytes(array: Any, items: pa.Array) -> Sizes:
-    """Per row, the bytes of its items: their fixed-width part, and their own variable-width data."""
+    """Bytes of the list items of each row, fixed-width and variable-width."""
     if len(array) == 0:
         return np.zeros(0, np.int64)
     offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -134,7 +134,7 @@ def _list_bytes(array: Any, items: pa.Array) -> Sizes:
 
 
 def _fixed_width(dtype: pa.DataType) -> int:
-    """Bytes of an item that do not depend on its value; at least one, for lists may hold nulls without end."""
+    """Bytes of an item that do not depend on its value; at least one, since a list may hold any number of nulls."""
     if pat.is_struct(dtype):
         return max(1, sum(_fixed_width(f.type) for f in dtype))
     try:
@@ -148,10 +148,10 @@ def _sum(parts: list[Sizes]) -> Sizes | None:
 
 
 def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Batches as one, copied only if there are several.
+    """Concatenate batches; a single batch is not copied.
 
-    Text, bytes and lists of more than 2 GiB in all, within other types too, get 64-bit offsets; maps have
-    none. The schema of the result then differs in that.
+    Text, bytes and lists of more than 2 GiB in all, also inside other types, get 64-bit offsets, and the schema of the
+    result differs accordingly. Maps have no 64-bit form.
     """
     if len(batches) == 1:
         return batches[0]
@@ -172,7 +172,7 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """A chunked column as one array, copied only if it has several chunks."""
+    """Concatenate the chunks of a column; a single chunk is not copied."""
     if column.num_chunks == 1:
         return column.chunk(0)
     combined = column.combine_chunks()

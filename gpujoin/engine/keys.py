@@ -1,17 +1,17 @@
-"""Key normalisation: columns of any joinable type become integer or binary *codes* that backends can compare.
+"""Key normalisation: converts columns of any joinable type to integer or binary *codes* that backends compare.
 
-Two rows have equal keys by Spark's rules exactly if their codes are equal. A null code matches nothing. So what takes
-codes (the exchange, the spill, the CPU backend) need not know of types, of NaN and −0.0, or of null equality; a backend
-that normalises keys itself is given them in the common type of both sides (:func:`key_frame`):
+Two rows have equal keys by Spark's rules exactly if their codes are equal. A null code matches nothing. The exchange,
+the spill and the CPU backend see codes only, so they need not know of types, of NaN and −0.0, or of null equality. A
+backend that normalises keys itself gets them in the common type of both sides (:func:`key_frame`). Codes are:
 
-- integers, booleans, dates, times and timestamps are their integers, in the common type of both sides;
-- floats are the bits of the value after −0.0 became 0.0 and every NaN the same NaN;
-- decimals are their unscaled integers, split into 64-bit words;
-- text and bytes are bytes;
-- a null-safe key (``<=>``) gets a second code, "is null", and zero in place of nulls; where both fit into 64 bits they
-  are one code;
-- a struct is its fields, null-safe, since nulls inside a struct are equal in Spark; the struct's own null counts
-  as the key's.
+- integers, booleans, dates, times and timestamps: their integers, in the common type of both sides;
+- floats: the bits of the value, after −0.0 was replaced by 0.0 and every NaN by the same NaN;
+- decimals: the unscaled integer, split into 64-bit words;
+- text and bytes: the bytes;
+- null-safe keys (``<=>``): zero in place of nulls, and a second code "is null"; where both fit into 64 bits they are
+  one code;
+- structs: the codes of the fields, null-safe, since nulls inside a struct are equal in Spark; a null struct is a null
+key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NULL_FLAG = np.int64(1) << 32
 
 @dataclass(frozen=True, slots=True)
 class KeyCodec:
-    """Turns the key columns of either side of a join into codes.
+    """Converts the key columns of either side of a join to codes.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class KeyCodec:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> KeyCodec:
-        """The codec of a join.
+        """Make the codec of a join.
 
         Raises
         ------
@@ -88,19 +88,19 @@ class KeyCodec:
         )
 
     def each(self) -> Iterator[KeyCodec]:
-        """The codec of each key alone."""
+        """Codecs of the single keys."""
         for column, dtype, nulls in zip(self.columns, self.types, self.nulls, strict=True):
             yield KeyCodec((column,), (dtype,), (nulls,))
 
     def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
-        """The codes of each row.
+        """Convert the keys of rows to codes.
 
         Parameters
         ----------
         data : Table or RecordBatch
-            Rows of one side, all columns of its schema.
+            Rows of one side, with all columns of its schema.
         side : Side
-            Which.
+            Side that the rows are of.
 
         Returns
         -------
@@ -119,9 +119,9 @@ class KeyCodec:
         return tuple(nulls is NullEquality.EQUAL for nulls in self.nulls)
 
     def typed(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
-        """The keys of each row in their common types, for a backend that normalises them itself.
+        """Convert the keys of rows to their common types, for a backend that normalises keys itself.
 
-        Texts and bytes have 64-bit offsets, whatever those of the sides.
+        Texts and bytes always get 64-bit offsets.
         """
         arrays = []
         for (left, right), wanted in zip(self.columns, self.types, strict=True):
@@ -130,7 +130,7 @@ class KeyCodec:
         return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
 
     def null_mask(self, data: pa.Table | pa.RecordBatch, side: Side) -> npt.NDArray[np.bool_] | None:
-        """Where a key that is not null-safe is null, so that the row matches nothing; ``None`` if nowhere."""
+        """Mask of the rows that match nothing because a key that is not null-safe is null; ``None``: there are none."""
         mask: npt.NDArray[np.bool_] | None = None
         for (left, right), nulls in zip(self.columns, self.nulls, strict=True):
             array = data.column(left if side is Side.LEFT else right)
@@ -143,7 +143,7 @@ class KeyCodec:
 
 
 def key_frame(backend: AnyBackend, codec: KeyCodec, data: pa.Table | pa.RecordBatch, side: Side) -> Any:
-    """The keys of some rows as a frame of a backend: as they are where it takes them so, else as codes.
+    """Make a key frame of rows: of typed columns where the backend normalises them, else of codes.
 
     Raises
     ------
@@ -174,17 +174,17 @@ def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _may_hide_nulls(dtype: pa.DataType) -> bool:
-    """Whether ``null_count`` says nothing: the nulls of these layouts are in their values."""
+    """Whether ``null_count`` is no proof of nulls: these layouts have their nulls in their values."""
     return bool(pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype) or pat.is_null(dtype))
 
 
 def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """An array as the type of :func:`~gpujoin.plan.key_types.key_type`.
+    """Cast an array to the common type of a key (:func:`~gpujoin.plan.key_types.key_type`).
 
     Raises
     ------
     KeyTypeError
-        If a value does not fit: a time too far for the finer unit, a date with hours.
+        If a value does not fit: a timestamp out of the range of the finer unit, a date with hours.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -210,7 +210,7 @@ def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _fields(array: pa.StructArray) -> list[pa.Array]:
-    """Fields of a struct array with the struct's offset, and only their own nulls."""
+    """Fields of a struct array, with the struct's offset applied, and without the struct's nulls."""
     return [array.field(i) for i in range(array.type.num_fields)]
 
 
@@ -243,7 +243,7 @@ def _encode_struct(array: pa.StructArray, *, null_safe: bool) -> list[pa.Array]:
 
 
 def _null_safe(codes: Sequence[pa.Array]) -> list[pa.Array]:
-    """Codes without nulls, and a flag that tells null from zero."""
+    """Codes with zero in place of nulls, and a code that tells null from zero."""
     first = codes[0]
     if pat.is_int32(first.type) and len(codes) == 1:
         widened = first.cast(pa.int64())
@@ -260,7 +260,7 @@ def _zeros(length: int) -> pa.Array:
 
 
 def _words(array: pa.Array) -> list[pa.Array]:
-    """Integer or binary codes of an array, null where it is null."""
+    """Integer or binary codes of an array; null where the array is null."""
     dtype = array.type
     if pat.is_null(dtype):
         return [pa.nulls(len(array), pa.int32())]
@@ -321,7 +321,7 @@ def _values(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:
 
 
 def _with_validity(values: npt.NDArray[Any], like: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """An array over ``values`` that is null where ``like`` is."""
+    """Make an array of ``values`` that is null where ``like`` is."""
     if like.null_count == 0:
         return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
     validity = pc.is_valid(like)
@@ -329,14 +329,14 @@ def _with_validity(values: npt.NDArray[Any], like: pa.Array, dtype: pa.DataType)
 
 
 def _realigned(booleans: pa.Array) -> pa.Buffer:
-    """The bits of a boolean array, from bit zero."""
+    """Copy the bits of a boolean array so that they start at bit zero."""
     if booleans.offset % 8 == 0:
         return booleans.buffers()[1].slice(booleans.offset // 8)
     return pa.concat_arrays([booleans, booleans.slice(0, 0)]).buffers()[1]
 
 
 def rows_matching_nothing(codes: pa.Table) -> npt.NDArray[np.bool_] | None:
-    """Where any code is null; ``None`` if nowhere."""
+    """Mask of the rows in which any code is null; ``None`` if there are none."""
     masks: Iterable[pa.ChunkedArray] = (column for column in codes.columns if column.null_count)
     result: npt.NDArray[np.bool_] | None = None
     for column in masks:

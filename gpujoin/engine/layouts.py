@@ -1,6 +1,7 @@
-"""Arrow layouts that few functions know, as those that all know, and back.
+"""Converts Arrow layouts that few functions support (views, run-end encoding) to common ones, and back.
 
-Rebuilt by hand, child by child: `cast` lacks run-end encoding within other types, and reads list views wrongly (26.0).
+Arrays are rebuilt child by child: PyArrow's `cast` lacks run-end encoding within other types, and reads list views
+wrongly (26.0).
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ import pyarrow.types as pat
 
 
 def in_known_layout(array: pa.Array) -> pa.Array:
-    """The values of an array without views of text or bytes and without run-end encoding, at any depth.
+    """Remove views of text or bytes, and run-end encoding, at any depth.
 
     Parameters
     ----------
     array : Array
-        Of any type.
+        Array of any type.
 
     Returns
     -------
     Array
-        Views as large strings and large binaries, runs decoded; an extension type over any of these as its storage.
-        Where there are none of these, and within unions, the array itself.
+        Views become large strings and large binaries, runs are decoded, and an extension type over any of these becomes
+        its storage. An array without any is returned as it is, as are unions.
     """
     dtype = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -41,14 +42,14 @@ def in_known_layout(array: pa.Array) -> pa.Array:
 
 
 def in_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """The values of an array in a type that differs in layouts only: what :func:`in_known_layout` undoes.
+    """Convert an array to a type that differs in layout only: the inverse of :func:`in_known_layout`.
 
     Parameters
     ----------
     array : Array
-        Any values.
+        Array of any type.
     dtype : DataType
-        The type wanted.
+        Type of the result.
 
     Raises
     ------
@@ -74,12 +75,12 @@ def in_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def nulls(length: int, dtype: pa.DataType) -> pa.Array:
-    """An array of nothing but nulls, of any type; of no rows too, which ``pa.array`` makes of few nested types."""
+    """Array of nulls of any type, also of zero rows, which ``pa.nulls`` lacks for some nested types."""
     return in_layout(pa.nulls(length, _known(dtype)), dtype)
 
 
 def _known(dtype: pa.DataType) -> pa.DataType:
-    """The type of :func:`in_known_layout` of an array."""
+    """Type that :func:`in_known_layout` returns."""
     if isinstance(dtype, pa.BaseExtensionType):
         storage = _known(dtype.storage_type)
         return dtype if storage == dtype.storage_type else storage
@@ -105,7 +106,7 @@ def _child_types(dtype: pa.DataType) -> list[pa.DataType]:
 def _each_child(
     array: Any, change: Callable[[pa.Array], pa.Array], wanted: pa.DataType | None = None
 ) -> pa.Array:
-    """An array with its children changed; itself if none of them is."""
+    """Apply a function to the children of an array; returns the array itself if no child changes."""
     dtype = array.type
     if pat.is_dictionary(dtype):
         values = change(array.dictionary)
@@ -126,7 +127,7 @@ def _each_child(
 
 
 def _with_children(array: Any, children: list[pa.Array], wanted: pa.DataType | None = None) -> pa.Array:
-    """An array of other children in the same places, of their types or of a type wanted."""
+    """Replace the children of an array."""
     dtype = array.type
     types = [child.type for child in children]
     if pat.is_struct(dtype):
@@ -148,11 +149,11 @@ _BUFFERS = {
     pa.lib.Type_LIST_VIEW: 3,
     pa.lib.Type_LARGE_LIST_VIEW: 3,
 }
-"""Buffers of an array's own, its children's apart."""
+"""Number of buffers of an array itself, without those of its children."""
 
 
 def _of_types(dtype: pa.DataType, types: list[pa.DataType]) -> pa.DataType:
-    """A nested or dictionary type with others within."""
+    """Replace the child types of a nested or dictionary type."""
     if pat.is_dictionary(dtype):
         return pa.dictionary(dtype.index_type, types[0], dtype.ordered)
     if pat.is_struct(dtype):

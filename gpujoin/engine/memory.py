@@ -1,4 +1,4 @@
-"""The memory of this process: what work may take, what it takes, and giving back what allocators keep.
+"""Watches the memory of this process: what work may take, what it takes, and what allocators can give back.
 
 A worker's *budget* is the lesser of ``spark.gpujoin.memoryBudget`` and what limits of the system leave: the address
 space (``RLIMIT_AS``, which PySpark sets from ``spark.executor.pyspark.memory`` divided by the executor's cores) and
@@ -46,31 +46,34 @@ _PIECES = 32
 _BUILDS = 4
 _STATES = 6
 _ROUNDS = 16
-"""With the default budget this is all that a mapper gathers: :data:`gpujoin.spark.scattering.ROUND_BYTES`."""
+"""Share of the budget that a mapper gathers before it splits rows. With the default budget it is above the fixed limit,
+:data:`gpujoin.spark.scattering.ROUND_BYTES`."""
 _LEAST_SHARE = 4
-"""A build side gets this part of the share of all, whatever others hold: dividing it into crumbs would help nobody."""
+"""Least part of the share of all build sides that a single one gets, however much the others hold."""
 _LEAST_PIECE = 1 << 20
-"""Smaller pieces cost more in calls than they save."""
+"""Least size of a piece: smaller ones cost more in calls than they save."""
 _LEAST_BUDGET = 32 << 20
-"""With less, no piece of ordinary rows can be worked on."""
+"""Least budget: with less, no piece of ordinary rows can be processed."""
 _RESERVE = 64 << 20
-"""Address space or memory of a control group that is left free: the largest allocation between two looks at it, for
-pieces of the size that small budgets have, beside Spark's own buffers."""
+"""Address space, or memory of a control group, that must stay free.
+
+It covers the largest allocation between two checks, for pieces of the size that small budgets have, and Spark's own
+buffers."""
 _FRAGMENTED = 3
-"""Addresses that a byte of the budget may take: allocators leave gaps, and states are there twice while they merge."""
+"""Bytes of address space for each byte of the budget: allocators leave gaps, and merging holds states twice."""
 _RELEASE_SECONDS = 0.5
-"""Least time between two times that allocators give back what they keep; Polars' own does it as often."""
+"""Least seconds between two calls that let allocators give memory back; Polars' allocator does it as often."""
 _ONE_ARENA = 1
 _M_ARENA_MAX = -8
-"""From glibc's ``malloc.h``."""
+"""Option of ``mallopt``, from glibc's ``malloc.h``."""
 _NO_LIMIT = 1 << 60
-"""Version 1 of control groups says so much, rounded down to a page, where there is no limit."""
+"""Least value that stands for "no limit": version 1 of control groups reports 2**63 rounded down to a page."""
 _PAGE = resource.getpagesize()
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """Shares of a worker's memory.
+    """The shares of a worker's memory that its consumers may take.
 
     Attributes
     ----------
@@ -82,7 +85,7 @@ class HostMemory:
 
     @classmethod
     def of(cls, asked: int) -> HostMemory:
-        """The memory of this process as it is now.
+        """Determine the budget of this process, by the setting and the limits of the system.
 
         Parameters
         ----------
@@ -92,7 +95,7 @@ class HostMemory:
         Raises
         ------
         HostMemoryError
-            If limits of the system leave too little to work with.
+            If the limits of the system leave too little to work with.
         """
         return cls(min(asked, _left_by_limits()))
 
@@ -102,27 +105,27 @@ class HostMemory:
 
     @property
     def build_bytes(self) -> int:
-        """What the rows of one more build side may take."""
+        """Bytes that the rows of one more build side may take."""
         share = self.budget // _BUILDS
         return max(1, share // _LEAST_SHARE, share - held_bytes())
 
     @property
     def cache_bytes(self) -> int:
-        """What build sides may take that are kept for later tasks."""
+        """Bytes that build sides may take that are kept for later tasks."""
         return self.budget // _BUILDS
 
     @property
     def round_bytes(self) -> int:
-        """What a mapper may gather of its rows before it splits them: each is there six times until it is sent."""
+        """Bytes of rows that a mapper may gather before it splits them; each row is held six times until it is sent."""
         return max(_LEAST_PIECE, self.budget // _ROUNDS)
 
     @property
     def state_bytes(self) -> int:
-        """What the states of an aggregation may take."""
+        """Bytes that the states of an aggregation may take."""
         return max(1, self.budget // _STATES)
 
     def bounded(self, options: Options) -> Options:
-        """Settings with this budget, and batches of a size that suits it."""
+        """Settings with this budget, and with batches of a size that suits it."""
         threads = options.cpu_threads or 1
         ahead = max(2 * (threads + 1), AHEAD) if threads > 1 else _STATES
         return options.replace(
@@ -131,7 +134,7 @@ class HostMemory:
         )
 
     def watch(self) -> None:
-        """Look at the memory taken; let allocators give back what they keep where it is over the budget.
+        """Check the memory taken, and let allocators give unused memory back where it is over the budget.
 
         Raises
         ------
@@ -150,44 +153,44 @@ class HostMemory:
 
 
 def within_limits(options: Options) -> Options:
-    """Settings with the budget that limits of the system leave, and batches of a size that suits it."""
+    """Settings with the budget that the limits of the system leave, and with batches of a size that suits it."""
     return HostMemory.of(options.memory_budget).bounded(options)
 
 
 # -- what is taken -----------------------------------------------------------------------------------------------
 
 _sizes: dict[int, int] = {}
-"""Bytes of what is held. Finalizers may run within any statement: each change is one operation of the dictionary."""
+"""Bytes held, by owner. Finalizers may run within any statement, so each change is one operation of the dictionary."""
 _numbers = itertools.count()
 _release_times = deque([0.0], maxlen=1)
 
 
 def hold(owner: object, nbytes: int) -> None:
-    """Count memory as held until an object is collected."""
+    """Count memory as held until its owner is garbage-collected."""
     number = next(_numbers)
     _sizes[number] = nbytes
     weakref.finalize(owner, _sizes.pop, number, None).atexit = False
 
 
 def held_bytes() -> int:
-    """What build sides of this process hold, of all queries that run in it."""
+    """Bytes that the build sides of all queries in this process hold."""
     return sum(tuple(_sizes.values()))
 
 
 def private_bytes() -> int:
-    """Resident memory that no file backs, of this process; 0 where the system does not tell."""
+    """Resident memory of this process that no file backs; 0 where the system does not report it."""
     pages = _statm()
     return 0 if pages is None else (pages[1] - pages[2]) * _PAGE
 
 
 @functools.cache
 def base_bytes() -> int:
-    """The private memory that this process had when it was first asked for."""
+    """Private memory of this process at the first call."""
     return private_bytes()
 
 
 def _statm() -> list[int] | None:
-    """Pages of address space, resident pages, resident pages of files."""
+    """Pages of address space, resident pages, and resident pages of files."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - read between pieces
             return [int(part) for part in file.read().split()[:3]]
@@ -213,10 +216,10 @@ def _release_now_and_then() -> None:
 
 
 def prepare_libraries() -> None:
-    """Let libraries take no more address space than memory, where it is limited; before Polars is first imported.
+    """Limit the address space that libraries reserve, where it is limited. Call before Polars is first imported.
 
-    glibc reserves 64 MiB of addresses for each thread, Polars' allocator keeps those that it has ever had, and
-    Arrow's takes them a gigabyte at a time.
+    glibc reserves 64 MiB of addresses for each thread, Polars' allocator keeps all that it ever had, and Arrow's
+    allocator takes a gigabyte at a time.
     """
     if address_limit() is None:
         return
@@ -229,7 +232,7 @@ def prepare_libraries() -> None:
 
 
 def address_limit() -> int | None:
-    """The limit of this process's address space, if it has one."""
+    """Limit of this process's address space, if it has one."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -256,7 +259,7 @@ def _left_by_limits() -> int:
 
 
 def _near_a_limit() -> str | None:
-    """Tell which limit is near, if one is."""
+    """Describe the limit that is near, if one is."""
     limit, taken = address_limit(), _statm()
     if limit is not None and taken is not None and limit - taken[0] * _PAGE < _RESERVE:
         return (
@@ -275,14 +278,14 @@ def _near_a_limit() -> str | None:
 
 @dataclass(frozen=True)
 class _ControlGroup:
-    """What a container may take and takes, in bytes; pages of files do not count, since they can be dropped."""
+    """Limit and usage of a control group, in bytes. Pages of files do not count, since the kernel can drop them."""
 
     limit: int
     taken: int
 
     @classmethod
     def read(cls, folder: Path) -> _ControlGroup | None:
-        """Read a folder of the kernel's; ``None`` where it has no limit."""
+        """Read a control group's folder; ``None`` where it has no limit."""
         for most, current in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),  # version 1
@@ -302,7 +305,7 @@ class _ControlGroup:
 
 
 def _control_group() -> _ControlGroup | None:
-    """The control group that leaves the least, of this process's own and those around it."""
+    """The control group that leaves the least, among this process's own and its ancestors."""
     groups = [group for folder in _limited_folders() if (group := _ControlGroup.read(folder)) is not None]
     return min(groups, key=lambda group: group.limit - group.taken, default=None)
 

@@ -1,4 +1,4 @@
-"""What a join did: counts and times, mergeable over tasks."""
+"""Counters and times of a join, which add up over tasks."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class JoinMetrics:
     candidate_pairs : int
         Pairs on which a residual condition was evaluated.
     compiled_probes : int
-        Morsels whose condition was compiled into a kernel over what their probe found: no pairs were made for it.
+        Morsels whose condition ran in a compiled kernel over the probe's matches, so that no pairs were made for it.
     build_seconds, probe_seconds, condition_seconds, gather_seconds, wait_seconds : float
         Time spent, summed over threads; ``wait`` is waiting for a GPU slot.
     spills, spill_bytes : int
-        Partitions written to disk, and their bytes.
+        Parts written to disk, and their bytes.
     retries : int
-        Times the out-of-memory ladder was climbed down.
+        Times that work was repeated on fewer rows after memory ran out.
     fallbacks : int
-        Chunks finished on another backend than planned.
+        Times that work was finished on another backend than planned.
     algorithms : dict of str to int
         How often each build algorithm was chosen.
     algorithm_reasons : dict of str to str
-        Why, for those that a planner chose: one task's reason each, its own choice first, which differs where build
-        keys turned out to have duplicates or a kernel did not compile.
+        Reason for each algorithm that a planner chose, from one task. It tells if another algorithm was planned at
+        first, because build keys turned out to have duplicates or a kernel did not compile.
     backends : dict of str to int
         How many tasks ran on each backend.
     """

@@ -1,4 +1,4 @@
-"""Cutting a stream of batches into morsels, running these on several threads, and in pieces that fit memory."""
+"""Cuts a stream of batches into morsels, and runs work on several threads, and on ranges of rows that fit memory."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from gpujoin.errors import OutOfMemoryError
 T = TypeVar("T")
 
 AHEAD = 32
-"""Results that several threads may have ready before they are asked for; of a join these are output batches."""
+"""Results, in a join output batches, that all threads together may have ready before they are consumed."""
 _SMALL = 16
-"""Batches of less than one part in this many of a morsel are merged before they are probed."""
+"""Batches of less than 1/16 of a morsel are merged with others before they are probed."""
 
 
 def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of about ``rows`` rows: larger ones are sliced, small ones merged, empty ones dropped.
+    """Cut batches into morsels of about ``rows`` rows. Larger ones are sliced, small ones merged, empty ones dropped.
 
     Parameters
     ----------
     batches : iterable of RecordBatch
-        Any sizes.
+        Batches of any size.
     schema : Schema
-        Of the batches.
+        Schema of the batches.
     rows : int
-        The size wanted; never exceeded.
+        Rows of a morsel; never exceeded.
     """
     waiting: list[pa.RecordBatch] = []
     count = 0
@@ -57,7 +57,7 @@ def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> 
 def in_order(
     work: Callable[[pa.RecordBatch], Iterator[T]], items: Iterable[pa.RecordBatch], threads: int
 ) -> Iterator[T]:
-    """Results of ``work`` over all items, in order; several items at once if there are threads for it.
+    """Results of ``work`` over all items, in the order of the items, several items at a time.
 
     With one thread nothing runs ahead of the consumer. With more, at most ``threads + 1`` items are under way or have
     results waiting, :data:`AHEAD` results at most in all (two of each item, if that is more): however many results
@@ -86,14 +86,14 @@ def in_order(
 
 
 class _Lane(Generic[T]):
-    """Results of one item on their way from a worker to the consumer.
+    """The queue of one item's results, from a worker to the consumer.
 
     The pool starts items in order, so the one whose results are taken next is never waiting for a thread.
 
     Parameters
     ----------
     most : int
-        So many results wait here; then the worker does.
+        Results that may wait here; then the worker waits.
     """
 
     def __init__(self, most: int) -> None:
@@ -137,7 +137,7 @@ class _Lane(Generic[T]):
         Raises
         ------
         BaseException
-            What the work raised, after the results before it.
+            The error that the work raised, after the results before it.
         """
         while True:
             with self._changed:
@@ -166,25 +166,25 @@ def in_pieces(
     metrics: JoinMetrics,
     floor: int = 1024,
 ) -> Iterator[T]:
-    """Do work on a range of rows; on running out of memory, on ever smaller halves of it.
+    """Do work on a range of rows. Where memory runs out, the range is halved again and again.
 
     Parameters
     ----------
     start, length : int
-        The range.
+        First row and number of rows.
     attempt : callable (start, length) -> T
-        The work; must leave no trace when it raises OutOfMemoryError, and be repeatable.
+        The work. It must be repeatable, and leave no trace when it raises OutOfMemoryError.
     last_resort : callable (start, length) -> T
-        The same work where memory does not run out; called for pieces of at most ``floor`` rows that failed.
+        The same work in a way that does not run out of memory; called for ranges of at most ``floor`` rows that failed.
     metrics : JoinMetrics
-        Counts retries and fallbacks.
+        Counters of retries and fallbacks.
     floor : int
-        Pieces this small are not halved again.
+        Ranges of this size are not halved again.
 
     Yields
     ------
     T
-        One result a piece, in order.
+        Result of each range, in order.
     """
     pieces = [(start, length)]
     while pieces:

@@ -1,9 +1,12 @@
-"""Order-preserving codes: values of any ordered type as 64-bit integers that compare as the values do in Spark.
+"""Order-preserving codes: converts values of any ordered type to 64-bit integers that compare as the values in Spark.
 
-Numbers of up to 64 bits, dates and times are their own codes, floats after their bits were made to ascend (−0.0 is
-0.0, every NaN is the same and greater than all else). Text, bytes and wide decimals have no such code of their own:
-they are numbered by rank among the build side's values, twice the rank, so that the odd numbers are left for what lies
-between.
+Numbers of up to 64 bits, dates and times are their own codes. The bits of floats are changed to ascend with the value
+(−0.0 is 0.0, every NaN is the same and greater than all else). Text, bytes and wide decimals do not fit 64 bits. Their
+code is twice their rank among the distinct values of the build side, so that odd codes are left for probe values that
+lie between two build values. An example::
+
+    build   b  d  b  f     distinct values b d f     codes 0 2 0 4
+    probe   a  c  d                                  codes -1 1 2
 """
 
 from __future__ import annotations
@@ -26,14 +29,14 @@ _NARROW_DIGITS = 18
 
 @dataclass(frozen=True)
 class OrderCodec:
-    """Codes of one type.
+    """Converts values of one type to codes.
 
     Attributes
     ----------
     dtype : pyarrow.DataType
-        Of the values.
+        Type of the values.
     distinct : Array or None
-        The build side's values, ascending, each once, where codes are ranks; ``None`` where they are not.
+        Distinct values of the build side, ascending, where codes are ranks; ``None`` for other types.
     """
 
     dtype: pa.DataType
@@ -41,14 +44,14 @@ class OrderCodec:
 
     @classmethod
     def fit(cls, values: pa.Array) -> OrderCodec:
-        """The codec of a build side's values."""
+        """Make the codec of a build side's values."""
         if not by_rank(values.type):
             return cls(values.type, None)
         distinct = pc.unique(values.drop_null())
         return cls(values.type, distinct.take(pc.sort_indices(distinct)))
 
     def codes(self, values: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
-        """Code and validity of each value; ``None``: all are valid."""
+        """Codes and validity mask of values; a mask of ``None``: all are valid."""
         valid = None if values.null_count == 0 else pc.is_valid(values).to_numpy(zero_copy_only=False)
         if self.distinct is None:
             return _own_codes(values), valid
@@ -75,7 +78,7 @@ class OrderCodec:
 
 
 def by_rank(dtype: pa.DataType) -> bool:
-    """Whether a type's values do not fit into 64 bits in their order."""
+    """Whether values of a type do not fit 64 bits, so that codes are ranks."""
     if pat.is_decimal(dtype):
         return int(dtype.precision) > _NARROW_DIGITS
     return is_text(dtype) or is_bytes(dtype)
@@ -114,7 +117,7 @@ def _float_codes(values: pa.Array) -> Codes:
 
 
 def _raw(values: pa.Array, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]:
-    """The data of a fixed-width array; whatever is there where it is null."""
+    """Data of a fixed-width array; arbitrary where it is null."""
     buffer = values.buffers()[1]
     if buffer is None or len(values) == 0:
         return np.zeros(len(values) * words, dtype)

@@ -1,26 +1,26 @@
-"""Spilling to disk: checked Arrow batches in files that have no name.
+"""Spills checked Arrow batches to disk, in files that have no name.
 
 A file is opened without a name (``O_TMPFILE``, or its name is removed at once), so that no other process can open or
 alter it, and the kernel frees its space when the last descriptor is closed: by :meth:`SpillStore.close`, or because the
 process ended, by whatever signal. There is nothing to clean up.
 
-What the file should hold is known in memory only, the *manifest*: for each blob its place, its header with row count
-and CRC-32, and where it is encrypted its nonce. The file itself has messages and nothing else, so that every bit of it
-counts::
+The *manifest*, which is in memory only, says what the file must hold: for each blob its place, its header with row
+count and CRC-32, and its nonce if it is encrypted. The file itself holds messages and nothing else, so that a change of
+any bit is noticed::
 
     part 3, manifest:  rows 0..8191    at 0       header (8191 rows, 65,700 bytes, CRC 0x8f1d…)
                        rows 8192..9999 at 131,400 header (1808 rows, 14,500 bytes, CRC 0x02aa…)
 
-Rows over their share of memory are divided by the hash of their keys into parts, and each part is read back and
-finished by itself (:func:`part_by_part`). A part that is over the share too is divided again, with another hash, up to
-:data:`MAX_DIVISIONS` times. An example with four groups, a fan-out of 2, and memory for two groups::
+Rows that exceed their share of memory are divided into parts by the hash of their keys, and each part is read back and
+finished by itself (:func:`part_by_part`). A part that still exceeds the share is divided again, with another hash, up
+to :data:`MAX_DIVISIONS` times. An example with four groups, a fan-out of 2, and memory for two groups::
 
     groups a b c d  --hash 0-->  part 0: a b c  --hash 1-->  part 0: a      finished
                                                              part 1: b c    finished
                                  part 1: d                                  finished
 
-A store has one file, whatever the number of its parts, and one more for each further directory that it has to move on
-to. A join that is divided :data:`MAX_DIVISIONS` times has ten open at most, two for each level.
+A store has one file, whatever the number of its parts, and one more for each directory that it falls back to when one
+is full. A join that is divided :data:`MAX_DIVISIONS` times has at most ten files open, two for each level.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ from gpujoin.errors import CorruptBlobError, SpillError
 T = TypeVar("T")
 
 _BUFFERED = 1 << 20
-"""Bytes of a part that are gathered before they are written, so that small batches do not become small blobs; fewer
-where the budget is small, of which all parts together take a quarter."""
+"""Bytes of a part that are gathered before they are written, so that small batches do not become small blobs.
+
+Fewer where the budget is small: all parts together take at most a quarter of it."""
 _SEALED = 64 << 20
-"""Bytes encrypted at a time; AES-GCM seals less than 2 GiB at once."""
+"""Bytes encrypted at a time; AES-GCM takes less than 2 GiB in one call."""
 MAX_DIVISIONS = 4
-"""How often rows are divided by hash: 16**4 parts, 128 TiB at the default budget of 2 GiB. What is too large after that
-has few keys, which no hash divides."""
+"""Most divisions by hash: 16**4 parts, enough for 128 TiB at the default budget of 2 GiB. A part that is too large even
+then has few keys, which no hash divides."""
 _STUCK = 0.8
-"""A part that keeps this share of the rows divided is not divided by hash again."""
+"""A part that keeps more than this share of the rows that were divided is not divided by hash again."""
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 
@@ -68,7 +69,7 @@ class SpillCounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Blob:
-    """One blob's line in the manifest."""
+    """The manifest's entry for one blob."""
 
     header: bytes
     file: IO[bytes]
@@ -79,14 +80,14 @@ class _Blob:
 
 
 class SpillStore:
-    """Parts of rows on disk, in files that no other process can see.
+    """Rows on disk in parts, in files that no other process can see.
 
     Parameters
     ----------
     options : Options
         ``spill_dir``, ``spill_encryption``, ``exchange_compression``, ``memory_budget``.
     metrics : SpillCounts
-        Counts parts and bytes written.
+        Counters of parts and bytes written.
 
     Raises
     ------
@@ -126,7 +127,7 @@ class SpillStore:
         self.close()
 
     def write(self, header: bytes, message: pa.Buffer) -> _Blob:
-        """Write one blob's message; where a directory fails, to the next one.
+        """Write the message of a blob; to the next directory where one fails.
 
         Raises
         ------
@@ -153,12 +154,12 @@ class SpillStore:
             return _Blob(header, file, self._directory, offset, length, nonce)
 
     def read(self, blob: _Blob, origin: str) -> pa.Buffer:
-        """Read one blob's message.
+        """Read the message of a blob.
 
         Raises
         ------
         CorruptBlobError
-            If it is not there whole, or was altered where it is encrypted.
+            If it is truncated, or if it is encrypted and was altered.
         """
         try:
             data = _read_at(blob.file.fileno(), blob.length, blob.offset)
@@ -171,7 +172,7 @@ class SpillStore:
         return pa.py_buffer(data if self._cipher is None else self._decrypted(data, blob.nonce, origin))
 
     def _open_next(self, size: int) -> None:
-        """Open a file in the next directory that takes one."""
+        """Open a file in the next directory that can be written to."""
         while self._untried:
             directory = self._untried.pop(0)
             try:
@@ -221,7 +222,7 @@ class SpillPart:
     Attributes
     ----------
     rows, nbytes : int
-        What was appended, in rows and bytes of memory.
+        Rows appended, and their bytes in memory.
     """
 
     def __init__(self, store: SpillStore, schema: pa.Schema) -> None:
@@ -253,7 +254,7 @@ class SpillPart:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the batches that were gathered."""
         if not self._buffer:
             return
         batch = one_batch(self._buffer, self.schema)
@@ -262,12 +263,12 @@ class SpillPart:
         self._blobs.append(self._store.write(header, message))
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All rows in order.
+        """All rows, in the order in which they were appended.
 
         Raises
         ------
         CorruptBlobError
-            If they are not what was written; the message names the directory and the place.
+            If the rows are not those that were written; the message names the directory and the place.
         """
         self.flush()
         for blob in self._blobs:
@@ -282,9 +283,9 @@ def divisible(divisions: int, *, stuck: bool) -> bool:
     Parameters
     ----------
     divisions : int
-        How often they have been divided.
+        Number of divisions so far.
     stuck : bool
-        Whether the last division did not make them fewer: one key has too many rows.
+        Whether the last division did not make the part smaller, since one key has too many rows.
     """
     return divisions < MAX_DIVISIONS and not stuck
 
@@ -292,14 +293,14 @@ def divisible(divisions: int, *, stuck: bool) -> bool:
 def part_by_part(
     inputs: Sequence[Sequence[SpillPart]], work: Callable[[Sequence[SpillPart], bool], Iterator[T]]
 ) -> Iterator[T]:
-    """Finish rows that were divided by the hash of their keys, part by part; work may divide a part again.
+    """Run work over rows that were divided by hash, part by part. The work may divide a part again.
 
     Parameters
     ----------
     inputs : sequence of sequence of SpillPart
-        Parts of each input; rows of equal keys are in parts of one number.
+        Parts of each input; rows of equal keys are in parts of the same number.
     work : callable
-        Takes the parts of one number, one of each input, and whether they are stuck (:func:`divisible`).
+        Work over the parts of one number, one of each input; also gets whether they are stuck (:func:`divisible`).
     """
     rows = sum(part.rows for part in inputs[0])
     for parts in zip(*inputs, strict=True):
@@ -307,13 +308,13 @@ def part_by_part(
 
 
 def spill_directories(options: Options) -> Sequence[str]:
-    """Directories to spill to: as set, else all of Spark's local ones in a Spark worker, else the system's."""
+    """Directories to spill to: those of the setting, else Spark's local directories in a worker, else the system's."""
     given = options.spill_dir or os.environ.get("SPARK_LOCAL_DIRS", "")
     return [part for part in (text.strip() for text in given.split(",")) if part] or [tempfile.gettempdir()]
 
 
 def _new_cipher() -> Any:
-    """AES-GCM with a key of its own, which is in no other place than this process's memory."""
+    """AES-GCM with a new key, which is kept nowhere but in this process's memory."""
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as problem:
@@ -326,7 +327,7 @@ def _new_cipher() -> Any:
 
 
 def _write_at(descriptor: int, data: memoryview | bytes, position: int) -> int:
-    """Write all bytes at a position; gives the position after them."""
+    """Write all bytes at a position; returns the position after them."""
     view = memoryview(data)
     while view:
         count = os.pwrite(descriptor, view, position)  # less than 2 GiB at a time
@@ -335,7 +336,7 @@ def _write_at(descriptor: int, data: memoryview | bytes, position: int) -> int:
 
 
 def _read_at(descriptor: int, length: int, position: int) -> bytes:
-    """Read bytes at a position: fewer where the file ends before."""
+    """Read bytes at a position; fewer if the file ends before."""
     data = os.pread(descriptor, length, position)
     if len(data) == length:
         return data

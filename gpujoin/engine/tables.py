@@ -1,4 +1,4 @@
-"""Joining whole Arrow tables: the public edge of the engine, where arguments are checked."""
+"""Joins whole Arrow tables: the public functions of the engine, which check their arguments."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def gather_maps(
     backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
     options: Options | None = None,
 ) -> GatherMaps:
-    """The row numbers of a join: which left row meets which right row.
+    """Compute the row numbers of a join: which left row matches which right row.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def _joined(
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of a join, checked."""
+    """The checked arguments of a join."""
 
     join_type: JoinType
     left_on: tuple[str, ...]
@@ -332,14 +332,14 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to compute, and how the result's columns are then named and merged."""
+    """What a join computes, and how the columns of its result are named and merged."""
 
     spec: JoinSpec
     names: tuple[str, ...]
     order: tuple[int, ...]
-    """Position among the join's output columns of each column of the result."""
+    """Position in the join's output of each column of the result."""
     merged: tuple[tuple[int, int], ...]
-    """Output positions of the left and right values of each key to be merged into the first."""
+    """Positions in the join's output of the left and the right column of each key that is merged into one column."""
 
     def finish(self, table: pa.Table) -> pa.Table:
         for target, source in self.merged:
@@ -428,7 +428,7 @@ def _table(data: Any, side: Side) -> pa.Table:
 
 
 def _of_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with one dictionary for all of its chunks; with 32-bit indices where theirs cannot count them."""
+    """Give all chunks of a column the same dictionary, with 32-bit indices where narrower ones are too few."""
     try:
         return column.unify_dictionaries()
     except pa.ArrowNotImplementedError:
@@ -451,7 +451,7 @@ def _keys(data: Any, side: Side) -> pa.Table:
 
 
 def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
-    """The one column that an array or a Series is; ``None`` for anything else."""
+    """Convert an array or a Series to a table of one column; ``None`` for anything else."""
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
     if (
@@ -535,7 +535,7 @@ def _position(schema: pa.Schema, name: str, side: Side) -> int:
 def _build_side(
     tables: dict[Side, pa.Table], join_type: JoinType, condition: Expression | None = None
 ) -> Side:
-    """The side that one range serves; else the smaller one; the right one where only that works, or in doubt."""
+    """Choose the build side: one whose ranges can be searched, else the smaller one; the right one in doubt."""
     if join_type.null_aware:
         return Side.RIGHT
     better = better_build_side(condition, (Side.RIGHT, Side.LEFT))

@@ -1,4 +1,4 @@
-"""The functions that expressions may call: one table a family, a row a function.
+"""Tables of the functions that expressions may call: a table for each family, a row for each function.
 
 A row (:class:`~gpujoin.functions.spec.FunctionSpec`) says from which of Spark's expression classes a function is read,
 which operands it takes and what type it gives, when it may raise, what it makes of nulls, and which evaluators lack it

@@ -55,7 +55,7 @@ def _instant(dtype: pa.DataType) -> bool:
 
 
 def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether every value has an image, so that a cast never fails in any mode.
+    """Tell whether a cast succeeds for every value, so that it never fails in any mode.
 
     Dates and timestamps beyond the year 290,000, where a change of unit overflows, do not count.
     """

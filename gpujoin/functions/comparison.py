@@ -19,7 +19,7 @@ from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Lite
 from gpujoin.model.types import is_bytes, is_numeric, is_text, is_whole
 
 OPERATORS = frozenset({Function.EQ, Function.NE, Function.LT, Function.LE, Function.GT, Function.GE})
-"""Comparisons of two operands that are null where one of them is."""
+"""Comparisons whose result is null where an operand is null."""
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 MIRRORED = {
     Function.LT: Function.GT,
@@ -127,7 +127,7 @@ def comparable(dtype: pa.DataType) -> bool:
 
 
 def alike(types: Types) -> bool:
-    """Tell whether types differ at most in what a comparison settles: digits, unit, names of fields."""
+    """Whether types differ only in ways that a comparison allows: digits of decimals, time unit, names of fields."""
     return all(_alike(types[0], t) for t in types)
 
 

@@ -51,7 +51,7 @@ SPARK_ONLY = (
 
 
 def date_arithmetic(node: Call) -> Expression | None:
-    """Read ``date + days`` and ``date - days`` as ``date_add`` and ``date_sub``; ``None``: it is something else."""
+    """Translate ``date + days`` and ``date - days`` to ``date_add`` and ``date_sub``; ``None`` for other calls."""
     date, days = node.arguments
     if node.function is Function.ADD and pat.is_date(type_of(days)):
         date, days = days, date

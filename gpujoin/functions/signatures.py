@@ -21,7 +21,7 @@ from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Literal
 from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole, logical
 
 MANY = 1 << 20
-"""As many operands as one likes."""
+"""Upper limit of functions that take any number of operands."""
 
 Types: TypeAlias = Sequence[pa.DataType]
 Result: TypeAlias = pa.DataType | Callable[[Types], pa.DataType]
@@ -30,18 +30,18 @@ Convert: TypeAlias = Callable[[pa.DataType, EvalMode], pa.DataType | None]
 
 
 def type_of(node: Expression) -> pa.DataType:
-    """Give the type of a typed node."""
+    """Type of a resolved node."""
     assert node.type is not None, node
     return node.type
 
 
 def types_of(node: Call) -> list[pa.DataType]:
-    """Give the types of a call's operands as expressions see them."""
+    """Logical types of a call's operands."""
     return [logical(type_of(a)) for a in node.arguments]
 
 
 def cast_to(node: Expression, dtype: pa.DataType, mode: EvalMode) -> Expression:
-    """Put a cast over a node, unless it has the type already; a null literal just changes its type."""
+    """Cast a node to a type, unless it has it already; a null literal just changes its type."""
     if type_of(node) == dtype:
         return node
     if isinstance(node, Literal) and node.value is None:
@@ -50,7 +50,7 @@ def cast_to(node: Expression, dtype: pa.DataType, mode: EvalMode) -> Expression:
 
 
 def typed(node: Call, dtype: pa.DataType, *arguments: Expression) -> Call:
-    """Give a call its result type, and other arguments if there are any."""
+    """Set the result type of a call, and replace its arguments if new ones are passed."""
     return dataclasses.replace(node, arguments=arguments or node.arguments, type=dtype)
 
 
@@ -64,7 +64,7 @@ def over(node: Call, common: pa.DataType | None, result: pa.DataType | None = No
 
 @dataclass(frozen=True)
 class Parameter:
-    """An operand of a function.
+    """What a function accepts as one operand.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Parameter:
         Spark's implicit cast to such a type: from the operand's type and the mode to the type it is cast to, or
         ``None`` where the operand is refused.
     example : object
-        A constant that stands for the operand in the tables of the documentation; ``None``: a column does.
+        Constant shown for the operand in the generated documentation; ``None``: a column is shown.
     """
 
     accepts: Callable[[pa.DataType], bool]
@@ -84,20 +84,20 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function may be called with.
+    """What operands a function may be called with, and what type it returns.
 
     Attributes
     ----------
     resolve : callable
-        Puts implicit casts into a call and fills its type; ``None`` where the operands' types do not fit.
+        Inserts implicit casts into a call and sets its type; returns ``None`` where the operands' types do not fit.
     accepts : callable
         Whether the operands of a typed call are of the types that ``resolve`` casts to.
     arity : (int, int)
         Least and greatest number of operands.
     examples : tuple
-        Operands of a call that stands for the function in the documentation; ``None``: a column.
+        Operands of the call shown in the generated documentation; ``None``: a column.
     parameters : tuple of Parameter
-        What the operands are, unless they meet in a common type.
+        The operands, unless they are cast to a common type.
     """
 
     resolve: Callable[[Call], Expression | None]
@@ -113,11 +113,11 @@ def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bo
     Parameters
     ----------
     *parameters : Parameter
-        One an operand.
+        One for each operand.
     gives : pyarrow.DataType or callable
         The result type, or how it follows from the types of the cast operands.
     optional : int
-        How many of the last parameters may be left out.
+        Number of trailing parameters that may be omitted.
     repeated : bool
         Whether the last parameter stands for any number of operands.
     """

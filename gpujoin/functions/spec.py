@@ -1,4 +1,4 @@
-"""A row of the function tables: what is known of a function in every room."""
+"""Describes a function: operands, result type, errors, nulls, and which evaluators lack it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpujoin.model.types import is_float
 
 
 class Raises(Enum):
-    """When a function raises an error instead of giving a result."""
+    """When a function raises an error instead of returning a result."""
 
     NEVER = "never"
     OVERFLOW = "in ANSI mode, floats never"
@@ -38,7 +38,7 @@ class Raises(Enum):
 
 
 class Nulls(Enum):
-    """What a function makes of null operands."""
+    """How a function treats null operands."""
 
     PROPAGATE = "null if an operand is"
     READ = "by its own rule"
@@ -53,7 +53,7 @@ class Order(Enum):
 
 
 class Evaluator(Enum):
-    """What computes expressions. Each has a table of its own, keyed by function."""
+    """The libraries that compute expressions. Each has its own table of implementations, keyed by function."""
 
     NUMPY = "CPU"
     """NumPy and Arrow over batches: the reference, and what the others fall back to."""
@@ -65,30 +65,30 @@ class Evaluator(Enum):
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """A function.
+    """Everything that is known of one function.
 
     Attributes
     ----------
     function : Function
-        Which.
+        The function.
     classes : tuple of str
-        Spark's expression classes that it is read from; their evaluation mode is that of the node.
+    Spark's expression classes that are translated to the function.
     signature : Signature
         Operand types, implicit casts and result type.
     raises : Raises
         When a call may raise.
     safe : callable or None
-        Tells of a call that it never raises although the function may.
+        Whether a given call never raises although the function may.
     nulls : Nulls
-        What becomes of null operands.
+        How the function treats null operands.
     order : Order
-        Which operand is evaluated first; a function that reads nulls evaluates all, or says itself which.
+        Which operand is evaluated first. A function that reads nulls evaluates all, or decides itself.
     zoned : bool
         Whether the result depends on the session's time zone if an operand is a timestamp with one.
     selectivity : float or None
-        Share of rows that a predicate is guessed to keep.
+        Estimated share of rows that a predicate keeps.
     lacks : mapping of Evaluator to str
-        Evaluators that do not compute the function, and why.
+        Reason for each evaluator that does not compute the function.
     """
 
     function: Function
@@ -106,7 +106,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True)
 class SparkOnly:
-    """Functions that are left to Spark, whose columns may still be operands of what is computed here.
+    """Functions that Spark computes; their results may be operands of functions that are computed here.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class SparkOnly:
 
 
 def lacking(why: str, *evaluators: Evaluator) -> dict[Evaluator, str]:
-    """Give one reason for several evaluators."""
+    """Reason shared by several evaluators that lack a function."""
     return dict.fromkeys(evaluators, why)
 
 

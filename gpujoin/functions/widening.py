@@ -111,7 +111,7 @@ def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def string_promotion(text: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Find what text becomes next to another type in ANSI mode: a 64-bit number, or the other type itself."""
+    """Type that text is cast to next to another type in ANSI mode: a 64-bit number, or the other type itself."""
     if is_whole(other):
         return pa.int64()
     if is_float(other) or pat.is_decimal(other):

@@ -25,7 +25,7 @@ class Candidates:
     Attributes
     ----------
     places : Ranges
-        By the first range.
+        Places whose first point lies in the first range, for each probe row.
     running : int64 array of shape ``(rows,)``
         Candidates up to and with each probe row: :func:`gpujoin.launch.expand.running_counts`.
     ranks : int32 array of shape ``(places,)``
@@ -82,9 +82,9 @@ def keep(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     candidates : Candidates
-        All of them.
+        All candidates of the probe rows.
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     begin, length : int

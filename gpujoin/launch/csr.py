@@ -73,7 +73,7 @@ class CsrTable:
     table : int64 array
         The hash table over distinct keys, in words.
     slots : int
-        Its size.
+        Number of slots.
     places : Places
         Rows by slot.
     """
@@ -110,7 +110,7 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     keys : KeyCodes
         Codes of the build rows.
     ordered : bool
@@ -144,7 +144,7 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     slot_of : int32 array of shape ``(rows,)``
         Slot of each row, −1 for a row that has none.
     slots : int

@@ -212,7 +212,7 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     nbytes : int
         Exact size of the output.
     what : str

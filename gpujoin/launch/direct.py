@@ -128,11 +128,11 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     build : KeyCodes
         int32 or int64 codes; those outside of ``keys`` are left out.
     keys : Range
-        Of the table.
+        Range of keys that the table has slots for.
 
     Raises
     ------

@@ -46,9 +46,9 @@ def pairs(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     matches : Ranges
-        What was found.
+        Matches of each probe row.
     running : int64 array
         :func:`running_counts` of it.
     placed : int32 array or None

@@ -16,7 +16,7 @@ def tampering_risk(directory: Path) -> str | None:
     Parameters
     ----------
     directory : Path
-        An existing folder.
+        Folder that exists.
 
     Raises
     ------

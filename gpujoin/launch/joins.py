@@ -58,7 +58,7 @@ class Output:
     Attributes
     ----------
     length : int
-        How many.
+        Number of rows.
     probe, build : tuple of FieldColumn
         A column for each payload column of the side.
     """
@@ -76,7 +76,7 @@ def inner_join(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     build, probe : Side
         The build side is searched. Duplicate keys are found where ``DIRECT``, ``UNIQUE`` or ``PARTITIONED`` was asked
         for, and joined by the kernels for them.

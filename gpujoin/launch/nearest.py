@@ -74,7 +74,7 @@ class Sought:
     Attributes
     ----------
     points : int64 array of shape ``(rows,)``
-        One a row.
+        Point of each probe row.
     valid : bool array or None
         False where a row matches nothing; ``None``: nowhere.
     group : int64 array or None
@@ -99,7 +99,7 @@ def find(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     points : Ordered
         Of the build rows, ascending within each group.
     groups : Groups or None
@@ -107,7 +107,7 @@ def find(
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     sought : Sought
-        Of the probe rows.
+        Points and groups of the probe rows.
     terms : Terms
         Which row is wanted.
 

@@ -271,11 +271,11 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     layout : KeyLayout
-        Of the build side.
+        Layout of the build side's keys.
     columns : sequence of KeyColumn
-        Of the same kinds.
+        Key columns of the kinds that the layout is of.
 
     Raises
     ------
@@ -316,7 +316,7 @@ def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> Key
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     columns : sequence of KeyColumn
         Keys of any width.
     seed : int

@@ -64,7 +64,7 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     keys : KeyCodes
         Codes of the rows.
     columns : sequence of FieldColumn
@@ -121,7 +121,7 @@ class PartitionedTable:
     Attributes
     ----------
     table : HashTable
-        Over the partitioned rows.
+        Hash table over the partitioned rows.
     row : int32 array
         Which row each of them was.
     """
@@ -140,7 +140,7 @@ class PartitionedTable:
         Parameters
         ----------
         device : Device
-            Where.
+            Device that runs the kernels and holds the arrays.
         probe : KeyCodes
             Codes of the probe rows.
         least_match : float

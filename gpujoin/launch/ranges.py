@@ -27,11 +27,11 @@ class Ordered:
     Attributes
     ----------
     values : int64 array of shape ``(places,)``
-        All of them.
-    samples : int64 array
+        All integers, in order.
+        samples : int64 array
         Every ``2 ** shift``-th of them, from the first.
     shift : int
-        See there.
+        Binary logarithm of the distance of two samples.
     """
 
     values: Array
@@ -127,7 +127,7 @@ def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     ordered_groups : int64 array of shape ``(places,)``
         Ascending, none negative, none above ``number - 1``.
     number : int
@@ -151,13 +151,13 @@ def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds)
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     points : Ordered
         Of the build rows, ascending within each group.
     groups : Groups or None
         ``None``: all rows are one group.
     bounds : Bounds
-        Of the probe rows.
+        Ranges of the probe rows.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     points : Ordered
         Second points of the build rows; they ascend wherever something was found.
     stretches : Ranges

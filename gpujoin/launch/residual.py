@@ -67,13 +67,13 @@ def mask(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     text : str
         The condition as C++, by :mod:`gpujoin.backends.cudf.residual`.
     columns : sequence of ConditionColumn
-        By number.
+        Columns in the order in which the condition's text numbers them.
     pairs : int
-        How many.
+        Number of pairs.
     left_row, right_row : int32 array or None
         Rows of each side; ``None``: the columns of that side have one row a pair.
 
@@ -123,7 +123,7 @@ def restricted(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     text, columns : str, sequence of ConditionColumn
         As for :func:`mask`; the columns are those of the whole sides.
     matches : UniqueMatches
@@ -136,7 +136,7 @@ def restricted(
     Returns
     -------
     matches : UniqueMatches
-        What is left.
+        Matches for which the condition is true.
     failed : bool
         As for :func:`mask`.
 

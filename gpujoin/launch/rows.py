@@ -64,9 +64,9 @@ class RowLayout:
     Attributes
     ----------
     offsets, widths : tuple of int
-        Of each field, in bytes.
+        Offset and width of each field, in bytes.
     row_bytes : int
-        Of a row, padding included.
+        Bytes of a row, padding included.
     flags_at : int or None
         Where the word lies that says which fields are not null; ``None``: no field ever is.
     """
@@ -126,13 +126,13 @@ class PackedRows:
     Attributes
     ----------
     rows : int
-        Row count.
+        Number of rows.
     layout : RowLayout
         Where fields lie.
     layout_on_device : uint32 array
-        The same for kernels.
+        The layout as kernels read it.
     memory : uint8 array
-        The rows.
+        The packed rows.
     like : tuple of (dtype, shape)
         Type of each column, and shape of one value.
     """
@@ -166,9 +166,9 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     columns : sequence of FieldColumn
-        Of equal length.
+        Columns of equal length.
     order : int32 array or None
         The row to put in each place; ``None``: as they come.
 
@@ -216,9 +216,9 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     packed : PackedRows
-        The rows.
+        Rows to gather from.
     rows : int32 array
         Row numbers below ``packed.rows``.
     may_miss : bool
@@ -255,7 +255,7 @@ def emit(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     matches : UniqueMatches
         Build row of each probe row.
     probe : sequence of FieldColumn

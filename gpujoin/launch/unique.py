@@ -38,7 +38,7 @@ class HashTable:
     table : int64 array
         Slots, in words.
     slots : int
-        How many.
+        Number of slots.
     """
 
     key_bytes: int
@@ -77,7 +77,7 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     keys : KeyCodes
         Codes of the build rows.
     duplicates : bool

@@ -59,11 +59,11 @@ class Counted:
     Attributes
     ----------
     places : Ranges
-        What was searched.
+        Places that were searched, for each probe row.
     below : int32 array of shape ``(rows,)``
         Places whose rank is too low.
     count : int32 array of shape ``(rows,)``
-        Matches.
+        Number of matches.
     pairs : int
         Sum of them, exact in 64 bits.
     """
@@ -80,9 +80,9 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     ranks : int32 array of shape ``(places,)``
-        Not negative.
+        Rank of each place's second point; not negative.
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     limit : int
@@ -127,9 +127,9 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     matrix : Matrix
-        Of the build rows.
+        Wavelet matrix of the build rows.
     places : Ranges
         Places to count at, for each probe row.
     second : Ranges
@@ -164,11 +164,11 @@ def pairs(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     matrix : Matrix
-        What was searched.
+        Wavelet matrix of the build rows.
     counted : Counted
-        What was found.
+        Counts of the same search.
     running : int64 array of shape ``(rows,)``
         Pairs up to and with each probe row.
     begin, length : int

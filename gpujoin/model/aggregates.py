@@ -1,4 +1,4 @@
-"""Aggregate functions and the buffers in which their partial results travel: Spark's own."""
+"""Aggregate functions, and the columns of their partial results, which are those of Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AggregateFunction(Enum):
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
     FIRST = "first"
-    """A row's value, one row for all calls of a group: the first that is met."""
+    """Value of the first row of a group; all such calls of a group take the same row."""
     LAST = "last"
 
 
@@ -45,12 +45,12 @@ CENTRAL_MOMENTS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateCall:
-    """One aggregate function over expressions.
+    """A call of an aggregate function.
 
     Attributes
     ----------
     function : AggregateFunction
-        Which.
+        The aggregate function.
     arguments : tuple of Expression
         Typed, over the child's output. One, or any number for ``COUNT``. ``AVG`` takes a number of any type;
         central moments take float64.
@@ -151,7 +151,7 @@ class AggregateCall:
         return (*self.arguments, self.filter) if self.filter is not None else self.arguments
 
     def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for calls that are the same."""
+        """A hashable value, equal for equal calls."""
         return (
             self.function, tuple(e.signature() for e in self.arguments), self.name,
             None if self.filter is None else self.filter.signature(), self.mode, self.ignore_nulls,

@@ -1,4 +1,6 @@
-"""What a backend must offer. Backends know nothing of Spark, of join types beyond pairs and marks, or of batching.
+"""The protocol of a backend: builds, probes, gathers and evaluates conditions on one kind of hardware.
+
+Backends know nothing of Spark, of join types beyond pairs and marks, or of batching.
 
 A backend gives *inner pairs and match marks*; the engine derives every join type from them in one place
 (`gpujoin.engine.join.derive`). The two type parameters are the backend's own table (``Frame``) and its own
@@ -38,7 +40,7 @@ Vector = TypeVar("Vector")
 
 
 class BackendName(Enum):
-    """The backends there are."""
+    """Names of the backends."""
 
     CPU = "cpu"
     GPU = "gpu"
@@ -46,7 +48,7 @@ class BackendName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PairSlice:
-    """Some of the matching pairs of a probe.
+    """A slice of the matching pairs of a probe.
 
     Attributes
     ----------
@@ -67,7 +69,7 @@ class PairSlice:
 
 
 class Probe(Protocol[Vector]):
-    """The matches of one key frame against a build; sizes are known, pairs are made on demand."""
+    """The matches of a key frame in a build: the number of pairs is known, the pairs are made on demand."""
 
     @property
     def rows(self) -> int:
@@ -80,11 +82,11 @@ class Probe(Protocol[Vector]):
         ...
 
     def matched(self) -> Vector:
-        """Mask over probe rows: has at least one match."""
+        """Mask of the probe rows that have a match."""
         ...
 
     def lookup(self) -> Indices:
-        """For each probe row its build row or −1 (``NULLIFY``). Only if the build is unique."""
+        """Map from each probe row to its build row, −1 where it has none (``NULLIFY``). Only if the build is unique."""
         ...
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
@@ -106,12 +108,12 @@ class Build(Protocol[KeyFrame, Vector]):
 
     @property
     def unique(self) -> bool:
-        """Whether it is known that no two build rows have equal keys."""
+        """Whether no two build rows are known to have equal keys."""
         ...
 
     @property
     def algorithm(self) -> str:
-        """What was chosen, for metrics and explanations, such as ``direct``."""
+        """Name of the algorithm that was chosen, such as ``direct``; shown in metrics and explanations."""
         ...
 
     @property
@@ -126,7 +128,11 @@ class Build(Protocol[KeyFrame, Vector]):
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A probe whose rows need not be finished one after the other: for joins that stop at the first true pair."""
+    """A probe that can return the pairs of any rows, from any position on.
+
+    Joins that stop at the first true pair (`gpujoin.engine.join.early_stop`) look at a few candidates of each row, then
+    at more of the rows that are still without a match.
+    """
 
     @property
     def resumable(self) -> bool:
@@ -139,7 +145,7 @@ class Resumable(Protocol):
         ...
 
     def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
-        """Up to ``limit`` pairs of each of some probe rows, after the first ``offset`` of each."""
+        """For each given probe row its pairs number ``offset`` to ``offset + limit - 1``, fewer if it has fewer."""
         ...
 
 
@@ -147,9 +153,9 @@ class RangeProbe(Probe[Vector], Resumable, Protocol[Vector]):
     """The matches of some rows against a :class:`RangeBuild`."""
 
     def edge(self, *, last: bool) -> Indices:
-        """For each probe row the match with the least or greatest point, or −1 (``NULLIFY``).
+        """Map from each probe row to its match with the least or greatest point, −1 where it has none (``NULLIFY``).
 
-        Of several such the first or last row. Only for builds of one point a row.
+        Where several matches have that point, the first or the last row is taken. Only for builds of one point a row.
         """
         ...
 
@@ -163,7 +169,7 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
 
     @property
     def algorithm(self) -> str:
-        """What was chosen, for metrics and explanations, such as ``range``."""
+        """Name of the algorithm that was chosen, such as ``range``; shown in metrics and explanations."""
         ...
 
     @property
@@ -190,11 +196,11 @@ class NearestTerms:
     Attributes
     ----------
     direction : Direction
-        Where to look.
+        Whether to look backward, forward or both ways.
     allow_exact : bool
-        Whether a row at the point itself will do.
+        Whether a row at the point itself counts.
     float_bytes : int
-        Points are the codes of floats of so many bytes, 4 or 8, and distances are theirs; 0: those of the points.
+        4 or 8: points are codes of floats of that size, and distances are those of the floats. 0: points are values.
     tolerance : int, float or None
         Largest distance; ``None``: any.
     """
@@ -207,7 +213,7 @@ class NearestTerms:
 
 @runtime_checkable
 class NearestBuild(Protocol[KeyFrame, Vector]):
-    """A :class:`RangeBuild` of one point a row that may find the nearest rows by itself."""
+    """A :class:`RangeBuild` of one point a row that may search for the nearest rows by itself."""
 
     @property
     def finds_nearest(self) -> bool:
@@ -217,8 +223,9 @@ class NearestBuild(Protocol[KeyFrame, Vector]):
     def nearest(self, points: KeyFrame, terms: NearestTerms) -> Probe[Vector]:
         """Find the nearest row for each row.
 
-        Of two as near it is the one before, and of several of one point the last where rows before the point or on
-        both sides are wanted and the first where rows after it are; on both sides a row at the point counts as before.
+        Ties are broken the same way everywhere. Of two rows at the same distance the earlier one is taken. Of several
+        rows at the same point the last one is taken when looking backward or both ways, and the first one when looking
+        forward. Looking both ways, a row at the point itself counts as before it.
 
         Parameters
         ----------
@@ -231,7 +238,7 @@ class NearestBuild(Protocol[KeyFrame, Vector]):
 
 
 class Grouper(Protocol):
-    """Numbers rows by key, on the host: rows with equal keys have equal numbers."""
+    """Numbers rows by key, on the host, so that rows with equal keys have equal numbers."""
 
     def groups(self, codes: pa.Table) -> npt.NDArray[np.int64]:
         """Number of each row of a table of key codes; negative where no row of the first table has its key."""
@@ -239,7 +246,7 @@ class Grouper(Protocol):
 
 
 class Backend(Protocol[Frame, Vector]):
-    """One way to execute joins."""
+    """Executes joins on one kind of hardware."""
 
     @property
     def name(self) -> BackendName:
@@ -248,12 +255,12 @@ class Backend(Protocol[Frame, Vector]):
 
     @property
     def threads(self) -> int:
-        """How many probes the engine should run at once on this backend."""
+        """Number of probes that the engine should run at once."""
         ...
 
     @property
     def morsel_rows(self) -> int:
-        """How many probe rows at a time suit this backend: what fits its caches, or fills its device."""
+        """Number of probe rows that suits this backend at a time: it fits the caches, or fills the device."""
         ...
 
     # -- what it can do ------------------------------------------------------------------------------------
@@ -269,15 +276,15 @@ class Backend(Protocol[Frame, Vector]):
     # -- tables --------------------------------------------------------------------------------------------
 
     def from_arrow(self, table: pa.Table) -> Frame:
-        """Take a table in. Zero-copy where possible; columns may share memory with the table."""
+        """Convert a table to a frame. Zero-copy where possible: columns may share memory with the table."""
         ...
 
     def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
-        """Give a frame out as one batch of exactly this schema."""
+        """Convert a frame to one batch of exactly this schema."""
         ...
 
     def frame_rows(self, frame: Frame) -> int:
-        """Row count; known also of a frame without columns."""
+        """Number of rows, also of a frame without columns."""
         ...
 
     def frame_bytes(self, frame: Frame) -> int:
@@ -291,10 +298,10 @@ class Backend(Protocol[Frame, Vector]):
         ...
 
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
-        """Take key columns in as they are, to be normalised by the backend.
+        """Convert key columns to a frame whose keys the backend normalises itself.
 
-        Equal as in Spark: NaN is NaN, −0.0 is 0.0, text and bytes by bytes. What is built from and what is probed must
-        have the same types and null safety.
+        Keys are equal as in Spark: NaN equals NaN, −0.0 equals 0.0, text and bytes compare by bytes. Build and probe
+        keys must have the same types and null safety.
 
         Parameters
         ----------
@@ -308,17 +315,17 @@ class Backend(Protocol[Frame, Vector]):
     def build(
         self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
     ) -> Build[Frame, Vector]:
-        """Make a key frame searchable. The algorithm is chosen from the facts of the keys.
+        """Build a search structure over a key frame. The algorithm is chosen from the facts of the keys.
 
         Parameters
         ----------
         keys : Frame
-            Key codes, or what :meth:`key_frame` gave.
+            Key codes, or a frame from :meth:`key_frame`.
         choose : callable or None
-            What the planner chooses for given facts; ``None``: the backend's own choice. A backend with one way only
-            need not ask.
+            The planner's choice of an algorithm, from the facts of the keys; ``None``: the backend chooses. A backend
+            with one algorithm need not call it.
         wanted : Wanted
-            ``MARKS``: of a probe only ``matched`` will be asked for, so the build may hold less, and ``unique`` means
+            ``MARKS``: only :meth:`Probe.matched` will be called, so the build may keep less, and ``unique`` means
             nothing.
         """
         ...
@@ -326,7 +333,7 @@ class Backend(Protocol[Frame, Vector]):
     def build_ranges(
         self, points: Frame, *, grouped: bool, kernels: bool = True
     ) -> RangeBuild[Frame, Vector]:
-        """Make rows searchable by order.
+        """Build a search structure over ordered points, for range and as-of joins.
 
         Parameters
         ----------
@@ -341,9 +348,9 @@ class Backend(Protocol[Frame, Vector]):
         ...
 
     def gather(self, frame: Frame, rows: RowMap, choose: ChooseGather | None = None) -> Frame:
-        """Rows of a frame by a map; a null row where the map says so.
+        """Gather rows of a frame by a map; the row is null where the map has no row.
 
-        A backend with more than one way to do it asks ``choose``; without it, columns are gathered one by one.
+        A backend with several methods asks ``choose``. Without it, columns are gathered one by one.
         """
         ...
 
@@ -356,26 +363,26 @@ class Backend(Protocol[Frame, Vector]):
         *,
         matched: bool = True,
     ) -> tuple[Frame, Frame | None] | None:
-        """The output of a join whose probe rows have at most one match each, without maps.
+        """Write the output of a join in one pass, without gather maps, where each probe row has at most one match.
 
         Parameters
         ----------
         probe : Probe
-            Of a build of this backend.
+            Probe of a build of this backend.
         own : Frame
             Output columns of the probed rows.
         other : Frame or None
-            Output columns of the build rows; ``None``: none, and then any number of matches will do.
+            Output columns of the build rows. ``None``: there are none, and a probe row may have several matches.
         choose : callable
-            What the planner chooses for given facts.
+            The planner's choice of a method, from the facts of the output.
         matched : bool
-            Which of the probed rows: those with a match, or those without one.
+            Whether probe rows with a match are returned, or those without one.
 
         Returns
         -------
         own, other : Frame
-            The output rows of either side, in the order of the probed rows. ``None``: the output is to be made by
-            maps, by the planner's choice or since the backend cannot do it otherwise, out of memory included.
+            The output rows of each side, in the order of the probe rows. ``None``: gather maps must be used, because
+            the planner chose them or because the backend cannot do without, out of memory included.
         """
         ...
 
@@ -387,7 +394,7 @@ class Backend(Protocol[Frame, Vector]):
         ...
 
     def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Vector:
-        """Mask of ``length`` candidate pairs for which a resolved condition is true (false where it is null).
+        """Mask of the candidate pairs for which a resolved condition is true; a null result counts as false.
 
         Column references index into ``left`` and ``right``, which hold only the columns the condition needs.
 
@@ -401,12 +408,12 @@ class Backend(Protocol[Frame, Vector]):
     def restrict(
         self, probe: Any, condition: Expression, own: Frame, other: Frame, probe_side: Side
     ) -> Probe[Vector] | None:
-        """A probe of the same rows that has only those matches for which a resolved condition is true.
+        """Drop the matches of a probe for which a resolved condition is not true.
 
         Parameters
         ----------
         probe : Probe
-            Of a build of this backend that is unique; stays as it is.
+            Probe of a unique build of this backend; not changed.
         condition : Expression
             Its column references index into ``own`` and ``other``, which hold only the columns the condition needs.
         own, other : Frame
@@ -417,47 +424,47 @@ class Backend(Protocol[Frame, Vector]):
         Returns
         -------
         Probe or None
-            ``None``: it is to be evaluated on pairs, by :meth:`evaluate`.
+            Probe of the same rows with fewer matches. ``None``: use :meth:`evaluate` on the pairs instead.
         """
         ...
 
     # -- vectors -------------------------------------------------------------------------------------------
 
     def filter_map(self, rows: RowMap, mask: Vector) -> RowMap:
-        """The entries of a map where a mask of its length is true."""
+        """Keep the entries of a map at which a mask is true."""
         ...
 
     def selection(self, mask: Vector, value: bool) -> RowMap:
-        """Ascending positions at which a mask has a value."""
+        """Positions at which a mask has a value, ascending."""
         ...
 
     def marks(self, length: int) -> Vector:
-        """A fresh mask, all false."""
+        """A new mask, all false."""
         ...
 
     def mark(self, marks: Vector, rows: RowMap) -> None:
-        """Set a mask at the rows of a map that is never out of bounds."""
+        """Set a mask to true at the rows of a map that is never out of bounds."""
         ...
 
     def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
-        """A map as NumPy indices, negative where there is no row: for gathering on the host."""
+        """Copy a map to the host, as NumPy indices that are negative where there is no row."""
         ...
 
     def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
-        """NumPy indices as a map of this backend."""
+        """Copy NumPy indices to a map of this backend."""
         ...
 
     def mask_to_host(self, mask: Vector) -> npt.NDArray[np.bool_]:
-        """A mask as NumPy booleans."""
+        """Copy a mask to the host."""
         ...
 
     def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Vector:
-        """NumPy booleans as a mask."""
+        """Copy a mask from the host."""
         ...
 
 
 ColumnEvaluator: TypeAlias = Callable[[Expression, pa.RecordBatch, pa.RecordBatch, int], pa.Array]
-"""Computes a resolved expression over so many pairs of left and right rows, on the host."""
+"""Computes a resolved expression over pairs of left and right rows on the host; the last argument is their number."""
 
 AnyBackend: TypeAlias = Backend[Any, Any]
 """A backend whose frame and vector types do not matter to the caller."""

@@ -25,7 +25,7 @@ from gpujoin.model.jointype import Side
 
 
 class EvalMode(Enum):
-    """What happens when a value has no result: overflow, division by zero, malformed cast."""
+    """What happens where there is no result: overflow, division by zero, malformed cast."""
 
     LEGACY = "legacy"
     """Null, or a wrapped integer, as Spark with ``spark.sql.ansi.enabled=false``."""
@@ -36,7 +36,7 @@ class EvalMode(Enum):
 
 
 class Function(Enum):
-    """Every function an expression may call. Values are the names shown to people."""
+    """Functions that an expression may call. Values are the names that users see."""
 
     EQ = "="
     NE = "!="
@@ -60,7 +60,7 @@ class Function(Enum):
     FLOOR = "floor"
     CEIL = "ceil"
     SQRT = "sqrt"
-    """Of a float64; NaN of what is negative."""
+    """Square root of a float64; NaN for negative values."""
     IS_NULL = "is null"
     IS_NOT_NULL = "is not null"
     IS_NAN = "isnan"
@@ -101,7 +101,7 @@ class Function(Enum):
     UNSCALED_VALUE = "unscaled_value"
     """A decimal of at most 18 digits without its point, as int64."""
     GET_FIELD = "get_field"
-    """Arguments: a struct, and the field's name as a string literal."""
+    """Field of a struct. Arguments: the struct, and the field's name as a string literal."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,7 +133,7 @@ class Expression:
             yield from child.walk()
 
     def columns(self) -> tuple[ColumnRef, ...]:
-        """Column references in the tree, in order of appearance, each once."""
+        """Distinct column references in the tree, in order of appearance."""
         seen: dict[tuple[Side, str, int], ColumnRef] = {}
         for node in self.walk():
             if isinstance(node, ColumnRef):
@@ -149,7 +149,7 @@ class Expression:
         return self.signature() == other.signature()
 
     def signature(self) -> tuple[Any, ...]:
-        """A hashable value that is equal for trees that are the same, types included."""
+        """A hashable value, equal for equal trees, types included."""
         return _signature(self)
 
     def __bool__(self) -> NoReturn:
@@ -288,9 +288,9 @@ class ColumnRef(Expression):
     Attributes
     ----------
     side : Side
-        Whose.
+        Side that the column is of.
     name : str
-        Its name.
+        Name of the column.
     index : int
         Its position in that side's schema; −1 until resolved.
     """
@@ -320,7 +320,7 @@ class Call(Expression):
     Attributes
     ----------
     function : Function
-        Which.
+        The function.
     arguments : tuple of Expression
         Its operands.
     mode : EvalMode

@@ -53,7 +53,7 @@ class FileFooter:
     Attributes
     ----------
     path : str
-        Where it is.
+        Path of the file.
     size : int
         Its length in bytes.
     modified_ms : int

@@ -1,4 +1,4 @@
-"""Facts of a gather, or of output made at once, and the ways to do it: what a backend tells, and what it is told."""
+"""Facts by which the planner chooses how a device gathers columns or writes join output, and the methods."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TypeAlias
 
 
 class GatherMethod(Enum):
-    """How fixed-width columns are gathered by a map."""
+    """Methods to gather fixed-width columns by a map."""
 
     COLUMNS = "columns"
-    """One column after the other."""
+    """Each column by itself."""
     ROWS = "rows"
-    """From rows that hold all of them."""
+    """From packed rows, which hold all columns of a row side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherFacts:
-    """What is known of a gather of fixed-width columns.
+    """Facts of a gather of fixed-width columns.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class GatherFacts:
     row_bytes : int or None
         Bytes of a packed row; ``None``: the columns cannot be packed.
     entries : int
-        Entries of this map and of all maps that these columns were gathered by before.
+        Entries of this map and of all earlier maps of the same columns.
     ascending : bool
         Whether the map's rows ascend.
     packed : bool
@@ -50,28 +50,28 @@ class GatherFacts:
 
 @dataclass(frozen=True, slots=True)
 class GatherChoice:
-    """A method, and why, in one line for people."""
+    """The chosen method, and the reason in one line."""
 
     method: GatherMethod
     reason: str
 
 
 ChooseGather: TypeAlias = Callable[[GatherFacts], GatherChoice]
-"""Chooses a method by facts; made by the planner, asked by a backend."""
+"""Chooses a method by facts. The planner makes it, a backend calls it."""
 
 
 class EmissionMethod(Enum):
-    """How the output of a join whose probe rows have at most one match each is made."""
+    """Methods to make the output of a join whose probe rows have at most one match each."""
 
     MAPS = "maps"
-    """Maps of both sides first, then a gather by each, a batch at a time."""
+    """Gather maps first, then a gather of each side, batch by batch."""
     FUSED = "fused"
-    """Columns of both sides in one pass over what was found."""
+    """Columns of both sides in one pass over the matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmissionFacts:
-    """What is known of output before it is made.
+    """Facts of the output before it is made.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class EmissionFacts:
     probe_widths : tuple of int or None
         Bytes of a value of each column of the probe side; ``None``: not all have one width.
     build : GatherFacts or None
-        Of the build side's columns, in no order, the output's rows among their entries; ``None``: none is wanted.
+        Facts of gathering the build side's columns; its entries include the output's rows. ``None``: there are none.
     build_fixed : bool
         Whether all of the build side's columns have values of one width.
     """
@@ -96,11 +96,11 @@ class EmissionFacts:
 
 @dataclass(frozen=True, slots=True)
 class EmissionChoice:
-    """A method, and why, in one line for people."""
+    """The chosen method, and the reason in one line."""
 
     method: EmissionMethod
     reason: str
 
 
 ChooseEmission: TypeAlias = Callable[[EmissionFacts], EmissionChoice]
-"""Chooses a method by facts; made by the planner, asked by a backend."""
+"""Chooses a method by facts. The planner makes it, a backend calls it."""

@@ -30,11 +30,11 @@ class JoinType(Enum):
     LEFT_SEMI = "left_semi"
     LEFT_ANTI = "left_anti"
     EXISTENCE = "existence"
-    """All left rows and a boolean column: has a match."""
+    """All left rows, and a boolean column that says whether each has a match."""
     NULL_AWARE_ANTI = "null_aware_anti"
     """``NOT IN``: a left row stays unless its key equals, or by a null might equal, a right key."""
     NULL_AWARE_EXISTENCE = "null_aware_existence"
-    """All left rows and a boolean column: whether ``NOT IN`` would drop the row."""
+    """All left rows, and a boolean column that says whether ``NOT IN`` would drop the row."""
 
     @classmethod
     def parse(cls, how: str | JoinType) -> JoinType:
@@ -76,7 +76,7 @@ class JoinType(Enum):
 
     @property
     def flags_rows(self) -> bool:
-        """Whether the output is all left rows and a boolean column: has a match."""
+        """Whether the output is all left rows, with a boolean column that says whether each has a match."""
         return self in (JoinType.EXISTENCE, JoinType.NULL_AWARE_EXISTENCE)
 
 

@@ -1,4 +1,4 @@
-"""Facts of build keys, and the algorithms that a device may join by: what a backend tells, and what it is told."""
+"""Facts of build keys by which the planner chooses a device's join algorithm, and the algorithms."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import TypeAlias
 
 
 class Algorithm(Enum):
-    """How a device finds the matches of a key."""
+    """Algorithms by which a device finds the matches of a key."""
 
     DIRECT = "direct"
-    """By its distance from the smallest build key."""
+    """Direct address: a table indexed by the key's distance from the smallest build key."""
     UNIQUE = "unique"
-    """In a hash table of one row a key."""
+    """Hash table with one row for each key."""
     PARTITIONED = "partitioned"
-    """The same, both sides ordered by hash before."""
+    """Like ``UNIQUE``, after both sides were partitioned by hash."""
     CSR = "csr"
-    """In a hash table of any number of rows a key, which lie side by side."""
+    """Hash table with any number of rows for each key, in compressed sparse row form."""
     CUDF = "cudf"
-    """By the operations of libcudf and CuPy, without kernels of gpujoin's own."""
+    """Operations of libcudf and CuPy, without gpujoin's own kernels."""
 
 
 class Wanted(Enum):
-    """What a build side will be asked for."""
+    """What a build side will be used for."""
 
     PAIRS = "pairs"
-    """Everything a probe offers."""
+    """Everything that a probe offers."""
     MARKS = "marks"
     """Only which probe rows have a match."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """Facts of the keys of a build side, taken on the device.
+    """Facts of the keys of a build side, measured on the device.
 
     Attributes
     ----------
     rows : int
-        All rows.
+        Number of rows.
     keys : int
-        Rows that may match anything.
+        Rows without a null key, which may have a match.
     key_bytes : int
         Bytes of a key code: 4, 8 or 16.
     low, high : int or None
         Smallest and largest code; ``None`` where codes have no meaningful range (hashes, 16 bytes) or there is no key.
     rows_per_key : float
-        Rows that share a key, estimated from a sample; 1 if no two keys of it are equal.
+        Average number of rows of a key, estimated from a sample; 1 if all keys of the sample differ.
     heaviest : float
         Share of the commonest key in the sample.
     l2_bytes : int
@@ -71,20 +71,20 @@ class KeyFacts:
 
     @property
     def slots(self) -> int | None:
-        """Keys from the smallest to the largest; ``None`` without a range."""
+        """Number of possible keys from the smallest to the largest; ``None`` without a range."""
         return None if self.low is None or self.high is None else self.high - self.low + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An algorithm, and why.
+    """The chosen algorithm, and the reason.
 
     Attributes
     ----------
     algorithm : Algorithm
-        What to try. A backend that finds duplicates where ``UNIQUE`` or ``PARTITIONED`` was chosen takes ``CSR``.
+        Algorithm to try. A backend that meets duplicate keys under ``UNIQUE`` or ``PARTITIONED`` uses ``CSR``.
     reason : str
-        One line for people.
+        One line for the user.
     least_match : float
         Of ``PARTITIONED``: probe rows are ordered only where more than this share of a sample of them has a match;
         else most of them would be moved only to be dropped.
@@ -96,4 +96,4 @@ class Choice:
 
 
 Choose: TypeAlias = Callable[[KeyFacts], Choice]
-"""Chooses an algorithm by facts; made by the planner, asked by a backend."""
+"""Chooses an algorithm by facts. The planner makes it, a backend calls it."""

@@ -18,18 +18,18 @@ class OutOfBounds(Enum):
     """What a negative index in a map means."""
 
     NEVER = "never"
-    """There are none: the gather need not check."""
+    """There are no negative indices, so a gather need not check."""
     NULLIFY = "nullify"
     """The output row is all null."""
 
 
 class MapOrder(Enum):
-    """What is known of the order of a map's rows."""
+    """Known order of a map's rows."""
 
     ANY = "any"
-    """Nothing."""
+    """Rows come in any order."""
     ASCENDING = "ascending"
-    """They never descend."""
+    """Rows ascend; a row may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Indices:
         The backend's own integer vector (NumPy int32 or int64 on the CPU, a device column on the GPU);
         negative means "no row".
     length : int
-        How many.
+        Number of rows.
     out_of_bounds : OutOfBounds
-        Whether negative values may occur.
+        Whether negative values may occur, and what they mean.
     order : MapOrder
-        What is known of their order.
+        Known order of the rows.
     """
 
     values: Any
@@ -79,10 +79,10 @@ class Tile:
     Attributes
     ----------
     start, length, period : int
-        As said.
+        First number, number of output rows, rows of the inner side.
     rows : array or None
-        The rows of one key in a backend's own integer vector, of which that number is a position; ``None``: it is the
-        row itself. Only the CPU backend makes such maps.
+        Rows of one key, in the backend's own integer vector: the number is a position in them. ``None``: the number
+        is the row itself. Only the CPU backend makes such maps.
     """
 
     start: int
@@ -93,7 +93,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class AllNull:
-    """No row at all, ``length`` times: the absent side of unmatched rows."""
+    """``length`` null rows: the missing side of rows without a match."""
 
     length: int
 
@@ -133,7 +133,7 @@ class GatherMaps:
 
 
 def cross_maps(outer_rows: int, inner_rows: int, max_pairs: int) -> Iterator[tuple[Repeat, Tile]]:
-    """Slices of the cross product of two sides, outer side varying slowest; nothing is stored.
+    """Cut the cross product of two sides into slices of maps; no indices are stored. The outer side varies slowest.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a backend offers to run relational nodes over pieces, and what is counted while it does.
+"""The protocol of a pipeline backend, which runs relational nodes over pieces of rows, and its counters.
 
 A *piece* is some rows of a relation in the backend's own form. It may be a query not yet run: filters and projections
 on it cost nothing until the rows are asked for, so that a backend can fuse them with the scan below or the aggregation
@@ -31,15 +31,17 @@ from gpujoin.model.relations import (
 )
 
 FAN_OUT = 16
-"""Parts that rows beyond their share of memory are divided into at a time: enough that one division makes sixteen times
-the memory suffice, and few enough that each part is written in blobs near a megabyte."""
+"""Parts into which rows are divided when they exceed their share of memory.
+
+Enough that one division lets sixteen times as many rows fit, and few enough that each part is written in blobs near a
+megabyte."""
 
 Piece = TypeVar("Piece")
 State = TypeVar("State")
 
 
 class Rung(Enum):
-    """How a pipeline is run; what fails on one rung is computed again on a lower one, see `engine.pipeline.recovery`.
+    """How cautiously a pipeline runs. What fails on one rung runs again on a lower one (`engine.pipeline.recovery`).
 
     Lower rungs are slower and rely on less of the libraries below.
     """
@@ -132,15 +134,15 @@ class PipelineMetrics:
 
 
 class AggregateState(Protocol[Piece, State]):
-    """How a backend aggregates rows by key: into states, one row a group, that merge exactly."""
+    """Aggregates rows by key into states, one row for each group, that can be merged exactly."""
 
     @property
     def merged_rows(self) -> int:
-        """Rows of new states from which on merging them pays."""
+        """Number of rows from which on merging new states pays."""
         ...
 
     def reduce(self, piece: Piece) -> Sequence[State]:
-        """The states of some rows; several where memory is short.
+        """Aggregate the rows of a piece into states; into several where memory is short.
 
         Raises
         ------
@@ -150,15 +152,15 @@ class AggregateState(Protocol[Piece, State]):
         ...
 
     def merge(self, states: Sequence[State]) -> State:
-        """One state of the groups of several; of one, whose groups may come several times."""
+        """Merge states into one. A single state is merged with itself: its groups may occur several times."""
         ...
 
     def nothing(self) -> State:
-        """The state of no rows at all, without keys: one row."""
+        """State of an aggregation without keys over no rows: one row."""
         ...
 
     def finish(self, state: State) -> Piece:
-        """Keys and Spark's buffers of the groups of a state."""
+        """Convert a state to the keys and Spark's aggregation buffers."""
         ...
 
     def size(self, state: State) -> tuple[int, int]:
@@ -166,41 +168,41 @@ class AggregateState(Protocol[Piece, State]):
         ...
 
     def divide(self, state: State, division: int) -> Sequence[pa.Table]:
-        """Rows divided by the hash of their keys, as they go to disk; each division takes another hash."""
+        """Divide a state by the hash of its keys, as it goes to disk. Each division uses another hash."""
         ...
 
     def restore(self, batch: pa.RecordBatch) -> State:
-        """A state that was on disk."""
+        """Read back a state that was on disk."""
         ...
 
 
 class Lookup(Protocol[Piece]):
-    """A join whose build side is ready, run by the backend itself."""
+    """A join whose build side is ready and that the backend runs within its own query."""
 
     def join(self, piece: Piece) -> Iterator[Piece]:
         """Join rows of the stream side; output as the join's schema says."""
         ...
 
     def finish(self) -> Iterator[Piece]:
-        """What is left to give out when the stream side has ended."""
+        """Rows that are returned only after the stream side has ended."""
         ...
 
 
 class PipelineBackend(Protocol[Piece]):
-    """Relational nodes over pieces."""
+    """Runs relational nodes over pieces of rows."""
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
-        """Errors of the library it runs on, beside Python's own exceptions, which say nothing of the data."""
+        """Exceptions by which the backend's library reports faults of its own, not of the data."""
         ...
 
     @property
     def joins(self) -> AnyBackend | None:
-        """Where the gather-map engine runs; ``None``: on the CPU."""
+        """Backend for joins by the gather-map engine; ``None``: the CPU backend."""
         ...
 
     def budget(self, asked: int) -> int:
-        """Bytes that a build side may take, given those that it may take in host memory."""
+        """Bytes that a build side may take here, given its budget in host memory."""
         ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
@@ -218,11 +220,11 @@ class PipelineBackend(Protocol[Piece]):
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
     ) -> Piece:
-        """Make a piece of Arrow batches, in any layout of the schema's values."""
+        """Convert Arrow batches, in any layout of the schema's values, to a piece."""
         ...
 
     def give_out(self, piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Give rows as batches of exactly a schema, none empty."""
+        """Convert a piece to batches of exactly a schema, none of them empty."""
         ...
 
     def filter(self, piece: Piece, condition: Expression) -> Piece:
@@ -230,11 +232,11 @@ class PipelineBackend(Protocol[Piece]):
         ...
 
     def project(self, piece: Piece, expressions: Sequence[Expression]) -> Piece:
-        """Give one column per expression."""
+        """Compute one column for each expression."""
         ...
 
     def collect(self, piece: Piece) -> Piece:
-        """Run what has been put off."""
+        """Run the query of a piece that is not computed yet."""
         ...
 
     def size(self, piece: Piece) -> tuple[int, int]:
@@ -246,27 +248,27 @@ class PipelineBackend(Protocol[Piece]):
         ...
 
     def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> AggregateState[Piece, Any]:
-        """How the rows of a node are aggregated."""
+        """Make the aggregation state of a node."""
         ...
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
-        """Give the first rows in an order, collected."""
+        """The first rows in an order, collected."""
         ...
 
     def head(self, piece: Piece, count: int) -> Piece:
-        """Give some rows, collected."""
+        """Any ``count`` rows, collected."""
         ...
 
     def lookup(self, node: Join, build: Piece) -> Lookup[Piece] | None:
-        """Prepare to join within the query; ``None`` where that would not be exact, or not wise."""
+        """Prepare a join within the backend's query; ``None`` where that would be inexact or slow."""
         ...
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
-        """Of a sample of a collected piece's rows, how many have one key at most."""
+        """Number of rows of the commonest key in a sample of a collected piece."""
         ...
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
-        """Tell whether expressions over the columns of pieces side by side cannot fail, whatever rows meet."""
+        """Tell whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""
         ...
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
@@ -284,7 +286,7 @@ class PipelineBackend(Protocol[Piece]):
         sides: dict[Side, Piece | None],
         metrics: PipelineMetrics,
     ) -> Iterator[Piece]:
-        """Rows from the gather-map engine; what is known of the sides' columns is known of theirs."""
+        """Convert the output of the gather-map engine to pieces. Known bounds of the sides' columns are kept."""
         ...
 
 
@@ -293,15 +295,18 @@ AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
 
 
 class DevicePipelineBackend(Protocol[Piece]):
-    """Relational nodes over frames on a device; all but its scan raise ``DeviceMemoryError`` where those do not fit."""
+    """Runs relational nodes over frames on a device.
+
+    All methods but the scan raise ``DeviceMemoryError`` where frames do not fit.
+    """
 
     @property
     def backend(self) -> AnyBackend:
-        """What joins frames."""
+        """Backend that joins the frames."""
         ...
 
     def budget(self, asked: int) -> int:
-        """Bytes that a build side may take, given those that it may take in host memory."""
+        """Bytes that a build side may take here, given its budget in host memory."""
         ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
@@ -317,7 +322,7 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece | FileSlice]:
-        """Read Parquet; parts of files that are to be read on the host come back as they are."""
+        """Read Parquet. Slices of files that must be read on the host are passed through."""
         ...
 
     def take_in(self, table: pa.Table, schema: pa.Schema) -> Piece:
@@ -325,7 +330,7 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def give_out(self, frame: Piece, schema: pa.Schema) -> pa.RecordBatch:
-        """Copy rows to the host as one batch; text and bytes may have 64-bit offsets."""
+        """Copy a frame to the host as one batch; text and bytes may have 64-bit offsets."""
         ...
 
     def filter(self, frame: Piece, condition: Expression) -> Piece:
@@ -333,7 +338,7 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def project(self, frame: Piece, expressions: Sequence[Expression]) -> Piece:
-        """Give one column per expression."""
+        """Compute one column for each expression."""
         ...
 
     def size(self, frame: Piece) -> tuple[int, int]:
@@ -345,19 +350,19 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def aggregate(self, node: PartialAggregate) -> AggregateState[Piece, Any]:
-        """How the rows of a node are aggregated."""
+        """Make the aggregation state of a node."""
         ...
 
     def top(self, frame: Piece, order: Sequence[SortKey], count: int) -> Piece:
-        """Give the first rows in an order."""
+        """The first rows in an order."""
         ...
 
     def head(self, frame: Piece, count: int) -> Piece:
-        """Give some rows."""
+        """Any ``count`` rows."""
         ...
 
     def slice(self, frame: Piece, start: int, length: int) -> Piece:
-        """Give neighbouring rows."""
+        """Rows ``start`` to ``start + length - 1``."""
         ...
 
     def keys(
@@ -367,7 +372,7 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def select(self, frame: Piece, at: Sequence[int]) -> Piece:
-        """Give some columns."""
+        """Select columns by position."""
         ...
 
     def hstack(self, frames: Sequence[Piece]) -> Piece:

@@ -1,4 +1,4 @@
-"""Why something was not done here."""
+"""Reasons why a join, or a part of a query, is left to Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ReasonKind(Enum):
-    """What sort of obstacle a reason names."""
+    """Kinds of obstacles."""
 
     UNSUPPORTED = "unsupported"
     """The operation, type or expression is not covered."""

@@ -1,4 +1,4 @@
-"""What all relational nodes have in common, the expressions in them, and what they check of themselves."""
+"""The base class of relational nodes, their output columns and sort keys, and checks that nodes share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Output:
     name : str
         Name of the output column.
     expression : Expression
-        What it holds.
+        Expression that the column holds.
     nullable : bool
         Whether the column may hold nulls.
     """
@@ -40,11 +40,11 @@ class Output:
 
     @property
     def field(self) -> pa.Field:
-        """The column as a field."""
+        """The output column as a field of a schema."""
         return pa.field(self.name, self.expression.type, self.nullable)
 
     def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for outputs that are the same."""
+        """A hashable value, equal for equal outputs."""
         return (self.name, self.expression.signature(), self.nullable)
 
     def __eq__(self, other: object) -> bool:
@@ -74,7 +74,7 @@ class SortKey:
         check_typed(self.expression)
 
     def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for keys that are the same."""
+        """A hashable value, equal for equal keys."""
         return (self.expression.signature(), self.descending, self.nulls_first)
 
     def __eq__(self, other: object) -> bool:
@@ -118,7 +118,7 @@ class Relation:
         return {key: value for key, value in self.__dict__.items() if key != "schema"}
 
     def signature(self) -> tuple[object, ...]:
-        """A hashable value that is equal for trees that say the same."""
+        """A hashable value, equal for equal trees."""
         parts = (_signature_of(getattr(self, f.name)) for f in dataclasses.fields(self))
         return (type(self).__name__, *parts)
 

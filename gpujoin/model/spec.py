@@ -1,4 +1,4 @@
-"""The normal form of a join."""
+"""The normal form of a join: type, keys, condition and output columns, as positions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 
 MOST_NULL_AWARE_KEYS = 62
-"""Most columns of a ``NOT IN``: a set of them is a 64-bit integer."""
+"""Most columns of a ``NOT IN``. A set of its columns is one bit for each in a 64-bit integer."""
 
 
 class NullEquality(Enum):
@@ -63,7 +63,7 @@ class Direction(Enum):
     FORWARD = "forward"
     """The first row at or after the key."""
     NEAREST = "nearest"
-    """The nearer of the two; of two as near the earlier."""
+    """The nearer of the two; the earlier one if both are equally near."""
 
     @classmethod
     def parse(cls, given: str | Direction) -> Direction:
@@ -83,17 +83,17 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """What makes a left join an as-of join: each left row meets at most one of the right rows of equal keys.
+    """Terms that make a left join an as-of join: each left row matches at most one of the right rows with equal keys.
 
-    Of several right rows with one order key the last one is met looking backward, the first one looking forward. Null
-    and NaN order keys meet nothing on either side.
+    Of several right rows with the same order key, the last one is taken looking backward and the first one looking
+    forward. Rows with a null or NaN order key match nothing.
 
     Attributes
     ----------
     left, right : int
         Positions of the order keys.
     direction : Direction
-        Where to look.
+        Whether to look backward, forward or both ways.
     tolerance : object
         Largest distance, in terms of the keys' type; ``None``: any.
     allow_exact : bool
@@ -109,12 +109,12 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """What a join computes, with nothing said about how.
+    """What a join computes, independent of how.
 
     Attributes
     ----------
     join_type : JoinType
-        What is returned.
+        Type of the join.
     keys : tuple of KeyPair
         Equalities; empty for products and pure nested-loop joins.
     condition : Expression or None

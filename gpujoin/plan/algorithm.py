@@ -106,7 +106,7 @@ def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> C
     Parameters
     ----------
     facts : KeyFacts
-        Of the build keys.
+        Facts of the build keys.
     wanted : AlgorithmChoice
         ``AUTO``, or what a setting demands. A demand that the keys cannot meet (direct address over too wide a range)
         is answered as ``AUTO``, with that reason.

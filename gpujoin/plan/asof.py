@@ -124,7 +124,7 @@ class AsOfPlan:
     Attributes
     ----------
     spec : JoinSpec
-        The join.
+        Normal form of the join.
     names : tuple of str
         Columns of the result.
     """

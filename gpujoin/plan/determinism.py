@@ -38,7 +38,7 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
     Parameters
     ----------
     relation : Relation
-        Any tree.
+        Tree of relational nodes.
     sources : mapping of int to frozenset of int
         The same of each source in it, by its index.
 

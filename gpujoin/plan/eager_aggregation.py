@@ -78,7 +78,7 @@ def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
     Parameters
     ----------
     node : PartialAggregate
-        Any aggregation.
+        Aggregation over a join.
 
     Returns
     -------

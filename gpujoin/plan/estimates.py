@@ -36,7 +36,7 @@ class Estimate:
     Attributes
     ----------
     rows : float
-        Its rows.
+        Rows of the relation.
     kept : float
         Share of the rows it would have without filters, and so of the keys that another relation may find in it.
     read : float
@@ -54,7 +54,7 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
     Parameters
     ----------
     relation : Relation
-        Any tree.
+        Tree of relational nodes.
     scanned : mapping of int to float
         Rows of each scan's files, by its index.
     """

@@ -41,7 +41,7 @@ class JoinExplanation:
     reasons : tuple of Reason
         Why the join is left to Spark.
     notes : tuple of str
-        What decided.
+        What decided, in sentences for the user.
     warnings : tuple of str
         What may make it slow wherever it runs.
     join_id : str or None
@@ -127,7 +127,7 @@ class IslandExplanation:
     joins : tuple of JoinExplanation
         The joins inside, parents first.
     notes : tuple of str
-        What decided.
+        What decided, in sentences for the user.
     warnings : tuple of str
         What may make it slow wherever it runs.
     predicted_seconds, predicted_spark_seconds : float or None

@@ -41,7 +41,7 @@ def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Pr
     Parameters
     ----------
     relation : Relation
-        Any tree.
+        Tree of relational nodes.
     scanned : mapping of int to float
         Rows of each scan's files, by its index.
     """

@@ -149,7 +149,7 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
     Parameters
     ----------
     condition : Expression or None
-        Resolved.
+        Resolved condition; ``None``: no condition.
     build_side : Side
         The side whose rows are sorted.
 

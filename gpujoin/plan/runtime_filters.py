@@ -53,7 +53,7 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
     Parameters
     ----------
     relation : Relation
-        Any tree.
+        Tree of relational nodes.
     scanned : mapping of int to float
         Rows of each scan's files, by its index.
     """

@@ -16,7 +16,7 @@ def plan_splits(
     Parameters
     ----------
     footers : sequence of FileFooter
-        The files.
+        Footers of the files.
     target_tasks : int
         How many tasks there should be at least, as far as there are row groups.
     max_bytes : int

@@ -58,7 +58,7 @@ class CpuBuild:
     rows : int
         Rows of the key frame it was built from.
     kind : Algorithm
-        What was chosen.
+        Algorithm that was chosen.
     layout : KeyLayout
         How keys become words.
     locator : Locator or None

@@ -66,7 +66,7 @@ class Level:
     Attributes
     ----------
     multiplier : uint64
-        Odd.
+        Odd factor of the multiplicative hash.
     slots : ndarray of int32 or int64
         Entry number, or −1; fewer than 2**32.
     """

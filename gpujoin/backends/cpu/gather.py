@@ -105,7 +105,7 @@ class Taken:
     Parameters
     ----------
     rows : RowMap
-        What to take.
+        Map of the rows to take.
     """
 
     def __init__(self, rows: RowMap) -> None:

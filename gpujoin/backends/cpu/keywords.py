@@ -227,7 +227,7 @@ class KeyLayout:
     Attributes
     ----------
     columns : tuple of ColumnLayout
-        One per key column.
+        Layout of each key column.
     packing : Packing or None
         Applied to all words where they fit into one.
     """

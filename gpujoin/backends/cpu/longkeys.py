@@ -23,7 +23,7 @@ class Tail:
     Attributes
     ----------
     array : pyarrow.Array
-        The values.
+        Text or bytes.
     rows : ndarray of int or None
         Which of them; ``None``: all, in order.
     """
@@ -56,7 +56,7 @@ class Tail:
         rows : ndarray of int
             Values of this; −1 is read as 0.
         others : Tail
-            As many values.
+            Tail to compare with; as many values.
         where : ndarray of bool
             Pairs to be compared; the others count as different.
         """

@@ -26,7 +26,7 @@ class UniqueProbe:
 
     Parameters
     ----------
-    found : ndarray of int, shape (rows,)
+    build_rows : ndarray of int, shape (rows,)
         Build row of each probe row, or −1.
     """
 

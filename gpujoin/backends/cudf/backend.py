@@ -103,7 +103,7 @@ class CudfBackend:
     Parameters
     ----------
     device : Device
-        The GPU.
+        The GPU that holds the frames.
     """
 
     def __init__(self, device: Device) -> None:

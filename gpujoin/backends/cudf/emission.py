@@ -47,7 +47,7 @@ class EmittedSide:
     fixed : bool
         Whether those are all.
     packing : Packing
-        That of their frame.
+        Packed rows of the frame that the columns are from.
     """
 
     fields: Fields
@@ -69,7 +69,7 @@ def emitted(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     matches : UniqueMatches
         The build row of each probe row.
     probe : EmittedSide

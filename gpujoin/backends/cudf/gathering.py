@@ -37,11 +37,11 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
     Parameters
     ----------
     ops : ArrayOps
-        The device.
+        Array operations of the device.
     frame : CudfFrame
-        The rows.
+        Frame to gather from.
     rows : RowMap
-        Which of them.
+        Map of the rows to gather.
     choose : callable or None
         Chooses whether fixed-width columns come from packed rows; ``None``: they do not.
 

@@ -199,7 +199,7 @@ def match_by_kernels(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     codes : callable
         Gives the codes of the build rows.
     choose : callable

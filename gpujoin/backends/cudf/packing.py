@@ -53,7 +53,7 @@ class Fields:
     Attributes
     ----------
     rows : int
-        Row count.
+        Number of rows.
     widths : tuple of int
         Bytes of a value of each.
     nullable : tuple of bool
@@ -76,13 +76,13 @@ def gathered_by_rows(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     packing : Packing
-        That of the frame.
+        Packed rows of the frame, made when first needed.
     fields : Fields
-        The columns.
+        Columns to gather.
     rows : RowMap
-        The map.
+        Map of the rows to gather.
     choose : callable
         The planner's choice.
 

@@ -39,7 +39,7 @@ def kernel_index(
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     ops : OrderOps
         The array module of its arrays.
     points, groups, rows
@@ -98,7 +98,7 @@ class KernelRangeIndex:
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     ops : OrderOps
         The array module of its arrays.
     values : sequence of int64 arrays
@@ -110,7 +110,7 @@ class KernelRangeIndex:
     kept : int array or None
         Which rows those are; ``None``: all.
     rows : int
-        All rows.
+        Number of rows, those of no group included.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class KernelRangeProbe(OrderedProbe):
     Parameters
     ----------
     index : KernelRangeIndex
-        The build side.
+        Index of the build side.
     bounds, groups
         See :class:`gpujoin.backends.ordered.index.RangeProbe`.
     """

@@ -108,7 +108,7 @@ class LookupProbe:
         The arrays of the backend.
     entered : callable
         Makes the device current for a ``with`` block.
-    found : UniqueMatches
+    matches : UniqueMatches
         The matches.
     """
 

@@ -71,11 +71,11 @@ def compiled_mask(device: Device, source: Source, condition: Expression, length:
     Parameters
     ----------
     device : Device
-        Where.
+        Device that runs the kernels and holds the arrays.
     source : Source
         Columns, one row a pair.
     condition : Expression
-        Resolved.
+        Resolved condition.
     length : int
         Number of pairs.
     """
@@ -104,11 +104,11 @@ def restricted_matches(
     Parameters
     ----------
     ops : ArrayOps
-        The device.
+        Array operations of the device.
     source : Source
         All columns of both sides that the condition reads.
     condition : Expression
-        Resolved.
+        Resolved condition.
     matches : UniqueMatches
         At most one match a probe row.
     build_rows : int

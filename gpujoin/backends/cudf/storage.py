@@ -108,7 +108,7 @@ def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = N
     array : Array
         Of the storage type, up to what libcudf does not keep: names, precision, the width of offsets.
     dtype : DataType
-        The type wanted.
+        Type of the result.
     dictionary : Array or None
         The values of a dictionary-encoded column.
 

@@ -37,7 +37,7 @@ class Points:
     Attributes
     ----------
     values : int64 array
-        Meaningless where not valid.
+        The points; meaningless where not valid.
     valid : bool array or None
         False where a row matches nothing; ``None``: nowhere.
     """
@@ -56,7 +56,7 @@ class _Scale:
     Parameters
     ----------
     ops : OrderOps
-        The array module.
+        Array operations: NumPy's or CuPy's.
     values : int64 array
         Points of the build side.
     """
@@ -114,13 +114,13 @@ class RangeIndex:
     Parameters
     ----------
     ops : OrderOps
-        The array module.
+        Array operations: NumPy's or CuPy's.
     points : sequence of Points
-        One or two.
+        One or two points of each build row.
     groups : Points or None
         Rows with equal keys have equal numbers, from 0; negative: a row matches nothing. ``None``: all are equal.
     rows : int
-        Row count.
+        Number of rows.
 
     Raises
     ------
@@ -273,7 +273,7 @@ class RangeProbe(OrderedProbe):
     Parameters
     ----------
     index : RangeIndex
-        The build side.
+        Index of the build side.
     bounds : sequence of (Points, Points)
         For each of its points the lowest and highest that match.
     groups : Points or None

@@ -32,7 +32,7 @@ class Stretches:
     begin, length : int array
         First position, and number of positions; the number is zero where a row can match nothing.
     total : int
-        Sum of the numbers.
+        Sum of the lengths.
     second : object or None
         What the second point must be, where that is not settled by the stretch.
     """
@@ -73,9 +73,9 @@ class OrderedProbe(ABC):
     Parameters
     ----------
     index : OrderedIndex
-        The build side.
-    found : Stretches
-        Of the rows.
+        Index of the build side.
+    stretches : Stretches
+        Stretches of the probe rows.
     """
 
     def __init__(self, index: OrderedIndex, stretches: Stretches) -> None:

@@ -26,7 +26,7 @@ class _Level:
     Attributes
     ----------
     bit : int
-        Which.
+        Number of the bit, counted from the lowest.
     blocks : int64 array
         Zeros before every 256th position.
     within : uint8 array
@@ -50,9 +50,9 @@ class WaveletMatrix:
     Parameters
     ----------
     ops : OrderOps
-        The array module.
+        Array operations: NumPy's or CuPy's.
     values : int64 array, shape (n,)
-        The sequence.
+        Sequence to search.
     limit : int
         A number that no value exceeds.
     """

@@ -147,11 +147,11 @@ class FileColumn:
     Attributes
     ----------
     name : str
-        Its name.
+        Name of the column.
     first : int
         Number of its first leaf.
     leaves : int
-        How many it has.
+        Number of leaves of the column.
     """
 
     name: str
@@ -189,7 +189,7 @@ class RowGroup:
     Attributes
     ----------
     rows : int
-        How many.
+        Number of rows.
     chunks : tuple of int
         Where the description of each leaf's column chunk begins in the footer.
     """
@@ -276,7 +276,7 @@ def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:
     Parameters
     ----------
     path : str
-        For messages.
+        Path of the file, for messages.
     file : binary file
         With ``seek`` and ``read``.
     size : int

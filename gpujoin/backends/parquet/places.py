@@ -27,7 +27,7 @@ class FileFacts:
     Attributes
     ----------
     size : int
-        Bytes.
+        Length in bytes.
     modified_ms : int
         Modification time, in milliseconds since 1970; of a store, in whole seconds.
     """

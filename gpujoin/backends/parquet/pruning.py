@@ -40,7 +40,7 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
     Parameters
     ----------
     condition : Expression
-        Resolved.
+        Resolved condition.
     statistics : callable
         From a column's index to what is known of it.
     """

@@ -31,7 +31,7 @@ def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | No
     Parameters
     ----------
     leaf : Leaf
-        The column.
+        Column that the statistics are of.
     fields : mapping from int to object
         The format's ``Statistics``, by field.
     rows : int

@@ -75,7 +75,7 @@ def read(data: bytes, at: int, struct: Struct) -> dict[int, Any]:
     data : bytes
         Holds the struct, and may hold more.
     at : int
-        Where it begins.
+        Offset of the first byte.
     struct : Struct
         The fields that are wanted.
 

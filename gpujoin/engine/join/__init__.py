@@ -1,4 +1,4 @@
-"""One join core: a build side, probed by rows, gives Arrow batches or frames of a backend.
+"""The join core: probes a build side with rows and returns Arrow batches, or frames of a backend.
 
 ===============  ======================================================================================================
 ``layout``       what a join needs of each side; ``derive``: every join type from pairs and match marks
@@ -6,7 +6,7 @@
                  (``not_in``)
 ``probe``        candidates of probe rows, residual condition, marks, pairs, and the rest of either side
 ``sinks``        how rows come in and go out: Arrow or frames; ``output``: batches from gather maps
-``early_stop``   candidates and rows that need not be looked at, since a match is known
+``early_stop``   candidates and rows that are skipped, since a match is known already
 ``spill``        a build side beyond the memory budget
 ``hash_join``    the public interface
 ===============  ======================================================================================================

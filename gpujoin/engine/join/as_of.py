@@ -52,11 +52,11 @@ class AsOfBuild:
     Attributes
     ----------
     terms : AsOf
-        What is asked for.
+        Direction, tolerance and whether equal keys match.
     keys : KeyCodec
-        Of the equality keys.
+        Codec of the equality keys.
     codec : OrderCodec
-        Of the order key.
+        Codec of the order key.
     codes : ndarray of int64
         Code of each build row's order key.
     numbers : ndarray or None
@@ -64,7 +64,7 @@ class AsOfBuild:
     grouper : Grouper or None
         Numbers the equality keys; ``None``: there are none.
     search : RangeBuild
-        The rows by order.
+        Build rows, searchable by order.
     backend : Backend
         Where they are searched.
     """
@@ -223,7 +223,7 @@ class RankedRows:
     build_rows : ndarray of int64
         Build row of each probe row, or −1.
     rank : ndarray
-        Less is nearer.
+        Rank of each candidate; the least is the nearest.
     after : ndarray of bool
         Whether the build row is after the probe row: of two as near the other one is taken.
     """
@@ -274,8 +274,8 @@ class LookupProbe:
     Parameters
     ----------
     backend : Backend
-        Whose maps it gives.
-    found : ndarray of int64
+        Backend that the maps are of.
+    build_rows : ndarray of int64
         Build row of each probe row, or −1.
     """
 

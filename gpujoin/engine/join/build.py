@@ -1,4 +1,4 @@
-"""The build side of a join, searchable, and shared by all that probe it."""
+"""The build side of a join in memory, with a search structure that all probes share."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from gpujoin.plan.ranges import LEAST_SPREAD
 
 
 class BuiltSide:
-    """The rows of the build side in memory, searchable; immutable and shared by all runs and threads.
+    """The rows of the build side and a search structure over them; immutable, shared by all runs and threads.
 
     Parameters
     ----------
     sink : Sink
-        The join, where it runs, and the form of its rows.
+        The join, the backend it runs on, and the form of its rows.
     rows : Rows
-        All build rows, in that form; large string types are accepted in place of the schema's.
+        All build rows, in the sink's form; large string types are accepted in place of the schema's.
     metrics : JoinMetrics
-        Gets build time and algorithm.
+        Counters for the build time and the algorithm.
 
     Raises
     ------
@@ -82,7 +82,7 @@ class BuiltSide:
             return cls(sink.on_cpu(), sink.to_host(rows, sink.layout.build), metrics)
 
     def _search(self, sink: Sink) -> JoinLayout:
-        """Make the rows searchable; the layout, with ranges or without, that this serves."""
+        """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""
         layout = sink.layout
         if layout.spec.as_of is not None:
             self.as_of = AsOfBuild.of(
@@ -106,7 +106,7 @@ class BuiltSide:
         return dataclasses.replace(layout, ranged=None)
 
     def _by_order(self, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
-        """Search by order, unless an operand has no value for some row, or few rows have equal keys."""
+        """Build an index by order, unless an operand has no value for some row, or few rows have equal keys."""
         try:
             codec, points = RangeCodec.fit(layout.axes, layout.build.side, layout.codec, self.rows)
         except RangeEvaluationError:
@@ -119,11 +119,11 @@ class BuiltSide:
 
     @cached_property
     def _order_choice(self) -> OrderChoice:
-        """How a device searches by order."""
+        """The planner's choice of how a device searches by order."""
         return choose_order(self.options.gpu_algorithm)
 
     def _chooser(self, probe_rows: int | None) -> Choose | None:
-        """The planner's choice of an algorithm, remembered for the metrics; ``None``: without own kernels."""
+        """The planner's choice of an algorithm, kept for the metrics; ``None``: without gpujoin's own kernels."""
         choose = chooser(self.options.gpu_algorithm, probe_rows)
         if choose is None:
             if self.backend.name is BackendName.GPU:
@@ -138,7 +138,7 @@ class BuiltSide:
         return chosen
 
     def _count(self, metrics: JoinMetrics) -> None:
-        """Count the algorithm, and say why it was chosen if it was."""
+        """Add the algorithm to the counters, and the reason if a planner chose it."""
         search = self._searched
         if search is None:
             return
@@ -164,7 +164,7 @@ class BuiltSide:
 
     @cached_property
     def null_patterns(self) -> NullPatterns | None:
-        """What null keys match in a null-aware join; ``None`` in all others."""
+        """Search of rows with null keys, for null-aware joins; ``None`` for other joins."""
         layout = self.layout
         if not layout.spec.join_type.null_aware:
             return None
@@ -173,13 +173,13 @@ class BuiltSide:
 
     @property
     def counts_pairs(self) -> bool:
-        """Whether marking costs more where there are more pairs, those of build rows that have a match included."""
+        """Whether the cost of marking build rows grows with the number of pairs, those of marked rows included."""
         if self.layout.condition is not None:
             return self.build is not None or self.ranges is not None
         return self.ranges is not None and len(self.ranges.codec.axes) > 1
 
     def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
-        """The same side built on the CPU backend, made once, for chunks that do not fit the device."""
+        """The same side built on the CPU backend, for morsels that do not fit the device; made once."""
         with self._twin_lock:
             if self._twin is None:
                 rows = self.sink.to_host(self.rows, self.layout.build)
@@ -187,14 +187,14 @@ class BuiltSide:
             return self._twin
 
     def only(self, rows: npt.NDArray[np.int64], metrics: JoinMetrics) -> BuiltSide:
-        """Some of the rows, searched in the same way; on the CPU where that does not fit."""
+        """Build the same structure over some of the rows; on the CPU where it does not fit the device."""
         wanted = pa.array(rows)
         columns = [take(column, wanted) for column in self.rows.columns]
         chosen = pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
         return BuiltSide.with_fallback(self.sink, chosen, metrics)
 
     def without_ranges(self, metrics: JoinMetrics) -> BuiltSide:
-        """The same side with all of the condition tested pair by pair, made once."""
+        """The same side without ranges, where all of the condition is tested pair by pair; made once."""
         with self._twin_lock:
             if self._plain is None:
                 build, probe = self.layout.build, self.layout.probe
@@ -212,9 +212,9 @@ class BuiltRanges:
     Attributes
     ----------
     codec : RangeCodec
-        Turns probe rows into what they ask for.
+        Computes the ranges of probe rows.
     build : RangeBuild
-        The backend's part.
+        Index of the backend.
     """
 
     codec: RangeCodec
@@ -222,6 +222,6 @@ class BuiltRanges:
 
 
 def _wanted(layout: JoinLayout) -> Wanted:
-    """Marks of probe rows are all that a join needs which returns no pairs, tests no pairs and marks no build rows."""
+    """``MARKS`` for joins that return no pairs, test no pairs and mark no build rows."""
     pairs = layout.derivation.pairs or layout.condition is not None
     return Wanted.PAIRS if pairs or layout.derivation.build_rest is not Rest.NOTHING else Wanted.MARKS

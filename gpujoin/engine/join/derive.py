@@ -1,11 +1,11 @@
-"""Every join type from pairs and marks.
+"""Derives every join type from pairs and marks.
 
-A backend knows only which probe row meets which build row. What a join returns follows from three decisions, made here
-once for each join type and build side:
+A backend knows only which probe row matches which build row. What a join returns follows from three decisions, made
+here once for each join type and build side:
 
 - are the matching *pairs* returned;
-- what becomes of the *rest* of the probe rows, once all their matches are known;
-- what becomes of the rest of the build rows, once all probe rows have been seen.
+- which of the probe rows are returned besides (the *rest*), once all their matches are known;
+- which of the build rows are returned besides, once all probe rows have been seen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpujoin.model.jointype import JoinType, Side
 
 
 class Rest(Enum):
-    """What is returned of one side's rows besides the pairs."""
+    """The rows of one side that are returned besides the pairs."""
 
     NOTHING = "nothing"
     UNMATCHED_PADDED = "unmatched, padded with nulls"
@@ -29,14 +29,14 @@ class Rest(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """How a join type is made of pairs and marks.
+    """What a join type returns, in terms of pairs and marks.
 
     Attributes
     ----------
     pairs : bool
         Whether matching pairs are returned.
     probe_rest, build_rest : Rest
-        What is returned of the rows of each side.
+        Rows of each side that are returned besides the pairs.
     """
 
     pairs: bool
@@ -54,13 +54,12 @@ _LEFT_REST = {
 
 
 def derive(join_type: JoinType, build_side: Side) -> Derivation:
-    """The derivation of a join type with a given side built.
+    """Derive a join type from pairs and marks, given the build side.
 
     Raises
     ------
     JoinSpecError
-        For a null-aware join with the left side built: which left rows match is known only once the whole right side
-        is.
+        For a null-aware join with the left side built: whether a left row is returned depends on all right rows.
     """
     if join_type.null_aware and build_side is Side.LEFT:
         raise JoinSpecError(f"a {join_type.value} join builds its right side, not its left")

@@ -91,9 +91,9 @@ def rounds_of(
     morsel : Morsel
         For its backend and counters.
     probe : Probe
-        Of some rows.
+        Probe of the rows.
     rows : int
-        How many.
+        Number of rows.
     matched : callable () -> ndarray of bool
         Which of them have a match; asked after each round.
     limit : int

@@ -1,4 +1,4 @@
-"""Build once, probe many: the engine's own interface."""
+"""The engine's interface: a join that is built once and probed any number of times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 
 class HashJoin:
-    """A join whose build side is taken in once and probed by any number of batches.
+    """A join whose build side is read once and probed by any number of batches.
 
     Parameters
     ----------
@@ -34,16 +34,16 @@ class HashJoin:
     left_schema, right_schema : Schema
         Columns of the two sides.
     build_side : Side
-        Which side is built; the other is streamed.
+        Side that is built; the other one is streamed.
     options : Options
         Batch sizes, memory budget, spill directory.
     backend : Backend or None
-        Where to run; ``None``: the CPU backend with ``options.cpu_threads`` threads.
+        Backend to run on; ``None``: the CPU backend with ``options.cpu_threads`` threads.
     metrics : JoinMetrics or None
         Counters to add to.
     probe_rows : int or None
-        Expected rows of the streamed side, of all batches together, by which a device's algorithm may be chosen;
-        ``None``: not known.
+        Expected rows of all probe batches together, from which a device's algorithm may be chosen; ``None``: not
+        known.
 
     Raises
     ------
@@ -94,18 +94,18 @@ class HashJoin:
 
     @property
     def built_bytes(self) -> int:
-        """Memory the built side holds: rows and search structure; zero where it was spilled."""
+        """Memory of the build side: rows and search structure; zero where it was spilled."""
         if not isinstance(self._built, BuiltSide):
             return 0
         return int(self._built.rows.nbytes) + self._built.search_bytes
 
     @property
     def spilled(self) -> bool:
-        """Whether the built side went to disk."""
+        """Whether the build side is on disk."""
         return isinstance(self._built, Spilled)
 
     def build(self, batches: Batches) -> None:
-        """Take in the build side; over the memory budget it goes to disk.
+        """Read the build side. Beyond the memory budget it goes to disk.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class HashJoin:
             yield batch
 
     def start(self, metrics: JoinMetrics | None = None) -> JoinRun:
-        """A new, independent pass over the built side, which is shared.
+        """Start an independent pass of probe rows over the build side, which all passes share.
 
         Parameters
         ----------
@@ -140,11 +140,11 @@ class HashJoin:
         return self._run
 
     def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Stream probe rows; may be called many times. See :meth:`JoinRun.probe`."""
+        """Join some probe rows; may be called many times. See :meth:`JoinRun.probe`."""
         return self._started().probe(batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left to return after the last probe. See :meth:`JoinRun.finish`."""
+        """Return the rows that can only be returned after the last probe. See :meth:`JoinRun.finish`."""
         return self._started().finish()
 
     @property
@@ -153,7 +153,7 @@ class HashJoin:
         return self._run is not None and self._run.can_stop
 
     def close(self) -> None:
-        """Drop the built side and remove what was spilled."""
+        """Free the build side and the space of spilled rows."""
         if self._run is not None:
             self._run.close()
         if isinstance(self._built, Spilled):
@@ -168,7 +168,7 @@ class HashJoin:
 
 
 def _check_evaluable(condition: Expression | None) -> None:
-    """Refuse a condition that the CPU backend, the last resort of all, does not evaluate as Spark does."""
+    """Raise for a condition that the CPU backend, the fallback of every join, does not evaluate as Spark does."""
     if condition is None:
         return
     can_evaluate = create(BackendName.CPU, BackendRequest()).can_evaluate
@@ -219,7 +219,7 @@ class JoinRun:
             yield self._out(batch)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What can only be returned when all probe rows have been seen."""
+        """Return the rows that can only be returned when all probe rows have been seen."""
         source = self._run.finish() if isinstance(self._run, SpilledRun) else self._run.rest_of_build()
         for batch in source:
             yield self._out(batch)
@@ -230,7 +230,7 @@ class JoinRun:
         return isinstance(self._run, Run) and self._run.progress.complete
 
     def close(self) -> None:
-        """Remove what this pass spilled."""
+        """Free the space of the rows that this pass spilled."""
         if isinstance(self._run, SpilledRun):
             self._run.close()
 
@@ -251,7 +251,7 @@ class JoinRun:
 
 
 def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_rows: int) -> None:
-    """Refuse a product that is too large.
+    """Raise if a product is too large.
 
     Raises
     ------
@@ -269,7 +269,7 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
 
 
 def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa.RecordBatch]:
-    """Batches whose column types are those the join was made for.
+    """Check that batches have the column types that the join was made for.
 
     Raises
     ------

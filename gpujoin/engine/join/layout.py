@@ -1,4 +1,4 @@
-"""What a join needs of each side: derived once from its specification and schemas."""
+"""The columns that a join needs of each side, derived once from its specification and schemas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpujoin.plan.ranges import Axis, split_ranges
 
 @dataclass(frozen=True)
 class SideLayout:
-    """One side's part.
+    """The columns that a join needs of one side.
 
     Attributes
     ----------
@@ -45,26 +45,26 @@ class SideLayout:
 
 @dataclass(frozen=True)
 class JoinLayout:
-    """A join with everything settled that does not depend on its rows.
+    """Everything about a join that does not depend on its rows.
 
     Attributes
     ----------
     spec : JoinSpec
-        The join.
+        What the join computes.
     build, probe : SideLayout
         The two sides.
     derivation : Derivation
-        How the join type is made of pairs and marks.
+        What the join type returns, in terms of pairs and marks.
     codec : KeyCodec
         Turns keys into codes.
     condition : Expression or None
-        The residual condition, its column references counting within ``condition`` of each side.
+        Residual condition; its column references are positions within ``condition`` of each side.
     output_schema : Schema
         Schema of the result.
     axes : tuple of Axis
-        Ranges by whose order the build side is searched; ``condition`` is then without them.
+        Ranges by which the build side is searched; ``condition`` does not include them.
     ranged : JoinLayout or None
-        The same join with ranges, where its condition has any.
+        The same join with ranges, if its condition has any.
     """
 
     spec: JoinSpec
@@ -79,7 +79,7 @@ class JoinLayout:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:
-        """Settle a join.
+        """Derive the layout of a join.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class JoinLayout:
         return as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
 
     def part(self, side: Side) -> SideLayout:
-        """The part of a side."""
+        """Layout of one side."""
         return self.build if side is self.build.side else self.probe
 
 

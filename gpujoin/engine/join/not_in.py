@@ -43,7 +43,7 @@ class KeyedRows:
     Attributes
     ----------
     codes : tuple of Table
-        Codes of each key.
+        Codes of each key column.
     patterns : ndarray of int64, shape (rows,)
         Bit ``i`` is set where key ``i`` is null; a null-safe key never is.
     """
@@ -127,7 +127,7 @@ class NullPatterns:
         Parameters
         ----------
         rows : RecordBatch
-            Probe rows.
+            Rows of the probe side.
         mask : ndarray of bool
             Those that match by all keys; rows marked are not looked at again.
         """

@@ -1,4 +1,4 @@
-"""Output batches from gather maps: sized, gathered, assembled; in pieces, or on the CPU, where memory is short."""
+"""Makes output batches from gather maps. Where memory is short, they are made in smaller pieces or on the CPU."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from gpujoin.engine.join.probe import Run
 
 _OVERSHOOT = 4
-"""A batch may pass its target size this many times over before it is split for long values."""
+"""A batch is split for long values once it would exceed its target size by this factor."""
 
 
 @dataclass(frozen=True)
 class Emission:
-    """Output rows that a backend has made at once, without maps.
+    """Output rows that a backend has made in one pass, without gather maps.
 
     Attributes
     ----------
     sink : Sink
-        The join.
+        Sink of the join.
     frames : mapping of Side to Frame
-        The output columns of either side; a side without an entry gives none.
+        Output columns of each side; sides without output columns are left out.
     rows : int
-        How many.
+        Number of rows.
     rows_per_batch : int
-        Of these, in one batch.
+        Output rows of a batch.
     """
 
     sink: Sink
@@ -50,7 +50,7 @@ class Emission:
         Raises
         ------
         DeviceMemoryError
-            If one does not fit on its way out; those before it were right.
+            If a batch does not fit; the batches before it are valid.
         """
         for start in range(0, self.rows, self.rows_per_batch):
             span = Span(start, min(self.rows_per_batch, self.rows - start))
@@ -67,9 +67,9 @@ class Emitter:
     Parameters
     ----------
     run : Run
-        The run emitted for.
+        Run that the output is for.
     rows : Rows
-        The probe rows that the maps speak of, in the form of the run's sink.
+        Probe rows that the maps refer to, in the form of the run's sink.
     """
 
     def __init__(self, run: Run, rows: Any) -> None:
@@ -84,12 +84,12 @@ class Emitter:
 
     @cached_property
     def rows_per_batch(self) -> int:
-        """Rows that make a batch of the target size, by mean row size."""
+        """Number of rows of a batch of the target size, by mean row size."""
         size = sum(columns.row_bytes for columns in self.columns.values())
         return max(self.sink.least_batch_rows, int(self.sink.batch_bytes / max(1.0, size)))
 
     def rest(self, side: Side, kind: Rest, matched: Mask) -> Iterator[Any]:
-        """What the join returns of one side's rows besides pairs, given which of them have a match."""
+        """Rows of one side that the join returns besides pairs, given which of them have a match."""
         backend = self.sink.backend
         if kind is Rest.FLAGGED:
             rows = self.run.built.rows if side is self.layout.build.side else self.rows
@@ -105,25 +105,25 @@ class Emitter:
         yield from self._pieces(side, wanted, padding)
 
     def pairs(self, probe: RowMap, build: RowMap) -> Iterator[Any]:
-        """Output rows for pairs of probe and build rows."""
+        """Output rows of pairs of probe and build rows."""
         return self._pieces(self.layout.probe.side, probe, build)
 
     def at_once(self, probe: Probe[Any], *, pairs: bool, matched: bool) -> Emission | None:
-        """The output of the probe rows, made by the backend at once.
+        """Let the backend make the output of the probe rows in one pass.
 
         Parameters
         ----------
         probe : Probe
-            Their matches.
+            Matches of the probe rows.
         pairs : bool
-            Whether rows come with what they match; then no row may have two matches.
+            Whether rows are returned with their matches; then no row may have two matches.
         matched : bool
-            Whether those with a match are wanted, or those without.
+            Whether rows with a match are returned, or those without.
 
         Returns
         -------
         Emission or None
-            ``None``: the output is to be made by maps. So it is where columns stay on the host, too.
+            ``None``: the output must be made by gather maps, as it always is where columns stay on the host.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Emitter:
     def emit(
         self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None, start: int, length: int
     ) -> Any:
-        """One batch: the rows of one side by a map, with those of the other side by another."""
+        """Make one batch: rows of one side by a map, beside rows of the other side by another map."""
         maps = {side: slice_map(rows, start, length)}
         if others is not None:
             maps[side.other] = slice_map(others, start, length)
@@ -190,7 +190,7 @@ class Emitter:
     def _fitting(
         self, side: Side, rows: RowMap, others: RowMap | None, start: int, length: int
     ) -> Iterator[tuple[int, int]]:
-        """Cut a range so that no column of a batch passes its limit, however long single values are."""
+        """Split a range of rows so that no column of a batch exceeds its limit, however long single values are."""
         options = self.sink.options
         limit = min(options.max_column_bytes, _OVERSHOOT * options.batch_bytes)
         maps = [(side, rows)] + ([] if others is None else [(side.other, others)])

@@ -1,4 +1,4 @@
-"""The columns of one side, ready to be gathered: on the backend where it can hold them, else on the host."""
+"""The columns of one side that are gathered: on the backend where it can hold them, else on the host."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 @dataclass(frozen=True)
 class Payload:
-    """Some columns of one side.
+    """Columns of one side that will be gathered.
 
     Attributes
     ----------
     table : Table
         The columns, in order, each of one chunk.
     backend : Backend
-        Where they are gathered.
+        Backend that gathers them where it can.
     choose : callable or None
-        The planner's choice, for a backend with more than one way to gather.
+        The planner's choice of a method, for a backend with several ways to gather.
     """
 
     table: pa.Table
@@ -44,28 +44,28 @@ class Payload:
         backend: AnyBackend,
         choose: ChooseGather | None = None,
     ) -> Payload:
-        """Take some columns of a batch, by position."""
+        """Select columns of a batch by position."""
         return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose)
 
     @classmethod
     def of_condition(
         cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None
     ) -> Payload:
-        """What a condition reads: all columns on the backend, in other layouts where it does not hold theirs.
+        """The columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Parameters
         ----------
         table : Table
-            The columns that the condition's references count within, each of one chunk.
+            Columns that the condition's references index into, each of one chunk.
         backend : Backend
-            Which evaluates the condition.
+            Backend that evaluates the condition.
         choose : callable or None
-            The planner's choice of a way to gather.
+            The planner's choice of a method to gather.
 
         Raises
         ------
         ConditionError
-            If the backend holds a column in no layout.
+            If the backend can hold a column in no layout.
         """
         for i, field in enumerate(table.schema):
             if backend.can_gather(field.type):
@@ -97,12 +97,12 @@ class Payload:
 
     @cached_property
     def frame(self) -> Any:
-        """The backend's part."""
+        """The columns that the backend holds."""
         return self.backend.from_arrow(self.table.select(list(self.on_backend)))
 
     @cached_property
     def row_bytes(self) -> float:
-        """Mean bytes a row."""
+        """Mean bytes of a row."""
         return own_bytes(self.table) / max(1, self.rows)
 
     @cached_property
@@ -117,7 +117,7 @@ class Payload:
         return tuple(sizes for sizes in each if sizes is not None)
 
     def gather(self, rows: RowMap, schema: pa.Schema) -> list[pa.Array]:
-        """The columns' rows by a map, as Arrow arrays of a schema's types."""
+        """Gather rows of the columns by a map, as Arrow arrays of a schema's types."""
         if isinstance(rows, AllNull):
             return [nulls(rows.length, f.type) for f in schema]
         arrays: list[pa.Array] = [None] * self.table.num_columns
@@ -131,7 +131,7 @@ class Payload:
         return arrays
 
     def gathered_bytes(self, rows: RowMap) -> int:
-        """Exact bytes of the variable-width column that would hold most."""
+        """Exact bytes of the largest variable-width column after :meth:`gather`."""
         if isinstance(rows, AllNull):
             return 0
         sizes = self.backend.gathered_bytes(self.frame, rows) if self.on_backend else ()

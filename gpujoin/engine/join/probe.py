@@ -1,6 +1,6 @@
-"""Probing: candidate pairs, residual condition, marks, output.
+"""Probes a build side: candidate pairs, residual condition, marks, output.
 
-The probe side comes in morsels. Each gives the pairs that match, and then what the join returns of its own rows
+The probe side comes in morsels. Each returns first its matching pairs, then its rest: the rows that the join returns
 besides. An example: ``l LEFT JOIN r ON l.k = r.k AND l.v < r.w``, right side built::
 
     l  k v       r  k w       candidates   (0, 0) (0, 1) (1, 0) (1, 1)     equal keys
@@ -8,7 +8,7 @@ besides. An example: ``l LEFT JOIN r ON l.k = r.k AND l.v < r.w``, right side bu
        1 2          1 9       pairs               (0, 1) (1, 0) (1, 1)     returned; rows 0 and 1 are marked
        7 0                    rest          row 2                          unmarked: returned with nulls
 
-Candidates are evaluated a chunk at a time, whatever the join type, so that every join takes every condition.
+Candidates are evaluated slice by slice for every join type, so every join supports every condition.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, s
 
 @dataclass
 class _Shared:
-    """What all views of a run have in common: the runs that stand in for it, whose marks count as its own."""
+    """What all views of a run share: the runs that replace it (on the CPU, without ranges), and their marks."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     twin: Run | None = None
@@ -53,14 +53,14 @@ class _Shared:
 
 
 class Run:
-    """One pass of probe rows over a built side: which build rows have met a match, and counters.
+    """One pass of probe rows over a build side: the marks of build rows with a match, and counters.
 
     Parameters
     ----------
     built : BuiltSide
-        What is probed.
+        Build side that is probed.
     metrics : JoinMetrics
-        Counters; not shared between threads, see :meth:`view`.
+        Counters of one thread; see :meth:`view`.
     """
 
     def __init__(self, built: BuiltSide, metrics: JoinMetrics) -> None:
@@ -72,7 +72,7 @@ class Run:
 
     @classmethod
     def with_fallback(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
-        """A run on the backend, or on the CPU if even its marks do not fit there."""
+        """Start a run on the backend, or on the CPU if not even the marks fit there."""
         try:
             return cls(built, metrics)
         except OutOfMemoryError:
@@ -80,20 +80,20 @@ class Run:
             return cls(built.on_cpu(metrics), metrics)
 
     def view(self, metrics: JoinMetrics) -> Run:
-        """The same run with counters of its own, for one thread."""
+        """The same run with its own counters, for one thread."""
         other = copy.copy(self)
         other.metrics = metrics
         return other
 
     def on_cpu(self) -> Run:
-        """The run over the CPU twin of the built side."""
+        """The run over the same side built on the CPU."""
         with self._shared.lock:
             if self._shared.twin is None:
                 self._shared.twin = Run(self.built.on_cpu(self.metrics), self.metrics)
         return self._shared.twin.view(self.metrics)
 
     def without_ranges(self) -> Run:
-        """The run over the built side without ranges."""
+        """The run over the same side built without ranges."""
         with self._shared.lock:
             if self._shared.plain is None:
                 built = self.built.without_ranges(self.metrics)
@@ -101,7 +101,7 @@ class Run:
         return self._shared.plain.view(self.metrics)
 
     def host_marks(self) -> npt.NDArray[np.bool_]:
-        """Which build rows have a match."""
+        """Mask of the build rows that have a match, on the host."""
         marks = self.built.backend.mask_to_host(self.marks)
         shared = self._shared
         for other in (shared.twin, shared.plain):
@@ -117,40 +117,40 @@ class Run:
 
     @property
     def stops_early(self) -> bool:
-        """Whether only build rows are returned, so that one that has a match needs no further probe rows."""
+        """Whether only build rows are returned, so that a build row with a match needs no further probe rows."""
         derivation = self.built.layout.derivation
         return not derivation.pairs and derivation.probe_rest is Rest.NOTHING
 
     @property
     def progress(self) -> Progress:
-        """How far a run is that may stop early."""
+        """Progress of a run that may stop early."""
         return self._shared.progress
 
     @property
     def current(self) -> Run:
-        """The run that further probe rows are for: this one, or that over the rows left by :meth:`leave_out`."""
+        """The run that joins further probe rows: this one, or that over the build rows left by :meth:`leave_out`."""
         fewer = self._shared.fewer
         return self if fewer is None else fewer[1]
 
     def leave_out(
         self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics
     ) -> None:
-        """Let further probe rows meet some of the build rows only; none may be under way.
+        """Search only the build rows without a match for further probe rows. No probe may be in progress.
 
         Parameters
         ----------
         marks : ndarray of bool
-            Of :meth:`host_marks`.
+            Marks from :meth:`host_marks`.
         waiting : ndarray of int64
-            Those rows.
+            Build rows that are still without a match.
         metrics : JoinMetrics
-            Counters of the new search.
+            Counters for building the new search structure.
         """
         self._shared.marked, self._shared.fewer = marks, None
         self._shared.fewer = waiting, Run.with_fallback(self.built.only(waiting, metrics), metrics)
 
     def probe_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join batches of probe rows, a morsel at a time, on as many threads as the backend wants."""
+        """Join batches of probe rows, morsel by morsel, on as many threads as the backend asks for."""
         merging = threading.Lock()
         backend = self.built.backend
 
@@ -171,7 +171,7 @@ class Run:
         return in_order(lambda rows: join(self, rows), parts, backend.threads)
 
     def rest_of_build(self) -> Iterator[Any]:
-        """What the join returns of build rows, once all probe rows have been seen."""
+        """Build rows that the join returns once all probe rows have been seen."""
         built, layout, shared = self.built, self.built.layout, self._shared
         kind = layout.derivation.build_rest
         if kind is Rest.NOTHING or not built.num_rows:
@@ -183,19 +183,19 @@ class Run:
 
 
 def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> Iterator[Any]:
-    """All the output that a morsel of probe rows causes, in the order of its rows' matches, then its rest.
+    """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
 
-    Where its probe does not fit the device the morsel is halved, and at last probed on the CPU.
+    A morsel whose probe does not fit the device is halved again and again, and finally probed on the CPU.
 
     Parameters
     ----------
     run : Run
-        The run the rows belong to.
+        Run that the rows belong to.
     rows : Rows
         All columns of the probe side, in the form of the run's sink.
     deferred : ndarray of bool, shape (rows,), or None
-        If given, further build rows are to come before the rest of these rows is known: only pairs are returned, and
-        the rows with a match are set here.
+        Given where the build side comes in slices. Only pairs are returned then, and rows with a match are marked here:
+        the rest is known after the last slice.
     """
     sink = run.built.sink
 
@@ -222,9 +222,9 @@ def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = No
 
 
 def _with_fallback(morsel: Morsel) -> Iterator[Any]:
-    """The output of a morsel, finished on the CPU if the device gives up half-way.
+    """Join a morsel, and finish it on the CPU if the device runs out of memory in the middle.
 
-    All backends give pairs in one order, so the rows already out are the first ones there too.
+    All backends return pairs in the same order, so the CPU skips as many pairs as were returned already.
     """
     rows_out = 0
     sink = morsel.sink
@@ -250,12 +250,12 @@ def _with_fallback(morsel: Morsel) -> Iterator[Any]:
 
 
 class Morsel:
-    """Some probe rows, probed.
+    """A morsel of probe rows and its matches.
 
     Parameters
     ----------
     run : Run
-        The run they belong to.
+        Run that the rows belong to.
     rows : Rows
         All columns of the probe side, in the form of the run's sink.
     deferred : ndarray of bool, shape (rows,), or None
@@ -264,7 +264,7 @@ class Morsel:
     Raises
     ------
     OutOfMemoryError
-        If the probe does not fit the device; nothing has been emitted then.
+        If the probe does not fit the device; nothing was returned then.
     """
 
     def __init__(self, run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> None:
@@ -289,7 +289,7 @@ class Morsel:
             self._prepare()
 
     def _candidates_of_rows(self) -> Probe[Any] | None:
-        """The candidates of the rows; ``None``: every build row is one of every row."""
+        """Candidates of the rows; ``None`` where every build row is a candidate of every row."""
         built = self.built
         if built.as_of is not None:
             return built.as_of.probe(self.rows)
@@ -300,7 +300,7 @@ class Morsel:
         return None
 
     def _restricted(self) -> Expression | None:
-        """The condition, unless the backend's kernels have tested it: the probe then has what is left."""
+        """Evaluate the condition in a kernel of the backend, if possible; returns the condition that is left to test."""
         condition, built, metrics = self.layout.condition, self.built, self.run.metrics
         if (
             condition is None or self.probe is None or built.build is None or not built.build.unique
@@ -319,7 +319,7 @@ class Morsel:
         return None
 
     def output(self) -> Iterator[Any]:
-        """Pairs, then the rest or its deferral."""
+        """Pairs, then the rest, unless it is deferred."""
         yield from self._pairs_under_condition() if self.untested is not None else self._pairs()
         rest = self.layout.derivation.probe_rest
         if rest is Rest.NOTHING or self._rest_done:
@@ -340,19 +340,19 @@ class Morsel:
 
     @property
     def build_rows(self) -> int:
-        """How many build rows there are."""
+        """Number of build rows."""
         return self.built.num_rows
 
     def marked(self) -> npt.NDArray[np.bool_]:
-        """Tell which rows have a match among the candidates taken so far; of joins with a condition."""
+        """Mask of the rows that have a match among the candidates evaluated so far, for joins with a condition."""
         return self.backend.mask_to_host(self.marks)
 
     def build_marked(self) -> npt.NDArray[np.bool_]:
-        """Tell which build rows have had a match so far."""
+        """Mask of the build rows that have had a match so far."""
         return self.backend.mask_to_host(self.run.marks)
 
     def _prepare(self) -> None:
-        """Whatever needs memory and can be done before the first row is out."""
+        """Do what needs memory and can be done before the first row is returned."""
         derivation = self.layout.derivation
         if self.untested is not None:
             if derivation.probe_rest is not Rest.NOTHING:
@@ -369,9 +369,9 @@ class Morsel:
     # -- without a condition -------------------------------------------------------------------------------
 
     def _made_at_once(self) -> Emission | None:
-        """All output of the rows at once: of an inner join with at most one match a row, or of those with or without.
+        """Make all output in one pass: for inner joins with at most one match a row, and for semi and anti joins.
 
-        A left join returns all its probe rows, which stay where they are, so its maps cost nothing to make.
+        Not of left joins: all their probe rows are returned, unmoved, so their maps cost nothing.
         """
         if self.probe is None or self.built.build is None or self.built.null_patterns is not None:
             return None
@@ -395,7 +395,7 @@ class Morsel:
 
     @property
     def by_lookup(self) -> bool:
-        """Whether one map suffices, since no probe row has two matches."""
+        """Whether no probe row has two matches, so that a single map suffices."""
         build, rest = self.built.build, self.layout.derivation.probe_rest
         return (
             self.layout.derivation.pairs
@@ -405,7 +405,7 @@ class Morsel:
 
     @property
     def row_by_row(self) -> bool:
-        """Whether the output is one row for each probe row, in their order."""
+        """Whether the output has exactly one row for each probe row, in their order."""
         return self._maps is not None and self._rest_done
 
     def _lookup_maps(self) -> tuple[RowMap, RowMap]:
@@ -465,7 +465,7 @@ class Morsel:
             yield from self.built.null_patterns.candidates(self, limit)
 
     def _satisfying(self, candidates: PairSlice) -> Iterator[PairSlice]:
-        """The pairs of a slice for which the condition is true."""
+        """Keep the pairs of a slice for which the condition is true."""
         metrics = self.run.metrics
         metrics.candidate_pairs += candidates.length
         with metrics.timing("condition"):
@@ -517,7 +517,7 @@ class Morsel:
     # -- pairs ---------------------------------------------------------------------------------------------
 
     def _slices(self, limit: int) -> Iterator[PairSlice]:
-        """Pairs with equal keys, at most ``limit`` at a time, and fewer while memory is short."""
+        """Candidate pairs, at most ``limit`` at a time, and fewer while memory is short."""
         if self.probe is None:
             for outer, inner in cross_maps(self.num_rows, self.built.num_rows, limit):
                 yield PairSlice(outer, inner)
@@ -541,7 +541,7 @@ class Morsel:
 
 
 def _without_first(parts: Iterator[PairSlice], pairs: int) -> Iterator[PairSlice]:
-    """Slices without the first ``pairs`` pairs."""
+    """Skip the first ``pairs`` pairs of slices."""
     for part in parts:
         if pairs >= part.length:
             pairs -= part.length

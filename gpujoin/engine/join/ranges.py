@@ -47,11 +47,11 @@ class RangeCodec:
     Attributes
     ----------
     axes : tuple of Axis
-        The ranges.
+        Ranges of the condition, one or two.
     build_side : Side
-        Which side is sorted.
+        Side whose rows are sorted.
     codecs : tuple of OrderCodec
-        One for each axis.
+        Codec of each axis.
     keys : KeyCodec
         Turns equality keys into codes.
     grouper : Grouper or None

@@ -1,8 +1,17 @@
-r"""How rows of a join come in and go out: as Arrow batches, or as frames that stay on a backend.
+r"""The forms in which rows of a join come in and go out: Arrow batches, or frames that stay on a device.
 
-The join itself (`probe`, `output`) works on key frames, masks and gather maps. What it does not know, a *sink* does:
-how the keys of rows become a key frame, which columns are gathered, and what the gathered columns of both sides are
-put together to.
+The join itself (`probe`, `output`) works on key frames, masks and gather maps only. A *sink* does the rest: it makes
+key frames of rows, selects the columns to gather, and assembles the gathered columns of both sides to output rows. An
+example: ``l LEFT JOIN r ON l.k = r.k``, whose probe has found rows 1 and 0 of the right side for rows 0 and 2 of the
+left side::
+
+    l  k v      r  k w      gather maps   left   0  1  2       output   k v w
+       1 a         3 x                    right  1 -1  0                1 a y
+       2 b         1 y                                                  2 b null
+       3 c                                                              3 c x
+
+Maps and marks are the same for both forms. :class:`Sink` gathers ``v`` and ``w`` into a record batch, and
+:class:`FrameSink` into a frame of the device.
 
 ============  ================================  =================================
 \             :class:`Sink`                     :class:`FrameSink`
@@ -45,14 +54,14 @@ from gpujoin.plan.gathering import gather_chooser
 
 @dataclass(frozen=True)
 class Mask:
-    """Which rows of a side have a match.
+    """Marks of the rows of a side that have a match, on a backend or on the host.
 
     Attributes
     ----------
     values : Vector
-        A mask of a backend, or NumPy booleans.
+        Mask of a backend, or NumPy booleans.
     backend : Backend or None
-        Which; ``None``: NumPy.
+        Backend of the mask; ``None``: NumPy.
     """
 
     values: Any
@@ -64,14 +73,14 @@ class Mask:
 
     @cached_property
     def on_host(self) -> npt.NDArray[np.bool_]:
-        """The mask as NumPy booleans; takes no memory of a device."""
+        """The mask as NumPy booleans; needs no memory of a device."""
         if self.backend is None:
             return np.asarray(self.values)
         return self.backend.mask_to_host(self.values)
 
 
 def on_backend(rows: RowMap, source: AnyBackend, target: AnyBackend) -> RowMap:
-    """A map of one backend as a map of another; maps with structure are common to all."""
+    """Convert a map of one backend to a map of another. Only maps that store indices need to be copied."""
     if not isinstance(rows, Indices) or source is target:
         return rows
     return target.indices_from_host(source.indices_to_host(rows), rows.out_of_bounds)
@@ -79,16 +88,16 @@ def on_backend(rows: RowMap, source: AnyBackend, target: AnyBackend) -> RowMap:
 
 @dataclass(frozen=True)
 class FrameColumns:
-    """Columns that are gathered as frames; see :class:`~gpujoin.engine.join.payload.Payload`.
+    """Columns of one side on a device, gathered as frames. The counterpart of :class:`.payload.Payload`.
 
     Attributes
     ----------
     frame : Frame
-        The columns.
+        Columns on the backend.
     backend : Backend
-        Where they are.
+        Backend that runs the join.
     choose : callable or None
-        The planner's choice between ways to gather.
+        The planner's choice of a method to gather.
     """
 
     frame: Any
@@ -100,34 +109,34 @@ class FrameColumns:
 
     @cached_property
     def row_bytes(self) -> float:
-        """Mean bytes a row."""
+        """Mean bytes of a row."""
         return self.backend.frame_bytes(self.frame) / max(1, self.backend.frame_rows(self.frame))
 
     def gather(self, rows: RowMap, schema: pa.Schema) -> Any:  # noqa: ARG002
-        """The columns' rows by a map, as a frame."""
+        """Gather rows of the columns by a map, as a frame."""
         return self.backend.gather(self.frame, rows, self.choose)
 
     def gathered_bytes(self, rows: RowMap) -> int:  # noqa: ARG002
-        """Frames are not measured."""
+        """0: the size of frames is not limited."""
         return 0
 
 
 Columns: TypeAlias = Payload | FrameColumns
-"""Some columns of one side, ready to be gathered."""
+"""Columns of one side that will be gathered."""
 
 
 @dataclass(frozen=True)
 class Sink:
-    """A join, where it runs, and its rows as Arrow batches.
+    """A join on a backend whose rows come in and go out as Arrow batches.
 
     Attributes
     ----------
     layout : JoinLayout
-        The join.
+        Columns, keys and condition of the join.
     backend : Backend
-        Where it runs.
+        Backend that runs the join.
     options : Options
-        Settings.
+        Settings of the join.
     probe_rows : int or None
         Expected rows of the probe side; ``None``: not known.
     """
@@ -141,7 +150,7 @@ class Sink:
 
     @property
     def choose_gather(self) -> ChooseGather | None:
-        """The planner's choice between ways to gather payload."""
+        """The planner's choice of a method to gather payload."""
         return gather_chooser(self.options.gpu_algorithm)
 
     @cached_property
@@ -171,30 +180,30 @@ class Sink:
         return int(rows.num_rows)
 
     def slice(self, rows: Any, start: int, length: int) -> Any:
-        """Neighbouring rows."""
+        """Rows ``start`` to ``start + length - 1``."""
         return rows.slice(start, length)
 
     def no_rows(self, part: SideLayout) -> Any:
-        """No rows of a side."""
+        """An empty input of a side."""
         return one_batch((), part.schema)
 
     def keys(self, rows: Any, part: SideLayout) -> Any:
-        """The keys of rows as a key frame of the backend."""
+        """Key frame of rows, on the backend."""
         return key_frame(self.backend, self.layout.codec, rows, part.side)
 
     def output(self, rows: Any, part: SideLayout) -> Columns:
-        """The columns returned of a side."""
+        """The columns that the join returns of a side."""
         return Payload.of(rows, part.output, self.backend, self.choose_gather)
 
     def condition(self, rows: Any, part: SideLayout) -> Columns:
-        """The columns of a side that the residual condition reads, where it is evaluated."""
+        """The columns of a side that the residual condition reads, on the backend that evaluates it."""
         read = pa.Table.from_batches([rows.select(list(part.condition))])
         return Payload.of_condition(read, self.evaluator, self.choose_gather)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
     def gathered(self, frame: Any, rows: Span, part: SideLayout) -> Any:
-        """Rows of a frame of a side's output columns, as :meth:`assemble` takes them."""
+        """Take rows of a frame of output columns, in the form that :meth:`assemble` accepts."""
         return self.backend.to_arrow(self.backend.gather(frame, rows), part.output_schema).columns
 
     def exists_column(self, matched: Mask) -> Any:
@@ -218,22 +227,22 @@ class Sink:
         return dataclasses.replace(self, backend=create(BackendName.CPU, BackendRequest()), probe_rows=None)
 
     def to_host(self, rows: Any, part: SideLayout) -> pa.RecordBatch:  # noqa: ARG002
-        """Rows as :meth:`on_cpu` takes them."""
+        """Convert rows to the form of the join that :meth:`on_cpu` returns."""
         batch: pa.RecordBatch = rows
         return batch
 
 
 @dataclass(frozen=True)
 class FrameSink(Sink):
-    """A join whose rows are frames of a device.
+    """A join whose rows come in and go out as frames of a device.
 
-    Only for joins to which the device has no obstacle: with equality keys, a condition that it evaluates and columns
-    that it holds.
+    Only for joins that the device supports fully: with equality keys, a condition that it evaluates, and columns that
+    it can hold.
 
     Attributes
     ----------
     device : DevicePipelineBackend
-        Where the frames are.
+        Pipeline of the device that holds the frames.
     piece_bytes : int
         Size that output frames aim at.
     """
@@ -242,7 +251,7 @@ class FrameSink(Sink):
     piece_bytes: int = dataclasses.field(kw_only=True)
 
     least_batch_rows: ClassVar[int] = 1024
-    """Fewer rows are not worth the launches of a device's kernels."""
+    """Least rows of a batch: fewer are not worth the kernel launches."""
 
     @property
     def batch_bytes(self) -> int:
@@ -255,29 +264,29 @@ class FrameSink(Sink):
         return self.backend
 
     def candidate_pairs(self, rows_per_batch: int) -> int:
-        """At least those of one output frame."""
+        """Pairs on which a condition is evaluated at a time: at least as many as an output frame has rows."""
         return max(self.options.candidate_pairs, rows_per_batch)
 
     def count(self, rows: Any) -> int:
-        """Row count; of what was finished on the CPU too."""
+        """Row count, also of record batches that were finished on the CPU."""
         return rows.num_rows if isinstance(rows, pa.RecordBatch) else self.backend.frame_rows(rows)
 
     def slice(self, rows: Any, start: int, length: int) -> Any:
-        """Neighbouring rows."""
+        """Rows ``start`` to ``start + length - 1``."""
         return rows if length == self.count(rows) else self.device.slice(rows, start, length)
 
     def no_rows(self, part: SideLayout) -> Any:
-        """No rows of a side."""
+        """An empty input of a side."""
         return self.device.take_in(part.schema.empty_table(), part.schema)
 
     def keys(self, rows: Any, part: SideLayout) -> Any:
-        """The keys of rows as a key frame of the backend."""
+        """Key frame of rows, on the backend."""
         codec = self.layout.codec
         positions = [key.of(part.side) for key in self.layout.spec.keys]
         return self.device.keys(rows, positions, codec.types, codec.null_safe)
 
     def output(self, rows: Any, part: SideLayout) -> Columns:
-        """The columns returned of a side."""
+        """The columns that the join returns of a side."""
         return FrameColumns(self.device.select(rows, part.output), self.backend, self.choose_gather)
 
     def condition(self, rows: Any, part: SideLayout) -> Columns:
@@ -285,15 +294,15 @@ class FrameSink(Sink):
         return FrameColumns(self.device.select(rows, part.condition), self.backend, self.choose_gather)
 
     def gathered(self, frame: Any, rows: Span, part: SideLayout) -> Any:  # noqa: ARG002
-        """Rows of a frame."""
+        """Take rows of a frame."""
         return self.backend.gather(frame, rows)
 
     def exists_column(self, matched: Mask) -> Any:
-        """The mask on the device."""
+        """The column of an existence join, on the device."""
         return matched.on(self.backend)
 
     def assemble(self, columns: Mapping[Side, Any], exists: Any | None, length: int) -> Any:
-        """A frame of the join's output."""
+        """Put the gathered columns side by side to a frame of the join's output."""
         frames = [columns[side] for side in Side if side in columns]
         if exists is not None:
             frames.append(self.device.mask_column(exists, length))
@@ -308,11 +317,11 @@ class FrameSink(Sink):
         return Sink(dataclasses.replace(host, ranged=None), cpu, self.options)
 
     def to_host(self, rows: Any, part: SideLayout) -> pa.RecordBatch:
-        """A copy of the rows."""
+        """Copy rows to the host, in the form of the join that :meth:`on_cpu` returns."""
         return self.from_host(self.device.give_out(rows, part.schema), part)
 
     def from_host(self, batch: pa.RecordBatch, part: SideLayout) -> pa.RecordBatch:
-        """Rows that are on the host, as :meth:`on_cpu` takes them: text and bytes have 64-bit offsets."""
+        """Convert rows on the host to the form that :meth:`on_cpu` joins: text and bytes get 64-bit offsets."""
         schema = _host_schema(part.schema)
         if not len(schema):
             return batch

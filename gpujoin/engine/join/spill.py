@@ -1,4 +1,4 @@
-"""A build side beyond its share of memory: on disk in parts, each joined like a join of its own.
+"""Joins whose build side exceeds its share of memory: rows go to disk in parts, and parts are joined one by one.
 
 *By hash* (:attr:`Division.HASH`): both sides are divided by their keys, and parts of the same number are joined one
 after the other. A part that is still too large is divided again, with a fresh hash. With a fan-out of 2::
@@ -6,9 +6,14 @@ after the other. A part that is still too large is divided again, with a fresh h
     build  k = 1 2 3 4 2    probe  k = 2 3 5      part 0   build 1 3      probe 3 5
                                                   part 1   build 2 4 2    probe 2
 
-*By position* (:attr:`Division.SLICES`), where hashing cannot divide: one key has more rows than fit, there are no keys,
-or nulls may match anything. Every slice of the build side meets all probe rows, and which probe rows have a match is
-kept over the slices.
+Part 0 returns the pair (3, 3), part 1 the pairs (2, 2) and (2, 2). Equal keys are in the same part, so no pair is lost.
+
+*By position* (:attr:`Division.SLICES`), where hashing cannot make parts smaller: one key has more rows than fit, there
+are no keys, or nulls may match anything. Every slice of the build side is joined with all probe rows. Marks of probe
+rows with a match are kept from slice to slice, since the rest of an outer join is known only after the last one::
+
+    build  k = 7 7 | 7 8    probe  k = 7 9      slice 0   7 matches rows 0 and 1   9 no match yet
+                                                slice 1   7 matches row 2          9 no match: returned with nulls
 """
 
 from __future__ import annotations
@@ -43,11 +48,11 @@ from gpujoin.model.maps import Indices
 from gpujoin.model.pipeline import FAN_OUT
 
 _TINY = 1 << 20
-"""Builds of so few bytes that do not fit the device go to the CPU instead of to disk."""
+"""A build side of fewer bytes that does not fit the device is built on the CPU, not spilled to disk."""
 
 
 class Division(Enum):
-    """How a spilled side is divided into parts."""
+    """Ways to divide a spilled side into parts."""
 
     HASH = "hash"
     SLICES = "slices"
@@ -60,15 +65,15 @@ class Spilled:
     Attributes
     ----------
     sink : Sink
-        The join and where it runs.
+        The join and its backend.
     store : SpillStore
-        Where the parts are.
+        Store of the parts.
     parts : tuple of SpillPart
-        Its rows.
+        Parts on disk.
     division : Division
-        How they were divided.
+        Whether the rows were divided by hash or by position.
     depth : int
-        How often the side has been divided; also the seed of the hash.
+        Number of divisions so far; also the seed of the hash.
     """
 
     sink: Sink
@@ -95,20 +100,20 @@ def take_in(
     depth: int = 0,
     stuck: bool = False,
 ) -> BuiltSide | Spilled:
-    """Take in a build side: into memory while it fits its budget, else to disk in parts.
+    """Read a build side into memory while it fits its budget, else to disk in parts.
 
     Parameters
     ----------
     sink : Sink
-        The join and where it runs.
+        The join and its backend.
     batches : iterable of RecordBatch
-        The rows.
+        Rows to divide.
     metrics : JoinMetrics
-        Counters.
+        Counters to add to.
     depth : int
-        How often they have been divided already.
+        Number of divisions so far.
     stuck : bool
-        Whether dividing by hash did not make the parts smaller: then they are divided by position.
+        Whether the last division by hash did not make the parts smaller; then rows are divided by position.
     """
     layout, options = sink.layout, sink.options
     by_hash = layout.spec.keys and not layout.spec.join_type.null_aware and divisible(depth, stuck=stuck)
@@ -158,20 +163,20 @@ def scatter(
     depth: int,
     batches: Iterable[pa.RecordBatch],
 ) -> None:
-    """Append rows to parts by the hash of their keys; all rows where there is one part.
+    """Append rows to parts by the hash of their keys; to a single part without hashing.
 
     Parameters
     ----------
     layout : JoinLayout
-        The join.
+        Columns, keys and condition of the join.
     side : SideLayout
-        Whose rows.
+        Side that the rows are of.
     parts : sequence of SpillPart
-        Where to.
+        Parts to write to.
     depth : int
         Seed of the hash.
     batches : iterable of RecordBatch
-        The rows.
+        Rows to divide.
     """
     count = len(parts)
     for batch in batches:
@@ -199,7 +204,7 @@ def scatter(
 def _sliced(
     store: SpillStore, schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int
 ) -> tuple[SpillPart, ...]:
-    """Rows by position, in parts of at most so many bytes."""
+    """Divide rows by position into parts of at most ``limit`` bytes."""
     parts = store.new_parts(schema, 1)
     for batch in batches:
         size = own_bytes(batch)
@@ -214,7 +219,7 @@ def _sliced(
 
 
 def _letting_go(batches: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of a list, which is emptied, and those still to come."""
+    """Yield the batches of a list, removing each from it, then the rest."""
     batches.reverse()
     while batches:
         yield batches.pop()
@@ -227,9 +232,9 @@ class SpilledRun:
     Parameters
     ----------
     spilled : Spilled
-        The build side.
+        Build side on disk.
     metrics : JoinMetrics
-        Counters.
+        Counters to add to.
     """
 
     def __init__(self, spilled: Spilled, metrics: JoinMetrics) -> None:
@@ -242,17 +247,17 @@ class SpilledRun:
         self._finished = False
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take probe rows in; what they give comes from :meth:`finish`."""
+        """Spill probe rows; their output comes from :meth:`finish`."""
         self._check_unfinished()
         scatter(self._layout, self._layout.probe, self._parts, self.spilled.depth, batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """All output, once.
+        """Join the parts and return all output. May be called once.
 
         Raises
         ------
         JoinSpecError
-            If it was called before.
+            If called twice.
         """
         self._check_unfinished()
         self._finished = True
@@ -278,7 +283,7 @@ class SpilledRun:
         self.close()
 
     def _joined(self, parts: Sequence[SpillPart], stuck: bool) -> Iterator[pa.RecordBatch]:
-        """Join parts of one number, divided again where the build side still does not fit."""
+        """Join the parts of one number; divide them again where the build side still does not fit."""
         build, probe = parts
         sink, depth = dataclasses.replace(self.spilled.sink, probe_rows=probe.rows), self.spilled.depth + 1
         built = take_in(sink, build.read(), self.metrics, depth=depth, stuck=stuck)
@@ -320,7 +325,7 @@ class SpilledRun:
             yield from Emitter(run, morsel).rest(layout.probe.side, kind, of_morsel)
 
     def _nearest(self, sink: Sink, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-        """The pairs of an as-of join: in one pass over the slices the nearest row is found, in another one gathered."""
+        """Pairs of an as-of join: a first pass over the slices finds the nearest rows, a second one gathers them."""
         schema, nearest = self._layout.build.schema, NearestOfSlices(len(matched))
         for number, part in enumerate(self.spilled.parts):
             built = BuiltSide.with_fallback(sink, one_batch(list(part.read()), schema), self.metrics)
@@ -345,7 +350,7 @@ class SpilledRun:
         return on_cpu.ranked(rows)
 
     def _probe_rows(self, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All probe rows taken, with the position of each morsel among them."""
+        """All probe rows in morsels, with the position of each morsel among them."""
         start = 0
         for morsel in morsels(self._parts[0].read(), self._layout.probe.schema, size):
             yield start, morsel

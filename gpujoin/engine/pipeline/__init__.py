@@ -1,7 +1,7 @@
-"""Running a tree of relational nodes in one worker: scan, filter, project, join, partial aggregation.
+"""Runs a tree of relational nodes in one worker: scan, filter, project, join, partial aggregation.
 
-:func:`supports` says at plan time why a tree cannot be run exactly as Spark would; :func:`run` runs it over Parquet
-files and Arrow batches, a piece at a time.
+:func:`supports` returns the reasons why a tree cannot be run exactly as Spark would, at plan time. :func:`run` runs a
+tree over Parquet files and Arrow batches, piece by piece.
 """
 
 from __future__ import annotations

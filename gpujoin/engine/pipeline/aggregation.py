@@ -1,16 +1,16 @@
-"""Partial aggregation, piece by piece: one driver for every backend.
+"""Partial aggregation, piece by piece: the driver that all backends share.
 
-A backend turns rows into a *state*, one row a group, merges states, and turns a state into Spark's buffers
-(:class:`~gpujoin.model.pipeline.AggregateState`). What is held, merged, given out early or written to disk is decided
-here. An example with ``count(*)`` by ``k``, where memory suffices for three groups::
+A backend aggregates rows into a *state* of one row for each group, merges states, and converts a state to Spark's
+aggregation buffers (:class:`~gpujoin.model.pipeline.AggregateState`). The driver decides what is held, merged, returned
+early or written to disk. An example with ``count(*)`` by ``k``, where memory suffices for three groups::
 
     piece k = a b a    state a:2 b:1
     piece k = b c      state b:1 c:1      merged a:2 b:2 c:1
     piece k = d        state d:1          merged a:2 b:2 c:1 d:1, too large
 
-The four groups are given out as they are: the final aggregation above meets some groups several times. Where each
-group must come once (``PartialAggregate.once``) the state goes to disk instead, divided by the hash of its keys, and
-each part is merged by a driver of its own, which divides it again if need be.
+The four groups are returned as they are, so Spark's final aggregation may see a group several times. Where each group
+must be returned once (``PartialAggregate.once``), the state goes to disk instead, divided by the hash of its keys. Each
+part is then merged by a driver of its own, which may divide it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpujoin.model.relations import PartialAggregate
 Piece = TypeVar("Piece")
 
 _USELESS = 0.9
-"""Where merging leaves more than this share of the rows, it is not worth its cost: groups go out as they are."""
+"""Merging stops where it leaves more than this share of the rows: groups are then returned as they are."""
 
 
 class Aggregation(Generic[Piece]):
@@ -39,16 +39,16 @@ class Aggregation(Generic[Piece]):
     node : PartialAggregate
         What to compute.
     memory_budget : int
-        Bytes that states may take; beyond, groups are given out before all their rows are seen or, where each must
-        come once, go to disk.
+        Bytes that states may take. Beyond, groups are returned before all their rows were seen or, where each must be
+        returned once, go to disk.
     metrics : PipelineMetrics
         Counters to add to.
     new_store : callable
-        Makes a place on disk.
+        Makes a store for spilled rows.
     divisions : int
-        How often the states to be merged were divided before.
+        Number of divisions of the states so far.
     stuck : bool
-        Whether dividing them did not make them fewer.
+        Whether the last division did not make the parts smaller.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class Aggregation(Generic[Piece]):
         self._merged_rows = 0
 
     def add(self, piece: Piece) -> Iterator[Piece]:
-        """Take rows in; give out groups where there are too many to hold."""
+        """Aggregate the rows of a piece; return groups where there are too many to hold."""
         self.take(piece)
         yield from self.relieve()
 
     def take(self, piece: Piece) -> None:
-        """Take rows in.
+        """Aggregate the rows of a piece, and return nothing.
 
         Raises
         ------
         DeviceMemoryError
-            If not even a small part of them fits the device; nothing of them is then taken in.
+            If not even a small part of the rows fits the device; none of them is aggregated then.
         """
         for state in self._state.reduce(piece):
             self._hold(state)
@@ -98,12 +98,12 @@ class Aggregation(Generic[Piece]):
             self._new_rows += rows
 
     def relieve(self) -> Iterator[Piece]:
-        """Merge what was taken in, and give out groups where there are too many to hold.
+        """Merge states; return groups where there are too many to hold.
 
         Raises
         ------
         DeviceMemoryError
-            If groups that are to go out do not fit the device; the aggregation is then of no further use.
+            If groups to be returned do not fit the device; the aggregation cannot be used any further then.
         """
         if not self._new_rows:
             return
@@ -124,7 +124,7 @@ class Aggregation(Generic[Piece]):
             yield from self._let_go()
 
     def finish(self) -> Iterator[Piece]:
-        """Give out what is held: without keys one row, whatever was added."""
+        """Return all groups that are held; without keys one row, also for no input."""
         if self._store is None:
             if not self._states and not self._node.keys:
                 self._states = [self._state.nothing()]
@@ -150,7 +150,7 @@ class Aggregation(Generic[Piece]):
             self._store.close()
 
     def _merged_part(self, parts: Sequence[SpillPart], stuck: bool) -> Iterator[Piece]:
-        """Merge a part by an aggregation of its own."""
+        """Merge a part by a driver of its own."""
         (part,) = parts
         if not part.rows:
             return
@@ -164,7 +164,7 @@ class Aggregation(Generic[Piece]):
         yield from deeper.finish()
 
     def _over(self, rows: int, size: int) -> bool:
-        """Whether a merged state is too large to hold; a single group has to be held, whatever its size."""
+        """Whether a merged state is too large to hold. A single group is always held."""
         return self._may_let_go and rows > 1 and size > self._budget // 2
 
     def _merged(self) -> Any:
@@ -180,7 +180,7 @@ class Aggregation(Generic[Piece]):
             return None
 
     def _let_go(self) -> Iterator[Piece]:
-        """Let go of what is held: to disk where each group must come once, else out."""
+        """Write the state to disk where each group must be returned once, else return its groups."""
         if self._node.once:
             if self._may_let_go:
                 self._spill()
@@ -191,7 +191,7 @@ class Aggregation(Generic[Piece]):
             yield self._finished(state)
 
     def _spill(self) -> None:
-        """Write what is held to disk, divided by the hash of its keys."""
+        """Write the state to disk, divided by the hash of its keys."""
         while self._states:
             divided = self._state.divide(self._states.pop(0), self._divisions)
             if self._store is None:

@@ -1,4 +1,4 @@
-"""Where the time of a pipeline goes: seconds of each operation, without those of its inputs."""
+"""Measures the seconds of each operation of a pipeline, without those of its inputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class OperationClock:
     Parameters
     ----------
     tree : Relation
-        What runs.
+        Tree that is timed.
     seconds : dict of str to float
-        Is added to.
+        Seconds by operation; added to.
     """
 
     def __init__(self, tree: Relation, seconds: dict[str, float]) -> None:
@@ -39,7 +39,7 @@ class OperationClock:
         return self._names.get(id(node), type(node).__name__)
 
     def timed(self, name: str, source: Iterator[T]) -> Iterator[T]:
-        """Pass on what an operation gives; time outside of it does not count."""
+        """Pass on the pieces of an operation, and add the time spent inside it."""
         end = object()
         while True:
             start = time.perf_counter()

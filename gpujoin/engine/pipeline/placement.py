@@ -1,7 +1,7 @@
-"""A pipeline on a device, with the host for what the device does not compute or hold.
+"""Runs a pipeline on a device, and on the host what the device does not compute or hold.
 
-A piece lies on either. What the device computes exactly runs there, and the piece stays there for the next node; a node
-that it does not compute, and a piece that does not fit, go to the host's pipeline, through Arrow.
+A piece is on the device or on the host. A node that the device computes exactly runs there, and its output stays there
+for the next node. A node that it does not compute, and a piece that does not fit, go to the host through Arrow.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class MixedPiece:
     Attributes
     ----------
     schema : pyarrow.Schema
-        Their columns.
+        Columns of the rows.
     frame : Frame or None
-        On the device.
+        Rows on the device; ``None``: they are on the host.
     piece : Piece or None
-        On the host, where ``frame`` is ``None``.
+        Rows on the host; ``None`` where ``frame`` is not.
     """
 
     schema: pa.Schema
@@ -68,15 +68,15 @@ class MixedPipeline:
     Parameters
     ----------
     device : DevicePipelineBackend
-        The device.
+        Pipeline of the device.
     host : PipelineBackend
-        The pipeline for the rest.
+        Pipeline of the host, for what the device does not compute.
     options : Options
-        Settings of joins.
+        Settings of the joins.
     metrics : PipelineMetrics
         Counters to add to.
     join_metrics : JoinMetrics
-        Counters of joins.
+        Counters of the joins.
     piece_bytes : int
         Size that pieces aim at.
     """
@@ -94,12 +94,12 @@ class MixedPipeline:
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
-        """Errors of the host's library; those of the device's are exceptions."""
+        """Exceptions of the host's library that are no ``Exception``."""
         return self.host.faults
 
     @property
     def joins(self) -> AnyBackend:
-        """Where joins run whose rows go through Arrow."""
+        """Backend of joins whose rows go through Arrow."""
         return self.device.backend
 
     def budget(self, asked: int) -> int:
@@ -109,14 +109,14 @@ class MixedPipeline:
     # -- between device and host ---------------------------------------------------------------------------
 
     def to_host(self, piece: MixedPiece) -> _Inner:
-        """The piece on the host."""
+        """Move a piece to the host."""
         if piece.frame is None:
             return piece.piece
         batch = self.device.give_out(piece.frame, piece.schema)
         return self.host.take_in([batch], piece.schema, self.metrics)
 
     def to_device(self, piece: MixedPiece) -> _Inner | None:
-        """The piece on the device, or ``None`` if it cannot be there."""
+        """Move a piece to the device; ``None`` if it cannot be there."""
         if piece.frame is not None:
             return piece.frame
         if not self.device.carries(piece.schema):
@@ -139,7 +139,7 @@ class MixedPipeline:
         self, piece: MixedPiece, schema: pa.Schema, possible: bool, on_device: Callable[[_Inner], _Inner],
         on_host: Callable[[_Inner], _Inner],
     ) -> MixedPiece:  # fmt: skip
-        """One node over one piece: on the device if that is possible and fits."""
+        """Run a node over a piece: on the device if that is possible and it fits, else on the host."""
         frame = self.to_device(piece) if possible else None
         if frame is not None:
             try:
@@ -176,7 +176,7 @@ class MixedPipeline:
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
     ) -> MixedPiece:
-        """Make a piece of Arrow batches."""
+        """Convert Arrow batches to a piece."""
         if self.device.carries(schema):
             try:
                 table = pa.Table.from_batches(batches) if batches else schema.empty_table()
@@ -187,7 +187,7 @@ class MixedPipeline:
         return MixedPiece(schema, piece=self.host.take_in(batches, schema, metrics))
 
     def give_out(self, piece: MixedPiece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Give rows as batches of exactly a schema."""
+        """Convert a piece to batches of exactly a schema."""
         return self.host.give_out(self.to_host(piece), schema, batch_bytes)
 
     # -- nodes ---------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class MixedPipeline:
         )  # fmt: skip
 
     def project(self, piece: MixedPiece, expressions: Sequence[Expression]) -> MixedPiece:
-        """Give one column per expression."""
+        """Compute one column for each expression."""
         schema = pa.schema([(f"c{i}", node.type) for i, node in enumerate(expressions)])
         return self._step(
             piece, schema, self.device.computes(expressions),
@@ -209,7 +209,7 @@ class MixedPipeline:
         )  # fmt: skip
 
     def collect(self, piece: MixedPiece) -> MixedPiece:
-        """Run what has been put off."""
+        """Run the query of a piece that is not computed yet."""
         if piece.frame is not None:
             return piece
         return dataclasses.replace(piece, piece=self.host.collect(piece.piece))
@@ -234,14 +234,14 @@ class MixedPipeline:
         )
 
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
-        """Give the first rows in an order, collected."""
+        """The first rows in an order, collected."""
         return self._step(
             piece, piece.schema, self.device.computes([key.expression for key in order]),
             lambda frame: self.device.top(frame, order, count), lambda rows: self.host.top(rows, order, count),
         )  # fmt: skip
 
     def head(self, piece: MixedPiece, count: int) -> MixedPiece:
-        """Give some rows, collected."""
+        """Any ``count`` rows, collected."""
         return self._step(
             piece, piece.schema, piece.frame is not None,
             lambda frame: self.device.head(frame, count), lambda rows: self.host.head(rows, count),
@@ -250,7 +250,7 @@ class MixedPipeline:
     # -- joins ---------------------------------------------------------------------------------------------
 
     def lookup(self, node: Join, build: MixedPiece) -> Lookup[MixedPiece] | None:
-        """Prepare to join frames, or within the host's query; ``None``: through Arrow."""
+        """Prepare a join of frames, or within the host's query; ``None``: the join goes through Arrow."""
         if self.device.obstacles(node):
             inner = self.host.lookup(node, self.to_host(build))
             return None if inner is None else _HostLookup(self, node, inner)
@@ -275,11 +275,11 @@ class MixedPipeline:
         return _DeviceLookup(self, node, run)
 
     def heaviest(self, piece: MixedPiece, keys: Sequence[int]) -> int:  # noqa: ARG002
-        """Not looked for: pairs are made on the device."""
+        """0: build sides are not aggregated first, since a device makes pairs fast."""
         return 0
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[MixedPiece]) -> bool:  # noqa: ARG002
-        """Nothing is known of values on the device."""
+        """False: bounds of values on the device are not known."""
         return False
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
@@ -305,20 +305,20 @@ class MixedPipeline:
 
 
 class MixedAggregation:
-    """A partial aggregation on the device; what does not fit there is aggregated on the host beside it.
+    """A partial aggregation on the device. Rows that do not fit there are aggregated on the host, separately.
 
-    Where groups must come once, or there is one group only, there can be no second aggregation beside the first.
+    There is no second aggregation on the host where each group must be returned once, or where there is one group only.
 
     Parameters
     ----------
     mixed : MixedPipeline
-        Where it runs.
+        Pipeline that the rows come from.
     node : PartialAggregate
         What to compute.
     memory_budget : int
         Bytes that states on the host may take.
     new_store : callable
-        Makes a place on disk.
+        Makes a store for spilled rows.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class MixedAggregation:
         Raises
         ------
         DeviceMemoryError
-            If they do not fit, and cannot be aggregated apart from the others.
+            If the rows do not fit, and cannot be aggregated separately.
         """
         mixed, schema = self._mixed, self._node.schema
         if self._on_device is not None and self._taken(self._on_device, piece):
@@ -364,7 +364,7 @@ class MixedAggregation:
             yield MixedPiece(schema, piece=groups)
 
     def _taken(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
-        """Take rows in on the device; whether they are."""
+        """Aggregate rows on the device; whether that succeeded."""
         frame = self._mixed.to_device(piece)
         try:
             if frame is None:
@@ -378,7 +378,7 @@ class MixedAggregation:
         return True
 
     def finish(self) -> Iterator[MixedPiece]:
-        """Give out the rest."""
+        """Return the groups that are held."""
         if self._on_device is not None:
             for groups in self._on_device.finish():
                 yield MixedPiece(self._node.schema, frame=groups)
@@ -389,7 +389,7 @@ class MixedAggregation:
 
 @dataclass(frozen=True)
 class _HostLookup:
-    """A join within the host's query."""
+    """A join within the query of the host's pipeline."""
 
     mixed: MixedPipeline
     node: Join
@@ -402,14 +402,14 @@ class _HostLookup:
             yield MixedPiece(self.node.schema, piece=joined)
 
     def finish(self) -> Iterator[MixedPiece]:
-        """What is left when the stream side has ended."""
+        """Rows that are returned only after the stream side has ended."""
         for joined in self.inner.finish():
             yield MixedPiece(self.node.schema, piece=joined)
 
 
 @dataclass(frozen=True)
 class _DeviceLookup:
-    """A join of frames; what does not fit the device is joined on the host, in the same run."""
+    """A join of frames. What does not fit the device is joined on the host, in the same run."""
 
     mixed: MixedPipeline
     node: Join
@@ -430,7 +430,7 @@ class _DeviceLookup:
             yield from self._given(join_morsel(cpu, sink.from_host(batch, sink.layout.probe)))
 
     def finish(self) -> Iterator[MixedPiece]:
-        """What the join returns of the build side, once all of the stream side has been seen."""
+        """Build rows that are returned only after the stream side has ended."""
         return self._given(self.run.rest_of_build())
 
     def _given(self, output: Iterator[Any]) -> Iterator[MixedPiece]:

@@ -1,7 +1,7 @@
-"""Computes a part of a query again, more carefully, where a library or memory failed it.
+"""Runs a pipeline again, more cautiously, where memory or a library failed.
 
-A pipeline is tried on the rungs of :class:`~gpujoin.model.pipeline.Rung`, from the fastest on. What fails for no reason
-of the data's own goes on to a lower rung, as long as no row has been given out and the inputs can be read again:
+A pipeline is tried on the rungs of :class:`~gpujoin.model.pipeline.Rung`, from the fastest on. A failure that is not
+caused by the data makes it run again on a lower rung, if no row was returned yet and the inputs can be read again:
 
 ====================================  ======================================================
 fault                                 next rung
@@ -33,16 +33,16 @@ from gpujoin.model.pipeline import PipelineMetrics, Rung
 _logger = logging.getLogger("gpujoin")
 
 _HELD_BYTES = 8 << 20
-"""Output kept back before the first batch is given out: less than one batch of the default size (`batchBytes`)."""
+"""Bytes of output that are kept back before the first batch is returned: less than a default batch (`batchBytes`)."""
 _HELD_BATCHES = 16
-"""The same in batches: a consumer that wants few rows does not wait for many pieces."""
+"""Batches that are kept back at most, so that a consumer of few rows does not wait for many pieces."""
 
 KEPT_INPUT_BYTES = 64 << 20
-"""Most bytes of an input that are kept to be read again: one piece of the CPU's pipeline."""
+"""Bytes of an input that are kept to be read again at most: one piece of the CPU's pipeline."""
 
 
 class Fault(Enum):
-    """What went wrong, where it says nothing of the data."""
+    """Kinds of failures that are not caused by the data."""
 
     MEMORY = "memory"
     DECODING = "decoding"
@@ -63,14 +63,14 @@ _NEXT: dict[tuple[Rung, Fault], Rung] = {
 
 
 def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) -> Fault | None:
-    """Tell what kind of fault an error is; ``None`` for one of the data's own, and for cancellation.
+    """Kind of fault that an error is; ``None`` for errors of the data and for cancellation.
 
     Parameters
     ----------
     problem : BaseException
-        What was raised.
+        Error that was raised.
     faults : tuple of type
-        Errors of the backend's library that are no ``Exception``.
+        Exceptions of the backend's library that are no ``Exception``.
     """
     if isinstance(problem, DecodeError):
         return Fault.DECODING
@@ -82,14 +82,14 @@ def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) ->
 
 
 class ReplayableInput:
-    """Batches that can be read again while they are few.
+    """An input of batches that can be read again while it is small.
 
     Parameters
     ----------
     source : iterable of RecordBatch
-        Read once.
+        Batches that can be read only once.
     limit : int
-        Most bytes that are kept; beyond, nothing is.
+        Bytes up to which batches are kept; beyond, none are.
     """
 
     def __init__(self, source: Iterable[pa.RecordBatch], limit: int) -> None:
@@ -101,16 +101,16 @@ class ReplayableInput:
 
     @property
     def repeatable(self) -> bool:
-        """Whether all that has been read can be read again."""
+        """Whether all batches that were read can be read again."""
         return not self._lost
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Give what was kept, then the rest.
+        """The batches that were kept, then the rest.
 
         Raises
         ------
         RelationError
-            If something that has been read is not kept, or the source has failed.
+            If a batch that was read was not kept, or the source has failed.
         """
         if self._lost:
             raise RelationError("an input that was too large to be kept, or failed, cannot be read again")
@@ -143,16 +143,16 @@ class ReplayableInput:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A pipeline on one rung.
+    """A run of a pipeline on one rung.
 
     Attributes
     ----------
     rung : Rung
-        How it runs.
+        Rung on which to run.
     rows : iterator of RecordBatch
-        Its output; nothing runs before the first batch is asked for.
+        Output. Nothing runs before the first batch is asked for.
     faults : tuple of type
-        Errors of its backend's library that are no ``Exception``.
+        Exceptions of the backend's library that are no ``Exception``.
     """
 
     rung: Rung
@@ -167,16 +167,16 @@ def run_attempts(
     metrics: PipelineMetrics,
     fallback: FallbackMode,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of the first attempt, or of a later one where those before failed for no reason of the data's.
+    """Rows of the first attempt that does not fail for a reason other than the data.
 
     Parameters
     ----------
     start : Rung
-        The first attempt's.
+        Rung of the first attempt.
     attempt_on : callable
-        Makes the attempt on a rung, once it is needed.
+        Makes the attempt on a rung when it is needed.
     inputs : sequence of ReplayableInput
-        What all of them read beside files.
+        Inputs other than files, which every attempt reads.
     metrics : PipelineMetrics
         Counters to add to.
     fallback : FallbackMode
@@ -221,7 +221,7 @@ def _tell(failed: Rung, lower: Rung, problem: BaseException, metrics: PipelineMe
 
 
 class _Output:
-    """Rows on their way out, the first of them held back: what has gone out cannot be computed again."""
+    """Output of an attempt. The first batches are held back: a run cannot be repeated once rows were returned."""
 
     def __init__(self, metrics: PipelineMetrics, *, hold: bool) -> None:
         self._metrics = metrics
@@ -230,14 +230,14 @@ class _Output:
         self.begun = not hold
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Give a batch out, or keep it for now."""
+        """Return a batch, or hold it back for now."""
         self._held.append(batch)
         self._size += batch.nbytes
         if self.begun or self._size > _HELD_BYTES or len(self._held) > _HELD_BATCHES:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Give out what is kept."""
+        """Return the batches that are held back."""
         batches, self._held = self._held, []
         for batch in batches:
             self.begun = True

@@ -1,4 +1,4 @@
-"""Running a tree of relational nodes, a piece at a time."""
+"""Runs a tree of relational nodes, piece by piece."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 """Rows of a source: batches, or the path of an Arrow IPC file, which is mapped into memory."""
 
 PIECE_BYTES = 64 << 20
-"""Size at which scans and sources are cut: `benchmarks/pipeline/README.md`, "pieces"."""
+"""Bytes of the pieces that scans and sources are cut into; measured in `benchmarks/pipeline/README.md`, "pieces"."""
 
 CAREFUL_PIECE_BYTES = 8 << 20
-"""The same on the lowest rung, where memory may be what failed: an eighth."""
+"""Bytes of pieces on the lowest rung, where memory may have been short: an eighth of :data:`PIECE_BYTES`."""
 
 DEVICE_PIECE_BYTES = 512 << 20
-"""The same for a device: enough rows that launching its kernels is small beside running them."""
+"""Bytes of pieces for a device: enough rows that launching a kernel takes little time compared with running it."""
 
 HEAVY = 8
-"""An aggregation over a join aggregates the build side first where so many of a sample of its rows have one key."""
+"""Eager aggregation is used where this many rows of a sample of the build side have the same key."""
 
 _Piece: TypeAlias = Any
 
@@ -73,12 +73,12 @@ def run(
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run a tree over its inputs, and parts that a library or memory fails again: see `engine.pipeline.recovery`.
+    """Run a tree over its inputs. Failures of memory or of a library are retried (`engine.pipeline.recovery`).
 
     Parameters
     ----------
     tree : Relation
-        For which :func:`~gpujoin.engine.pipeline.supports` gives no reasons.
+        Tree for which :func:`~gpujoin.engine.pipeline.supports` returns no reasons.
     inputs : mapping of int to Input
         Rows of the sources, by their index. An iterator is used up by the first source that reads it.
     slices : mapping of int to sequence of FileSlice
@@ -155,7 +155,7 @@ def _start(device: AnyDevicePipeline | None, rung: Rung | None) -> Rung:
 
 
 def _backend_of(rung: Rung, options: Options) -> AnyPipelineBackend:
-    """The CPU's pipeline for a rung; on a device, for what the device does not compute."""
+    """The CPU's pipeline for a rung, which also computes what a device does not."""
     threads = 1 if rung is Rung.CAREFUL else options.cpu_threads or 1
     return create_pipeline(BackendRequest(threads=threads), Rung.FAST if rung is Rung.DEVICE else rung)
 
@@ -191,7 +191,7 @@ class _Runner:
         return self._watched(self._clock.timed(self._clock.name(node), self._pieces_of(node)))
 
     def _watched(self, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-        """Look at the memory taken whenever a node has made a piece."""
+        """Check the memory taken whenever a node has made a piece."""
         for piece in pieces:
             self._memory.watch()
             yield piece
@@ -283,7 +283,7 @@ class _Runner:
         yield from self._joined(node, build, streamed)
 
     def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
-        """The pieces of a build side; where they exceed the budget, the first ones and the rest."""
+        """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
         pieces: list[_Piece] = []
         size = 0
         source = map(self._backend.collect, self._pieces(node))
@@ -295,7 +295,7 @@ class _Runner:
         return pieces, None
 
     def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:
-        """Join pieces of the stream side with a build side that is held."""
+        """Join pieces of the stream side with a build side in memory."""
         lookup = self._backend.lookup(node, build)
         if lookup is None:
             yield from self._gather_join(node, iter([build]), build, streamed)
@@ -346,7 +346,7 @@ class _Runner:
         return self._aggregated_eagerly(node, eager)
 
     def _aggregated_eagerly(self, node: PartialAggregate, eager: EagerAggregation) -> Iterator[_Piece]:
-        """Aggregate over a join, whose build side is aggregated first where it has keys of many rows."""
+        """Aggregate over a join, with eager aggregation of the build side where it has keys of many rows."""
         backend, join = self._backend, eager.join
         side = join.build_side
         pieces, rest = self._build_pieces(join.side(side))
@@ -379,7 +379,7 @@ class _Runner:
     def _pairs_or_sums(
         self, eager: EagerAggregation, build: _Piece, built: _Piece, streamed: Iterator[_Piece]
     ) -> Iterator[_Piece]:
-        """What the final aggregation reads: sums over a key's pairs where nothing can fail, else of each pair."""
+        """Input of the final aggregation: sums over all pairs of a key where nothing can fail, else single pairs."""
         backend = self._backend
         for piece in map(backend.collect, streamed):
             exact = backend.proves(eager.of_pairs, [piece, build]) and backend.proves(

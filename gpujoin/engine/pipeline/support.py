@@ -1,4 +1,4 @@
-"""What planning asks of a pipeline: which nodes it runs exactly as Spark would, and what is in the files of a scan."""
+"""Answers the planner's questions: which nodes run exactly as in Spark, and what the files of a scan hold."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from gpujoin.model.relations import Constant, FileFooter, Join, Relation, Scan
 
 
 def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
-    """Tell why a tree cannot be run exactly as Spark would run it.
+    """Reasons why a tree cannot be run exactly as Spark would run it.
 
     Depends on the tree alone, not on data, files, or whether there is a GPU. Any subtree may be asked about.
 
     Parameters
     ----------
     tree : Relation
-        The tree.
+        Tree to check.
     backend : BackendName
-        ``GPU``: what of it a GPU does not compute. Such nodes run on the CPU, in the same pipeline.
+        ``GPU``: reasons why nodes are not computed by a GPU. Such nodes run on the CPU, in the same pipeline.
 
     Returns
     -------
     tuple of Reason
-        All of them; empty if the tree can be run.
+        All reasons; empty if the tree can be run.
     """
     return tuple(dict.fromkeys(reason for node in tree.walk() for reason in supports_node(node, backend)))
 
 
 def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
-    """Tell the same of one node, its inputs aside: for those who make trees node by node."""
+    """Reasons why one node cannot be run, without its inputs; for callers that build trees node by node."""
     reasons = list(create_pipeline(BackendRequest()).obstacles(node))
     if backend is BackendName.GPU:
         reasons += device_obstacles(node)
@@ -58,26 +58,26 @@ def read_footers(
     *,
     threads: int = 8,
 ) -> list[FileFooter]:
-    """Read the footers of files.
+    """Read the footers of Parquet files.
 
     Parameters
     ----------
     scan : Scan
-        Says which columns will be read, and how they must be readable.
+        Scan whose columns and types the files must have.
     paths : sequence of str
-        The files.
+        Paths of the files.
     constants : sequence of tuple or None
-        The partition columns' values for each file.
+        Values of the partition columns for each file.
     threads : int
-        How many files are opened at once.
+        Files that are opened at the same time.
 
     Raises
     ------
     ScanError
-        If a file cannot be opened or is no Parquet file; the message names it. A file that is readable, but not here as
-        Spark reads it, says so in its ``obstacles``.
+        If a file cannot be opened or is no Parquet file; the message names it. A file that cannot be read as Spark
+        reads it has ``obstacles``.
     RelationError
-        If there are not as many constants as paths.
+        If the numbers of constants and paths differ.
     """
     values = [()] * len(paths) if constants is None else list(constants)
     if len(values) != len(paths):

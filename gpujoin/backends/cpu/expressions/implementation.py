@@ -49,7 +49,7 @@ def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) ->
     valid : numpy.ndarray or None
         Validity of the operands.
     why : str
-        What to say.
+        Text of the error.
 
     Returns
     -------

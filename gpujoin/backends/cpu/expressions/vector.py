@@ -32,7 +32,7 @@ class Vector:
     Attributes
     ----------
     dtype : pyarrow.DataType
-        What the values mean.
+        Logical type of the values.
     values : numpy.ndarray or pyarrow.Array
         One value a row, or a single one for all rows if ``constant``. Values under nulls are arbitrary.
     valid : numpy.ndarray or None

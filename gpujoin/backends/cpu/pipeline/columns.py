@@ -184,7 +184,7 @@ def series_of(
     array : pyarrow.Array or pyarrow.ChunkedArray
         In any layout of the type's values.
     dtype : pyarrow.DataType
-        What the values mean.
+        Logical type of the values.
     checked : bool
         Whether text is known to be UTF-8.
 

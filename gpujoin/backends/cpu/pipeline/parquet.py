@@ -56,7 +56,7 @@ def read(
     Parameters
     ----------
     scan : Scan
-        With its slices given.
+        Scan whose slices are set.
     metrics : PipelineMetrics
         Counters to add to.
     piece_bytes : int

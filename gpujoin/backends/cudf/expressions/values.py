@@ -32,7 +32,7 @@ class Value:
     Attributes
     ----------
     dtype : pyarrow.DataType
-        What the values mean.
+        Logical type of the values.
     data : array
         Of length 1 or the number of rows: bool, intN, float32 or float64; a decimal's unscaled value, its high 64
         bits where it is wide.

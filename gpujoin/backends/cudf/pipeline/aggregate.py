@@ -40,11 +40,11 @@ class FrameAggregation(Generic[Frame]):
     Parameters
     ----------
     columns : Columns
-        The library.
+        Operations on columns of the device's library.
     node : PartialAggregate
         What to compute.
     entered : callable
-        Makes the device current.
+        Context manager that makes the device current for this thread.
     """
 
     merged_rows = 1 << 20

@@ -33,9 +33,9 @@ class DevicePipeline(Generic[Frame]):
     Parameters
     ----------
     columns : Columns
-        The library.
+        Operations on columns of the device's library.
     entered : callable
-        Makes the device current.
+        Context manager that makes the device current for this thread.
     memory : int
         Bytes of device memory there are to use.
     """

@@ -38,7 +38,7 @@ class Reduction:
     Attributes
     ----------
     kind : Reduce
-        How.
+        Function that reduces the values.
     data : int64 or float64 array
         One value a row. Sums of integers wrap around; sums of floats are in any order.
     valid : bool array or None
@@ -73,7 +73,7 @@ class FilterTerm:
     Attributes
     ----------
     column : str
-        In the file.
+        Name of the column in the file.
     operator : str
         One of ``=``, ``<``, ``<=``, ``>``, ``>=``.
     value : pyarrow.Scalar
@@ -159,13 +159,13 @@ class Columns(Protocol[Frame]):
         Parameters
         ----------
         path : str
-            The file.
+            Path of the file.
         names : sequence of str
             Columns of it, at least one.
         types : sequence of pyarrow.DataType
             Their types, as PyArrow reads them.
         row_groups : sequence of int
-            Which.
+            Numbers of the row groups to read.
         terms : sequence of FilterTerm
             Rows that fail one may be left out.
 

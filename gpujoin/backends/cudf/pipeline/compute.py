@@ -136,9 +136,9 @@ def key_frame(
     Parameters
     ----------
     columns : Columns
-        The library.
+        Operations on columns of the device's library.
     frame : Frame
-        The rows.
+        Rows to compute over.
     at : sequence of int
         Key columns.
     wanted : sequence of pyarrow.DataType

@@ -38,9 +38,9 @@ def read(
     Parameters
     ----------
     columns : Columns
-        The library.
+        Operations on columns of the device's library.
     scan : Scan
-        With its slices given.
+        Scan whose slices are set.
     metrics : PipelineMetrics
         Counters to add to.
     piece_bytes : int

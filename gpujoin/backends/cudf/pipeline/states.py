@@ -42,7 +42,7 @@ class Reducer(Generic[Frame]):
     Attributes
     ----------
     columns : Columns
-        The library.
+        Operations on columns of the device's library.
     frame : Frame
         The rows: arguments, or states.
     ids : int32 array or None
@@ -118,7 +118,7 @@ class State(ABC, Generic[Frame]):
         Parameters
         ----------
         rows : Reducer
-            The rows.
+            Rows to reduce.
         at : sequence of int
             The arguments' columns.
         mask : bool array or None

@@ -23,7 +23,7 @@ class Words:
     Attributes
     ----------
     high : int64 array
-        Upper word.
+        High 64 bits.
     low : uint64 array
         Lower word.
     """

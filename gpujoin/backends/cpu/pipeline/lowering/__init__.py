@@ -60,7 +60,7 @@ def lower(node: Expression, columns: Sequence[Column], extent: Extent = Extent.A
     node : Expression
         Its column references count within ``columns``.
     columns : sequence of Column
-        Of the frame.
+        Columns of the frame.
     extent : Extent
         Which expressions are lowered at all.
 

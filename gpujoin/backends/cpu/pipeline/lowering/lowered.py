@@ -44,7 +44,7 @@ class Lowered:
     expr : polars.Expr
         Computes the values in the form of :func:`polars_type`.
     dtype : pyarrow.DataType
-        What they mean.
+        Logical type of the values.
     bounds : (int, int), LazyBounds or None
         Of integers, unscaled decimals, days.
     wide : bool
