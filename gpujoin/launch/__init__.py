@@ -1,1 +1,1 @@
-"""Launchers: one module per CUDA source file, and the way to that source."""
+"""Launchers of CUDA kernels: one module for each CUDA source file, and the compiler and device they use."""

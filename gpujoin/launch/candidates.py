@@ -1,4 +1,4 @@
-"""Launches ``candidates.cu``: matches of two ranges, found by looking at what fits the first one."""
+"""Launches ``candidates.cu``: matches of two ranges, found by testing each place that fits the first range."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PAIR_BYTES = 2 * 4
 
 @dataclass(frozen=True)
 class Candidates:
-    """What fits the first range of each probe row, and which of it fits the second.
+    """Places that fit the first range of each probe row, and the test for the second range.
 
     Attributes
     ----------
     places : Ranges
         Places whose first point lies in the first range, for each probe row.
     running : int64 array of shape ``(rows,)``
-        Candidates up to and with each probe row: :func:`gpujoin.launch.expand.running_counts`.
+        Running count of candidates, by :func:`gpujoin.launch.expand.running_counts`.
     ranks : int32 array of shape ``(places,)``
         Rank of the second point at each place.
     second : Ranges
@@ -46,14 +46,14 @@ class Candidates:
 
     @property
     def arguments(self) -> list[Array]:
-        """As kernels take them."""
+        """The arrays in the order of the kernel's parameters."""
         return [
             self.running, np.uint64(self.rows), self.places.start, self.ranks, self.second.start, self.second.count,
         ]  # fmt: skip
 
 
 def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
-    """Matches of each probe row, and of all.
+    """Count the matches of each probe row, and of all.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
 def keep(
     device: Device, candidates: Candidates, placed: Array, begin: int, length: int
 ) -> tuple[Array, Array]:
-    """Matches among some of the candidates.
+    """Keep the candidates that match, among a range of candidates.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def keep(
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     begin, length : int
-        Which candidates are looked at; ascending by probe row and place.
+        First candidate and number of candidates; they ascend by probe row and place.
 
     Returns
     -------

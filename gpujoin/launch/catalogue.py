@@ -1,4 +1,4 @@
-"""All modules that the launchers can ask a device for: what is compiled when sources are checked without a GPU."""
+"""Lists all modules that the launchers may compile, so that sources can be checked without a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAUNCHERS: tuple[str, ...] = (
 
 
 def specialisations() -> tuple[ModuleSpec, ...]:
-    """Every specialisation of every launcher, each once, in a stable order."""
+    """All distinct specialisations of all launchers, in a stable order."""
     modules: dict[ModuleSpec, None] = {}
     for launcher in LAUNCHERS:
         modules.update(dict.fromkeys(import_module(launcher).SPECIALISATIONS))

@@ -1,8 +1,8 @@
-"""Compiles CUDA sources with NVRTC, and keeps the results on disk.
+"""Compiles CUDA sources with NVRTC, and caches the results on disk.
 
-``cupy.RawModule`` is not asked to compile: it always adds ``-ftz=true``, which makes tiny floats equal to zero in
-comparisons, and its cache does not see edited headers. Here the source holds the text of its headers, and the key of
-the cache holds that whole text, the options, the architecture and the version of NVRTC.
+``cupy.RawModule`` is not used, for two reasons. It always adds ``-ftz=true``, which makes tiny floats equal to zero in
+comparisons, and its cache does not notice edited headers. Here the text of the headers is part of the source, and the
+cache key covers that text, the options, the architecture and the version of NVRTC.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ OPTIONS = ("-std=c++17", "-ftz=false")
 
 
 def cache_directory() -> Path:
-    """Where compiled kernels lie: ``$GPUJOIN_KERNEL_CACHE_DIR``, else ``gpujoin/kernels`` in the user's cache.
+    """Folder of compiled kernels: ``$GPUJOIN_KERNEL_CACHE_DIR``, else ``gpujoin/kernels`` in the user's cache.
 
     Raises
     ------
     RuntimeError
-        There is no such variable, and the user has no home.
+        If the variable is not set and the user has no home.
     """
     given = os.environ.get(CACHE_VARIABLE)
     if given:
@@ -49,24 +49,24 @@ def cache_directory() -> Path:
 
 
 def private_directory() -> Path:
-    """A new folder of this process alone, removed when it ends, for what cannot be kept."""
+    """Make a folder for this process alone, which is removed when the process ends."""
     directory = tempfile.mkdtemp(prefix="gpujoin-kernels-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 
 
 def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
-    """A folder that files can be written to: the one wanted, made if need be, else one of this process alone.
+    """Return a folder that can be written to: the wanted one, made if it is missing, else one for this process alone.
 
-    Users without a home, and with one that they may not look into, are ordinary in containers. What lies in the folder
-    is run on the GPU in this user's name: one that other users could change is not used.
+    In containers, users often have no home, or one that they may not read. Files of the folder are run on the GPU as
+    this user, so a folder that other users could change is not used.
 
     Parameters
     ----------
     wanted : callable
-        Gives the folder, or raises ``OSError`` or ``RuntimeError``.
+        Returns the folder, or raises ``OSError`` or ``RuntimeError``.
     variable : str
-        The environment variable that says another one, for the warning.
+        Environment variable that sets the folder, for the warning.
     """
     try:
         directory = wanted()
@@ -87,13 +87,13 @@ def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE)
 
 @functools.cache
 def _usable(given: str | None, base: str | None, home: str | None, pid: int) -> Path:
-    """:func:`usable_directory`, looked for once for what decides it; a forked process has a private one of its own."""
+    """:func:`usable_directory`, cached by all that it depends on; a forked process gets a private folder of its own."""
     del given, base, home, pid
     return usable_directory(cache_directory)
 
 
 def cache_key(source: str, options: tuple[str, ...], version: tuple[int, ...]) -> str:
-    """A name that differs whenever the text, an option or the compiler does."""
+    """Name of a cached file, a hash of the source, the options and the compiler's version."""
     digest = hashlib.sha256()
     for part in (source, *options, repr(version)):
         encoded = part.encode()
@@ -104,19 +104,19 @@ def cache_key(source: str, options: tuple[str, ...], version: tuple[int, ...]) -
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled source and what the compiler said of it."""
+    """A compiled source, and the compiler's log."""
 
     binary: bytes
     log: str
 
 
 def module_text(spec: ModuleSpec) -> str:
-    """The source of a module with its headers.
+    """Source text of a module, with its headers pasted in.
 
     Raises
     ------
     KernelCompileError
-        The source or one of its headers is not there.
+        If the source or one of its headers is missing.
     """
     try:
         return kernel_source(spec.source)
@@ -125,17 +125,17 @@ def module_text(spec: ModuleSpec) -> str:
 
 
 def options_for(spec: ModuleSpec, architecture: str) -> tuple[str, ...]:
-    """All options that a module is compiled with for an architecture such as ``"sm_90"``."""
+    """All compiler options of a module, for an architecture such as ``"sm_90"``."""
     return (*OPTIONS, f"-arch={architecture}", *spec.options)
 
 
 def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compiled:
-    """Compile with NVRTC; takes no GPU.
+    """Compile a source with NVRTC. Needs no GPU.
 
     Raises
     ------
     KernelCompileError
-        NVRTC is missing or refused the source; names the module and holds the compiler's log.
+        If NVRTC is missing or the source does not compile; names the module and holds the compiler's log.
     """
     try:
         from cupy.cuda import nvrtc
@@ -154,24 +154,24 @@ def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compi
 
 
 def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
-    """A compiled module on disk.
+    """Compile a module, unless it is cached, and return the file.
 
     Parameters
     ----------
     spec : ModuleSpec
-        What to compile.
+        Module to compile.
     architecture : str
-        Such as ``"sm_90"``.
+        Architecture such as ``"sm_90"``.
 
     Returns
     -------
     Path
-        A ``.cubin`` file.
+        Path of a ``.cubin`` file.
 
     Raises
     ------
     KernelCompileError
-        It does not compile, or the result cannot be written.
+        If the module does not compile, or the result cannot be written.
     """
     source = module_text(spec)
     options = options_for(spec, architecture)
@@ -201,7 +201,7 @@ def compiler_version() -> tuple[int, ...]:
     Raises
     ------
     KernelCompileError
-        NVRTC is missing.
+        If NVRTC is missing.
     """
     try:
         from cupy.cuda import nvrtc

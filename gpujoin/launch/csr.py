@@ -1,4 +1,4 @@
-"""Launches ``csr.cu``: many-to-many joins over rows that lie side by side by key."""
+"""Launches ``csr.cu``: many-to-many joins over build rows in compressed sparse row form."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 )
 
 SLOT_BYTES = {4: 8, 8: 16, 16: 32}
-"""Bytes of a slot of the hash table by bytes of a key, as in ``hash_table.cuh``."""
+"""Bytes of a slot of the hash table, by the bytes of a key, as in ``hash_table.cuh``."""
 
 SLOTS_PER_ROW = 1.5
-"""Two slots in three are taken at most, so that a search ends after two or three on average."""
+"""Slots for each row: at most two in three are taken, so that a search visits two or three slots on average."""
 
 _FEWEST_SLOTS = 32
 _ROW_BYTES = 4
 _SORTED_ROW_BYTES = 4 + 8 + 4
-"""A sort copies the slot numbers, and gives 64-bit row numbers, of which 32 bits are then kept."""
+"""Bytes for each row to sort: a copy of the slot numbers, 64-bit row numbers, and their 32-bit form."""
 _MOST_ROWS = int(0.85 * MAX_ROWS)
-"""With more, so few slots would be left over that a search for an absent key hardly ends."""
+"""Most rows of a table: with more, so few slots are free that searches for absent keys take very long."""
 _ROWS_ORDERED_BY_INSERTION = 32
-"""Slots of more rows are ordered by sorting: insertion is quadratic."""
+"""Most rows of a slot that are ordered by insertion, which is quadratic; more are sorted."""
 
 
 def slots_for(rows: int, most: int = MAX_ROWS) -> int:
-    """Slots of a hash table for some rows: never fewer than rows, never more than can be numbered."""
+    """Number of slots of a hash table: at least one for each row, at most as many as can be numbered."""
     return min(max(_FEWEST_SLOTS, int(rows * SLOTS_PER_ROW)), most)
 
 
@@ -53,7 +53,7 @@ def table_bytes(key_bytes: int, slots: int) -> int:
 
 
 def laid_out_bytes(rows: int, slots: int) -> int:
-    """Least memory in use while rows are laid out: slot and place of each row, count and first place of each slot."""
+    """Memory to lay rows out: slot and place of each row, count and first place of each slot."""
     return 2 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
 
 
@@ -64,14 +64,14 @@ def empty_table(device: Device, key_bytes: int, slots: int) -> Array:
 
 @dataclass(frozen=True)
 class CsrTable:
-    """Any number of rows for every distinct key.
+    """A hash table with any number of rows for each key, in compressed sparse row form.
 
     Attributes
     ----------
     key_bytes : int
         Width of the codes.
     table : int64 array
-        The hash table over distinct keys, in words.
+        Hash table of the distinct keys, as 8-byte words.
     slots : int
         Number of slots.
     places : Places
@@ -89,7 +89,7 @@ class CsrTable:
         return int(self.table.nbytes) + self.places.nbytes
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
-        """First place and number of the build rows of each probe row."""
+        """Find the matches of each probe row, as first place and number of places."""
         checked_keys(probe)
         check_width(probe, self.key_bytes)
         start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
@@ -105,7 +105,7 @@ class CsrTable:
 
 
 def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
-    """Lay out the rows of every distinct key.
+    """Build a table over rows.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     keys : KeyCodes
         Codes of the build rows.
     ordered : bool
-        See :func:`laid_out`.
+        As for :func:`laid_out`.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
 
 
 def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:
-    """Rows by slot.
+    """Order rows by slot.
 
     Parameters
     ----------
@@ -148,9 +148,9 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
     slot_of : int32 array of shape ``(rows,)``
         Slot of each row, −1 for a row that has none.
     slots : int
-        How many slots there are.
+        Number of slots.
     ordered : bool
-        Whether the rows of a slot ascend. Where they need not, one pass less is made, or a sort is saved.
+        Whether the rows of a slot must ascend. If not, a pass or a sort is saved.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The device protocol on a GPU, by CuPy."""
+"""Implements the device protocol on a GPU, with CuPy."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class CudaDevice:
     Parameters
     ----------
     free_bytes : callable or None
-        Tells how much that allocator can still give; ``None``: what CUDA and CuPy's own pool have free.
+        Returns the bytes that the allocator can still provide; ``None``: those that CUDA and CuPy's own pool have free.
 
     Raises
     ------
     KernelLaunchError
-        CUDA does not tell its properties.
+        If CUDA does not report the GPU's properties.
     """
 
     def __init__(self, free_bytes: Callable[[], int] | None = None) -> None:
@@ -78,7 +78,7 @@ class CudaDevice:
 
     @property
     def properties(self) -> DeviceProperties:
-        """Facts of the GPU."""
+        """Properties of the GPU."""
         return self._properties
 
     @property
@@ -94,12 +94,12 @@ class CudaDevice:
         return kernel
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
-        """Compile modules at once, so that none is waited for when it is first asked for.
+        """Compile modules on several threads, so that no launch waits for its module.
 
         Raises
         ------
         KernelCompileError
-            If one does not compile; the others are kept.
+            If a module does not compile; the others are kept.
         """
         with ThreadPoolExecutor(threads) as pool:
             done = [pool.submit(compile_cubin, module, self._architecture) for module in modules]

@@ -1,4 +1,4 @@
-"""What launchers ask of a device: memory, compiled modules, launches.
+"""The device protocol: memory, compiled modules and launches, as launchers use them.
 
 Launchers are written against the :class:`Device` protocol alone. :class:`gpujoin.launch.cuda.CudaDevice` fulfils it on
 a GPU; the tests fulfil it on the CPU by an emulator that compiles the same sources with g++.
@@ -23,7 +23,7 @@ Array: TypeAlias = Any
 """A device array: CuPy's on a GPU, NumPy's over emulated device memory in the tests."""
 
 Argument: TypeAlias = "Array | np.generic | PointerTable | None"
-"""What a kernel parameter can be given."""
+"""Values that can be passed to a kernel parameter."""
 
 WARP = 32
 """Threads of a warp."""
@@ -31,7 +31,7 @@ WARP = 32
 MAX_BLOCK_THREADS = 1024
 MAX_GRID_BLOCKS = (1 << 31) - 1
 STATIC_SHARED_BYTES = 48 * 1024
-"""Shared memory a block may have without asking for more; dynamic shared memory beyond it is opted in to."""
+"""Shared memory of a block that needs no opt-in; more must be dynamic, after opting in."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ModuleSpec:
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Facts of a device that launchers size their grids and tables by.
+    """Properties of a device by which launchers choose the sizes of grids and tables.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class DeviceProperties:
     l2_bytes : int
         Size of the L2 cache.
     blocks_per_multiprocessor : int
-        Blocks worth launching for each: enough that all multiprocessors end at about the same time.
+        Blocks to launch for each multiprocessor: enough that all of them end at about the same time.
     """
 
     multiprocessors: int
@@ -82,7 +82,7 @@ class DeviceProperties:
 
     @property
     def blocks(self) -> int:
-        """Blocks worth launching; where there is more work, each takes several tiles."""
+        """Most blocks of a launch. Where there is more work, each block takes several tiles."""
         return self.multiprocessors * self.blocks_per_multiprocessor
 
 
@@ -117,7 +117,7 @@ class Kernel(Protocol):
 
 
 class Device(Protocol):
-    """A place where kernels run. All work is queued on one stream, in the order of the calls."""
+    """Runs kernels and allocates memory. All work is queued on one stream, in the order of the calls."""
 
     @property
     def xp(self) -> Any:
@@ -126,52 +126,52 @@ class Device(Protocol):
 
     @property
     def properties(self) -> DeviceProperties:
-        """Facts to size grids and tables by."""
+        """Properties by which grids and tables are sized."""
         ...
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that can still be allocated, as far as is known."""
+        """Bytes that can still be allocated, as far as known."""
         ...
 
     def kernel(self, module: ModuleSpec, name: str) -> Kernel:
-        """A kernel, compiled when first asked for.
+        """A kernel, compiled at the first call.
 
         Raises
         ------
         KernelCompileError
-            The source does not compile, or has no such kernel.
+            If the source does not compile, or has no such kernel.
         """
         ...
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """An array of unspecified content; reading it before writing is an error that the emulator reports.
+        """Allocate an array without setting its content. The emulator reports reads of unset content.
 
         Raises
         ------
         DeviceMemoryError
-            There is not enough device memory; likewise for the other allocations.
+            If there is not enough device memory; likewise for the other allocations.
         """
         ...
 
     def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """An array of zeros."""
+        """Allocate an array of zeros."""
         ...
 
     def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
-        """An array of one value."""
+        """Allocate an array of one value."""
         ...
 
     def upload(self, host: np.ndarray[Any, Any]) -> Array:
-        """A copy of a host array on the device."""
+        """Copy a host array to the device."""
         ...
 
     def download(self, array: Array) -> np.ndarray[Any, Any]:
-        """A copy of a device array on the host; waits for the work queued before."""
+        """Copy a device array to the host, after the work queued before."""
         ...
 
     def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
-        """Addresses of contiguous device arrays, to be passed as one argument."""
+        """Table of the addresses of contiguous device arrays, to be passed as one argument."""
         ...
 
     def launch(
@@ -188,26 +188,26 @@ class Device(Protocol):
         Parameters
         ----------
         kernel : Kernel
-            From :meth:`kernel` of this device.
+            Kernel from :meth:`kernel` of this device.
         grid, block : int or tuple of up to three int
             Blocks of the grid and threads of a block, x first.
         args : sequence
-            One for each parameter; see the module's text.
+            One argument for each parameter; see the module's docstring.
         shared_bytes : int
             Dynamic shared memory of a block.
 
         Raises
         ------
         KernelArgumentError
-            An argument, the grid or the block cannot be launched with.
+            If an argument, the grid or the block is invalid.
         KernelLaunchError
-            The device refused the launch.
+            If the device refuses the launch.
         """
         ...
 
 
 def check_room(device: Device, nbytes: int, what: str) -> None:
-    """Refuse an output that does not fit, before anything of it is allocated or launched.
+    """Raise if an output does not fit, before anything is allocated or launched.
 
     Parameters
     ----------
@@ -216,12 +216,12 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
     nbytes : int
         Exact size of the output.
     what : str
-        What it is, for the error.
+        Name of the output, for the error.
 
     Raises
     ------
     DeviceMemoryError
-        If there is not that much free memory.
+        If less memory is free.
     """
     free = device.free_bytes
     if nbytes > free:
@@ -232,12 +232,12 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
 
 @contextmanager
 def memory_errors(what: str) -> Iterator[None]:
-    """Make :class:`~gpujoin.errors.DeviceMemoryError` of what array operations raise where memory is short.
+    """Convert the errors that array operations raise for lack of memory to :class:`~gpujoin.errors.DeviceMemoryError`.
 
     Parameters
     ----------
     what : str
-        What is made, for the error.
+        Name of the result, for the error.
     """
     try:
         yield
@@ -250,17 +250,17 @@ def memory_errors(what: str) -> Iterator[None]:
 
 
 def blocks_for(items: int, per_block: int, limit: int = MAX_GRID_BLOCKS) -> int:
-    """Blocks that cover ``items``, at least one and at most ``limit`` (then each block takes several tiles)."""
+    """Number of blocks that cover ``items``: at least one, and at most ``limit``; then each takes several tiles."""
     return max(1, min(-(-items // per_block), limit))
 
 
 def dimensions(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
-    """A grid or block as three numbers.
+    """Convert the extent of a grid or block to three numbers.
 
     Raises
     ------
     KernelArgumentError
-        More than three numbers, or one below 1.
+        If there are more than three numbers, or one is below 1.
     """
     given = (extent,) if isinstance(extent, int) else tuple(int(n) for n in extent)
     if not 1 <= len(given) <= 3 or min(given) < 1:
@@ -277,7 +277,7 @@ def check_launch(
     shared_bytes: int,
     properties: DeviceProperties,
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """What every device checks before a launch.
+    """Check a launch, on every device.
 
     Returns
     -------
@@ -286,7 +286,7 @@ def check_launch(
     Raises
     ------
     KernelArgumentError
-        Naming the kernel and what is wrong.
+        If the launch is invalid; names the kernel and the problem.
     """
     where = f"kernel {kernel.name} of {kernel.module}"
     grid, block = dimensions(grid), dimensions(block)

@@ -30,12 +30,12 @@ _ROW_BYTES = 4
 
 @dataclass(frozen=True)
 class Range:
-    """The keys ``low … low + slots - 1``.
+    """A range of keys: ``low … low + slots - 1``.
 
     Raises
     ------
     KernelArgumentError
-        If there are fewer than one or more slots than a 32-bit number can count, or one lies outside 64 bits.
+        If there is no slot, if there are more than a 32-bit number can count, or if a key exceeds 64 bits.
     """
 
     low: int
@@ -53,13 +53,13 @@ class Range:
 
     @property
     def arguments(self) -> tuple[np.int64, np.uint64]:
-        """As kernels take them."""
+        """The range in the order of the kernel's parameters."""
         return np.int64(self.low), np.uint64(self.slots)
 
 
 @dataclass(frozen=True)
 class UniqueTable:
-    """A row, or −1, for every key of a range."""
+    """A table with the build row of each key of a range, or −1."""
 
     keys: Range
     key_bytes: int
@@ -71,7 +71,7 @@ class UniqueTable:
         return int(self.row.nbytes)
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
-        """The build row of each probe row."""
+        """Find the build row of each probe row."""
         checked_keys(probe, ranged=True)
         build_row = device.empty(probe.rows, np.int32)
         matches = total(device)
@@ -81,7 +81,7 @@ class UniqueTable:
 
 @dataclass(frozen=True)
 class ManyTable:
-    """Any number of rows for every key of a range."""
+    """A table with any number of build rows for each key of a range."""
 
     keys: Range
     key_bytes: int
@@ -93,7 +93,7 @@ class ManyTable:
         return self.places.nbytes
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
-        """First place and number of the build rows of each probe row."""
+        """Find the matches of each probe row, as first place and number of places."""
         checked_keys(probe, ranged=True)
         start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
         matches = total(device)
@@ -103,7 +103,7 @@ class ManyTable:
 
 @dataclass(frozen=True)
 class KeySet:
-    """One bit for every key of a range."""
+    """A bit for each key of a range: whether a build row has it."""
 
     keys: Range
     bits: Array
@@ -114,7 +114,7 @@ class KeySet:
         return int(self.bits.nbytes)
 
     def test(self, device: Device, probe: KeyCodes) -> tuple[Array, int]:
-        """Mask of the probe rows whose key is in the set, and how many there are."""
+        """Mask of the probe rows whose key is in the set, and their number."""
         checked_keys(probe, ranged=True)
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
@@ -123,21 +123,21 @@ class KeySet:
 
 
 def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:
-    """Enter every row; ``None`` where a key occurs twice.
+    """Build a table of unique keys; ``None`` if a key occurs twice.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     build : KeyCodes
-        int32 or int64 codes; those outside of ``keys`` are left out.
+        int32 or int64 codes; those outside ``keys`` are left out.
     keys : Range
         Range of keys that the table has slots for.
 
     Raises
     ------
     KernelArgumentError
-        For codes that cannot be addressed.
+        If the codes have no range, as hashes and 16-byte codes.
     DeviceMemoryError
         If the table does not fit.
     """
@@ -150,7 +150,7 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
 
 
 def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = True) -> ManyTable:
-    """Lay out the rows of every key; see :func:`gpujoin.launch.csr.laid_out` for ``ordered``."""
+    """Build a table of any number of rows for each key; ``ordered`` as for :func:`gpujoin.launch.csr.laid_out`."""
     checked_keys(build, ranged=True)
     check_room(device, laid_out_bytes(build.rows, keys.slots), f"{build.rows} rows in {keys.slots} slots")
     slot_of = device.empty(build.rows, np.int32)

@@ -1,4 +1,4 @@
-"""Launches ``facts.cu``: facts of a key column, from one pass over it and a sample."""
+"""Launches ``facts.cu``: measures facts of a key column, in one pass over it and from a sample."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 )
 
 SAMPLES = 1 << 14
-"""Keys in a sample: of 2^27 rows, two a key, two sampled ones are expected to be equal."""
+"""Keys of a sample: of 2^27 rows with two rows a key, one pair of equal keys is expected in it."""
 
 _WIDE = 16
 
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What one pass over key codes tells.
+    """Facts from one pass over key codes.
 
     Attributes
     ----------
     rows, keys : int
-        All rows, and those that may match.
+        Number of rows, and of rows without a null key.
     low, high : int or None
         Smallest and largest code; ``None`` where there are no keys, or codes of 16 bytes.
     """
@@ -39,16 +39,16 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class Sample:
-    """What some keys, taken from all over a column, tell.
+    """Facts from a sample of the keys of a column.
 
     Attributes
     ----------
     keys : int
         Keys in the sample.
     rows_per_key : float
-        Estimated rows of a key, by the pairs of equal keys in the sample; 1 where there are none.
+        Estimated rows of a key, from the pairs of equal keys in the sample; 1 if there are none.
     heaviest : float
-        Share of the commonest key among the sampled ones.
+        Share of the commonest key in the sample.
     """
 
     keys: int
@@ -57,7 +57,7 @@ class Sample:
 
 
 def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
-    """Range and number of keys.
+    """Measure the range and the number of keys.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
 
 
 def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 0) -> KeyCodes:
-    """Some rows of a key column, drawn at random with replacement; all of them where they are few.
+    """Draw rows of a key column at random, with replacement; all rows of a short column.
 
     Raises
     ------
@@ -105,12 +105,11 @@ def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 
 
 
 def sample_facts(device: Device, keys: KeyCodes, sample: KeyCodes) -> Sample:
-    """What a sample tells of the column it is from.
+    """Estimate facts of a column from a sample.
 
-    Notes
-    -----
-    Two of S rows drawn from n have equal keys with probability m/n where m rows share a key: so m is n times the share
-    of equal ones among the S·(S−1)/2 pairs. A sample of all rows meets no row twice, and its answer is exact.
+    Notes ----- Where m of n rows share a key, two sampled rows have equal keys with probability m/n. So m is n times
+    the share of equal keys among the S·(S−1)/2 pairs of a sample of S rows. If the sample is the whole column, the
+    result is exact.
     """
     assert sample.valid is not None
     codes = device.download(sample.codes)[device.download(sample.valid)]

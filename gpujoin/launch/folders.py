@@ -1,4 +1,4 @@
-"""Folders that only this user can change."""
+"""Checks that only this user can change a folder."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def tampering_risk(directory: Path) -> str | None:
-    """Tell how other users could change what is in a folder; ``None`` if they cannot.
+    """Describe how other users could change the files of a folder; ``None`` if they cannot.
 
-    Code and locks are read from some folders whose names can be guessed. Whoever owns such a folder, may write to it,
-    or put a link in its place decides what is in it.
+    Code and locks are read from folders whose names can be guessed. Whoever owns such a folder, may write to it, or can
+    put a link in its place decides what is in it.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def tampering_risk(directory: Path) -> str | None:
     Raises
     ------
     OSError
-        If it cannot be looked at.
+        If the folder cannot be read.
     """
     facts = directory.lstat()
     mode = stat.S_IMODE(facts.st_mode)

@@ -1,10 +1,9 @@
-"""Whole joins of device columns: keys and payload in, output columns out, payload moved as little as may be.
+"""Whole joins of device columns, for benchmarks and for tables that are on the device already.
 
 The engine asks for pairs and gathers payload by maps, for all join types and in the order of the CPU backend. Where
-neither matters, as for a join of tables that are on the device already, what is found can be emitted at once: probe and
-build columns in one pass over the matches, the build side's from packed rows, and for large sides from partitions that
-lie together (GPU join papers call it early materialisation, or gathering from transformed relations). Output rows are
-then in no particular order.
+neither matters, the output can be written in one pass over the matches: probe columns as they are, build columns from
+packed rows, and for large sides from partitions (papers on GPU joins call it early materialisation, or gathering from
+transformed relations). Output rows are then in no particular order.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn, check_columns
 
 BATCH_ROWS = 1 << 27
-"""Most output rows of a many-to-many join at a time."""
+"""Output rows that a many-to-many join makes at a time."""
 
 
 class Kernel(Enum):
-    """Which kernels join."""
+    """Kernels that join."""
 
     DIRECT = "direct"
     UNIQUE = "unique"
@@ -44,7 +43,7 @@ class Side:
     keys : KeyCodes
         Codes of its keys.
     payload : tuple of FieldColumn
-        The columns it gives to the output.
+        Columns of the side that go to the output.
     """
 
     keys: KeyCodes
@@ -53,7 +52,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Output:
-    """Some rows of the output.
+    """Rows of the output.
 
     Attributes
     ----------
@@ -71,19 +70,19 @@ class Output:
 def inner_join(
     device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Output]:
-    """Inner join.
+    """Run an inner join.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     build, probe : Side
-        The build side is searched. Duplicate keys are found where ``DIRECT``, ``UNIQUE`` or ``PARTITIONED`` was asked
-        for, and joined by the kernels for them.
+        The two sides. Duplicate build keys are detected with ``DIRECT``, ``UNIQUE`` and ``PARTITIONED`` too, and joined
+        by the kernels for duplicates.
     kernel : Kernel
-        Which kernels.
+        Kernels to use.
     batch_rows : int
-        Most output rows at a time, where keys have duplicates.
+        Output rows that are made at a time, where keys have duplicates.
 
     Yields
     ------
@@ -121,7 +120,7 @@ def inner_join(
 def semi_join(
     device: Device, build: KeyCodes, probe: Side, kernel: Kernel, *, matched: bool = True
 ) -> Output:
-    """Semi join, or anti join with ``matched`` false; see :func:`inner_join`. Duplicates need no care here."""
+    """Run a semi join, or an anti join if ``matched`` is false. Build keys may have duplicates."""
     checked_keys(build)
     _check(probe)
     if kernel is Kernel.DIRECT:
@@ -140,7 +139,7 @@ def semi_join(
 
 
 def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> UniqueMatches | None:
-    """The build row of each probe row; ``None`` where a build key occurs twice."""
+    """Find the build row of each probe row; ``None`` if a build key occurs twice."""
     if kernel is Kernel.DIRECT:
         addressed = direct.build_unique(device, build, _range(device, build))
         return None if addressed is None else addressed.probe(device, probe)
@@ -153,7 +152,7 @@ def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kerne
 def _many_to_many(
     device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int
 ) -> Iterator[Output]:
-    """By rows that lie side by side: the build payload is packed in their order, so a key's rows are read in a run."""
+    """Join by compressed sparse rows. The build payload is packed in that order, so rows of a key are read in a run."""
     ranges, places = _ranges(device, build.keys, probe.keys, kernel)
     packed = None
     if build.payload:

@@ -1,4 +1,4 @@
-"""Key codes as kernels take them, and what is checked before any of them is launched."""
+"""Key codes in the form that kernels take, and checks of arguments that launchers share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK_THREADS = 256
 
 @dataclass(frozen=True)
 class KeyCodes:
-    """Codes of the rows of a key frame: equal if and only if, or at least if, the keys are.
+    """Codes of the rows of a key frame. Equal keys have equal codes; unless codes are hashes, the converse holds too.
 
     Attributes
     ----------
@@ -49,19 +49,19 @@ class KeyCodes:
 
 
 def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
-    """Refuse what no kernel can read as key codes.
+    """Raise for arrays that kernels cannot read as key codes.
 
     Parameters
     ----------
     keys : KeyCodes
-        What a launcher was given.
+        Key codes to check.
     ranged : bool
         Whether codes must be integers with a range, so of 4 or 8 bytes.
 
     Raises
     ------
     KernelArgumentError
-        Wrong type, shape or layout of an array, or more than ``MAX_ROWS`` rows; says which.
+        If the type, shape or layout of an array is wrong, or there are more than ``MAX_ROWS`` rows.
     """
     codes, valid = keys.codes, keys.valid
     single = codes.ndim == 1 and codes.dtype in (np.dtype(np.int32), np.dtype(np.int64))
@@ -77,12 +77,12 @@ def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
 
 
 def check_width(probe: KeyCodes, key_bytes: int) -> None:
-    """Refuse codes of another width than those of the build side.
+    """Raise for codes of another width than those of the build side.
 
     Raises
     ------
     KernelArgumentError
-        If they are.
+        If the widths differ.
     """
     if probe.key_bytes != key_bytes:
         raise KernelArgumentError(
@@ -92,36 +92,36 @@ def check_width(probe: KeyCodes, key_bytes: int) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Refuse more rows than row numbers can tell apart.
+    """Raise for more rows than 32-bit row numbers can count.
 
     Raises
     ------
     KernelArgumentError
-        If there are.
+        If there are more.
     """
     if rows > MAX_ROWS:
         raise KernelArgumentError(f"{rows} rows are over the {MAX_ROWS} of one side; pass fewer at a time")
 
 
 def check_contiguous(name: str, array: Array) -> None:
-    """Refuse an array with gaps.
+    """Raise for an array that is not contiguous.
 
     Raises
     ------
     KernelArgumentError
-        If it has.
+        If it is not.
     """
     if not array.flags.c_contiguous:
         raise KernelArgumentError(f"{name} has strides {array.strides}; pass a contiguous array")
 
 
 def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | None = None) -> None:
-    """Refuse an array of another type, shape or layout than one contiguous dimension.
+    """Raise for an array of another type or length, or that is not one contiguous dimension.
 
     Raises
     ------
     KernelArgumentError
-        Naming the array and what is wrong.
+        If it is; names the array and the problem.
     """
     if array.dtype != np.dtype(dtype):
         raise KernelArgumentError(f"{name} is {array.dtype}; pass {np.dtype(dtype)}")
@@ -132,15 +132,15 @@ def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | N
 
 
 def grid_of(device: Device, items: int, per_block: int = BLOCK_THREADS) -> int:
-    """Blocks for a kernel in which each thread, or each block, takes several items in turn."""
+    """Number of blocks of a kernel in which each thread, or each block, takes several items in turn."""
     return blocks_for(items, per_block, device.properties.blocks)
 
 
 def total(device: Device) -> Array:
-    """A 64-bit counter in device memory, zero."""
+    """Allocate a 64-bit counter on the device, set to zero."""
     return device.zeros(1, np.uint64)
 
 
 def value_of(device: Device, counter: Array) -> int:
-    """What a counter says; waits for the kernels before."""
+    """Read a counter, after the kernels queued before."""
     return int(device.download(counter)[0])

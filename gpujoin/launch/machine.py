@@ -1,4 +1,4 @@
-"""Launches ``machine.cu``: the memory accesses that joins are made of, one at a time, for benchmarks."""
+"""Launches ``machine.cu``: benchmarks of the single kinds of memory accesses that joins consist of."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def copy(device: Device, source: Array, target: Array) -> None:
 
 
 def gather_words(device: Device, source: Array, reads: int) -> Array:
-    """Read uint64 words at random places; gives their sum, on the device."""
+    """Read uint64 words at random places; returns their sum, on the device."""
     check_column("the source", source, np.uint64)
     result = total(device)
     _launch(device, "gather_words", reads, [source, np.uint64(source.shape[0]), np.uint64(reads), result])
@@ -36,7 +36,7 @@ def gather_words(device: Device, source: Array, reads: int) -> Array:
 
 
 def gather_sectors(device: Device, source: Array, reads: int) -> Array:
-    """Read sectors of four uint64 words at random places; gives their sum, on the device."""
+    """Read sectors of four uint64 words at random places; returns their sum, on the device."""
     check_column("the source", source, np.uint64)
     result = total(device)
     sectors = int(source.shape[0]) // _WORDS_OF_A_SECTOR

@@ -1,4 +1,4 @@
-"""What a probe finds."""
+"""The matches of probe rows, as kernels return them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UniqueMatches:
     row : int32 array of shape ``(probe rows,)``
         Build row, −1 where there is none.
     pairs : int
-        How many have one.
+        Number of probe rows with a match.
     """
 
     row: Array
@@ -25,14 +25,14 @@ class UniqueMatches:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Any number of matches of each probe row, as consecutive places of the build side's rows.
+    """Any number of matches of each probe row, as ranges of places (:class:`Places`).
 
     Attributes
     ----------
     start, count : int32 array of shape ``(probe rows,)``
-        First place, and number of places; the start is meaningless where the number is zero.
+        First place and number of places of each probe row; the start is arbitrary where the number is zero.
     pairs : int
-        Sum of the numbers, exact in 64 bits.
+        Total number of matches, exact in 64 bits.
     """
 
     start: Array
@@ -42,16 +42,16 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Places:
-    """Build rows by slot; rows of one key are neighbours.
+    """Build rows ordered by slot (compressed sparse rows), so that rows of the same key are neighbours.
 
     Attributes
     ----------
     first : int32 array of shape ``(slots + 1,)``
-        Where each slot's rows start, and where the last ones end.
+        First place of each slot, and the end of the last one.
     rows : int32 array
         Build row at each place.
     most : int
-        Rows of the fullest slot; 2 stands for any number above 1 where it was not counted.
+        Most rows of a slot; 2 stands for any number above 1 if it was not counted.
     """
 
     first: Array

@@ -15,7 +15,7 @@ from gpujoin.launch.ranges import ROWS_PER_BLOCK, Groups, Ordered
 
 
 class Codes(Enum):
-    """What codes of points stand for; values are bytes of floats."""
+    """Values that the codes of points stand for. The enum's values are the bytes of a float, 0 for integers."""
 
     INTEGERS = 0
     FLOAT32 = 4
@@ -31,16 +31,16 @@ _MOST_APART = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Terms:
-    """Which row is wanted.
+    """Which row is the nearest: direction, exactness and tolerance.
 
     Attributes
     ----------
     backward, forward : bool
-        Whether rows before or after the point are; one of them at least.
+        Whether rows before and after the point count; at least one must.
     exact : bool
-        Whether rows at the point are.
+        Whether rows at the point count.
     codes : Codes
-        What distances are measured in.
+        Values in which distances are measured.
     tolerance : int, float or None
         Largest distance, in units of integer codes or as a float; ``None``: any.
     """
@@ -61,7 +61,7 @@ class Terms:
 
     @property
     def most(self) -> np.generic:
-        """The largest distance as the kernel takes it."""
+        """Largest distance, as the kernel's parameter."""
         if self.codes is not Codes.INTEGERS:
             return np.float64(np.inf if self.tolerance is None else self.tolerance)
         return np.uint64(_MOST_APART if self.tolerance is None else min(int(self.tolerance), _MOST_APART))
@@ -69,7 +69,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Sought:
-    """Points of probe rows.
+    """Points of probe rows, for which the nearest row is searched.
 
     Attributes
     ----------
@@ -94,22 +94,22 @@ class Sought:
 def find(
     device: Device, points: Ordered, groups: Groups | None, placed: Array, sought: Sought, terms: Terms
 ) -> UniqueMatches:
-    """The nearest build row of each probe row.
+    """Find the nearest build row of each probe row.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     points : Ordered
-        Of the build rows, ascending within each group.
+        Points of the build rows, ascending within each group.
     groups : Groups or None
-        ``None``: all rows are one group.
+        Groups of the build rows; ``None``: all rows are one group.
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     sought : Sought
         Points and groups of the probe rows.
     terms : Terms
-        Which row is wanted.
+        Direction, exactness and tolerance.
 
     Raises
     ------

@@ -1,4 +1,7 @@
-"""Launches ``normalise.cu``: key columns packed exactly into 64 or 128 bits, else hashed to 64 bits and verified."""
+"""Launches ``normalise.cu``: packs key columns into codes of 64 or 128 bits, or hashes them to 64 bits.
+
+Packed codes are exact. Hashes are not, so rows with equal hashes are compared afterwards (:func:`verified`).
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ _LONGEST_TEXT = 16
 _MOST_WORDS = 2
 
 ONE_WORD_DIGITS = 18
-"""Decimals of up to so many digits fill one word."""
+"""Most digits of decimals that are one word."""
 
 
 class Kind(Enum):
-    """What the values of a key column are."""
+    """Kinds of values of a key column."""
 
     INTEGER = "integer"
-    """Signed integers of 1, 2, 4 or 8 bytes; so are booleans, dates, times, timestamps and short decimals."""
+    """Signed integers of 1, 2, 4 or 8 bytes; also booleans, dates, times, timestamps and short decimals."""
     FLOAT = "float"
     """IEEE numbers of 4 or 8 bytes; −0.0 equals 0.0, and NaN equals NaN."""
     DECIMAL = "decimal"
@@ -57,22 +60,22 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = (
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """One key of a side.
+    """One key column of a side.
 
     Attributes
     ----------
     kind : Kind
-        What its values are.
+        Kind of the values.
     values : array
-        Of shape ``(rows,)``; decimals as uint64 of shape ``(rows, 2)``; of texts, all their bytes as uint8.
+        Values of shape ``(rows,)``; decimals as uint64 of shape ``(rows, 2)``; the bytes of all texts as uint8.
     valid : bool array or None
         False where null; ``None``: nowhere.
     offsets : int32 or int64 array of shape ``(rows + 1,)``, or None
-        Of texts: where each begins, and the last one ends.
+        For texts: first byte of each, and the end of the last one.
     null_safe : bool
         Whether null equals null; otherwise a row with a null matches nothing.
     digits : int or None
-        Of decimals: the precision; up to 18 digits fill one word.
+        For decimals: the precision; up to 18 digits are one word.
     """
 
     kind: Kind
@@ -94,14 +97,14 @@ class KeyColumn:
 
     @property
     def module(self) -> ModuleSpec:
-        """What its kernels are compiled as."""
+        """Module of the column's kernels."""
         if self.offsets is not None:
             return _module(offset_bytes=int(self.offsets.dtype.itemsize))
         return _module(self.value_bytes, int(self.kind is Kind.FLOAT))
 
     @property
     def data(self) -> list[Array]:
-        """The arrays its kernels take first."""
+        """The first parameters of the column's kernels."""
         if self.offsets is not None:
             return [self.offsets, self.values, self.valid]
         bits = self.values.view(f"int{8 * self.value_bytes}") if self.kind is Kind.FLOAT else self.values
@@ -117,12 +120,12 @@ _DTYPES: dict[Kind, tuple[str, ...]] = {
 
 
 def checked_columns(columns: Sequence[KeyColumn]) -> int:
-    """Common row count of key columns.
+    """Check key columns, and return their number of rows.
 
     Raises
     ------
     KernelArgumentError
-        If there are none, or they differ in length, or an array is not as :class:`KeyColumn` describes it.
+        If there are no columns, if they differ in length, or if an array is not as :class:`KeyColumn` describes.
     """
     lengths = {column.rows for column in columns}
     if len(lengths) != 1:
@@ -151,20 +154,21 @@ def checked_columns(columns: Sequence[KeyColumn]) -> int:
 
 @dataclass(frozen=True)
 class KeyField:
-    """Where a column lies in a code, and what of it.
+    """Position of a column in a packed code.
 
     Attributes
     ----------
     shift, width : int
         First bit and number of bits.
     low, span : int or None
-        Of integers: the smallest build value, and its distance from the largest; ``None``: values are put as they are.
+        For integers: smallest build value, and its distance from the largest one; ``None``: values are stored
+        unchanged.
     longest : int
-        Of texts: bytes of the longest build value.
+        For texts: bytes of the longest build value.
     length_shift : int
-        Of texts: first bit of the length, −1 where none is needed.
+        For texts: first bit of the length, −1 where none is needed.
     null_bit : int
-        The bit that says null, −1 where null matches nothing.
+        Bit that is set for null, −1 where null matches nothing.
     """
 
     shift: int
@@ -178,16 +182,16 @@ class KeyField:
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """How key columns are packed; made from the build side, used for both.
+    """Layout of packed codes, made from the build side's keys and used for both sides.
 
     Attributes
     ----------
     fields : tuple of KeyField
-        One a column; none where the codes are the one column itself.
+        Field of each column; empty where a single column is its own code.
     words : int
         64-bit words of a code: 1 or 2.
     types : tuple of (Kind, str), or None
-        What the columns are, and the array type of their values; ``None``: any.
+        Kind of each column, and the array type of its values; ``None``: any.
     """
 
     fields: tuple[KeyField, ...]
@@ -196,7 +200,7 @@ class KeyLayout:
 
 
 def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
-    """How the build side's key columns can be packed exactly; ``None``: they take more than 128 bits.
+    """Layout in which the build side's key columns can be packed; ``None`` if they take more than 128 bits.
 
     Raises
     ------
@@ -232,7 +236,7 @@ def _types(columns: Sequence[KeyColumn]) -> tuple[tuple[Kind, str], ...]:
 
 
 def _is_code(column: KeyColumn) -> bool:
-    """Whether a column is its own code."""
+    """Whether a single column is its own code."""
     wide = column.values.dtype.name in ("int32", "int64")
     return column.kind is Kind.INTEGER and wide and not column.null_safe
 
@@ -256,7 +260,7 @@ def _field(device: Device, column: KeyColumn, shift: int) -> KeyField | None:
 
 
 def _text_facts(device: Device, column: KeyColumn) -> tuple[int, bool]:
-    """Bytes of the longest text, and whether any ends in a zero byte."""
+    """Bytes of the longest text, and whether any text ends in a zero byte."""
     facts = device.zeros(2, np.uint64)
     if column.rows:
         arguments = [*column.data, np.uint64(column.rows), facts]
@@ -266,7 +270,7 @@ def _text_facts(device: Device, column: KeyColumn) -> tuple[int, bool]:
 
 
 def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> KeyCodes:
-    """The codes of a side.
+    """Pack the key columns of a side into codes.
 
     Parameters
     ----------
@@ -311,16 +315,16 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
 
 
 def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> KeyCodes:
-    """64-bit hashes of the rows: equal keys have equal hashes, and what has equal hashes must be verified.
+    """Hash the keys of rows to 64 bits. Rows with equal hashes must be compared (:func:`verified`).
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     columns : sequence of KeyColumn
-        Keys of any width.
+        Key columns, of any width.
     seed : int
-        Chooses among hash functions; the same for both sides.
+        Seed of the hash function; the same for both sides.
 
     Raises
     ------
@@ -343,7 +347,7 @@ def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> Key
 def verified(
     device: Device, left: Sequence[KeyColumn], left_row: Array, right: Sequence[KeyColumn], right_row: Array
 ) -> Array:
-    """For each i, whether row ``left_row[i]`` of one side and ``right_row[i]`` of the other have equal keys.
+    """Compare the keys of pairs of rows: row ``left_row[i]`` of one side with ``right_row[i]`` of the other.
 
     Raises
     ------
@@ -373,7 +377,7 @@ def verified(
 
 
 def _of_one_width(left: KeyColumn, right: KeyColumn) -> tuple[KeyColumn, KeyColumn]:
-    """Texts with offsets of one width; the narrower ones are widened."""
+    """Widen the offsets of two texts to the same type."""
     if left.offsets is None or right.offsets is None or left.offsets.dtype == right.offsets.dtype:
         return left, right
     wide = np.int64

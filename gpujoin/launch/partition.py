@@ -1,4 +1,4 @@
-"""Launches ``partition.cu``: rows in order of the high bits of their keys' hashes, and joins of sides in that order."""
+"""Launches ``partition.cu``: partitions rows by the high bits of their keys' hashes, and joins partitioned sides."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 )
 
 PARTITION_BITS = 8
-"""As in ``partition.cu``: 256 partitions, and one for rows that match nothing."""
+"""Bits of the hash: 256 partitions, and one for rows that match nothing. As in ``partition.cu``."""
 
 TILE_ROWS = BLOCK_THREADS * 16
-"""Rows a block moves at a time, as in ``partition.cu``."""
+"""Rows that a block moves at a time, as in ``partition.cu``."""
 
 FEWEST_ROWS = 1 << 20
-"""Fewer probe rows than this are probed as they come: ordering them would not make their accesses local."""
+"""Least probe rows that are partitioned: with fewer, accesses would not become local."""
 
 _BLOCKS_PER_MULTIPROCESSOR = 8
 _ROW_BYTES = 4
@@ -33,16 +33,16 @@ _BUCKETS = (1 << PARTITION_BITS) + 1
 
 @dataclass(frozen=True)
 class Partitioned:
-    """Rows of one side, in order of the high bits of their keys' hashes.
+    """Rows of one side, ordered by the high bits of their keys' hashes.
 
     Attributes
     ----------
     keys : KeyCodes
-        Codes of the rows that may match, all valid.
+        Codes of the rows without a null key.
     row : int32 array
-        Which row each was, those that match nothing at the end.
+        Original number of each row; rows that match nothing are last.
     columns : tuple of FieldColumn
-        Columns that were moved along, those rows included.
+        Columns in the same order, with the rows that match nothing.
     """
 
     keys: KeyCodes
@@ -59,7 +59,7 @@ class Partitioned:
 
 
 def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = ()) -> Partitioned:
-    """Order rows by hash, in one pass after a counting one.
+    """Partition rows by hash, in one pass after a counting pass.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
     keys : KeyCodes
         Codes of the rows.
     columns : sequence of FieldColumn
-        What to move with them.
+        Columns to order alike.
 
     Raises
     ------
@@ -116,14 +116,14 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
 
 @dataclass(frozen=True)
 class PartitionedTable:
-    """A hash table of one row a key, made and met in order of its slots.
+    """A hash table of unique keys, which is built and probed in the order of its slots.
 
     Attributes
     ----------
     table : HashTable
         Hash table over the partitioned rows.
     row : int32 array
-        Which row each of them was.
+        Original number of each row.
     """
 
     table: unique.HashTable
@@ -135,7 +135,7 @@ class PartitionedTable:
         return self.table.nbytes + int(self.row.nbytes)
 
     def probe(self, device: Device, probe: KeyCodes, *, least_match: float = 0.0) -> UniqueMatches:
-        """The build row of each probe row, in the order of the probe rows.
+        """Find the build row of each probe row, in the order of the probe rows.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class PartitionedTable:
         probe : KeyCodes
             Codes of the probe rows.
         least_match : float
-            Probe rows are ordered only where more than this share of a sample of them has a match.
+            Probe rows are partitioned only if more than this share of a sample of them has a match.
 
         Raises
         ------
@@ -171,13 +171,13 @@ class PartitionedTable:
         return UniqueMatches(rows, matches.pairs)
 
     def match_ratio(self, device: Device, probe: KeyCodes) -> float:
-        """Share of some probe rows, taken from all over, that have a match; 0 of none."""
+        """Share of a sample of probe rows that have a match; 0 if there are no rows."""
         sample = facts.sampled(device, probe)
         return self.table.probe(device, sample).pairs / sample.rows if sample.rows else 0.0
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> PartitionedTable | None:
-    """Order the build rows and enter them; ``None`` where a key occurs twice, unless ``duplicates`` may.
+    """Partition build rows and build a table; ``None`` if a key occurs twice, unless ``duplicates`` are allowed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Launches ``ranges.cu``: ranges in build rows that are sorted by group and point."""
+"""Launches ``ranges.cu``: searches ranges in build rows that are sorted by group and point."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gpujoin.launch.matches import Ranges
 SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("ranges.cu"),)
 
 MOST_SAMPLES = 2048
-"""Points a block keeps in shared memory, as in ``ordered.cuh``: the upper eleven steps of every search."""
+"""Most samples that a block keeps in shared memory: the upper eleven steps of each search. As in ``ordered.cuh``."""
 
 ROWS_PER_BLOCK = 1024
-"""Probe rows worth loading the samples for: they are read with as many bytes as the samples have."""
+"""Probe rows of a block: reading them moves about as many bytes as loading the samples."""
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """Integers that ascend, at least within groups.
+    """Integers that ascend, at least within groups, with samples that speed searches up.
 
     Attributes
     ----------
     values : int64 array of shape ``(places,)``
         All integers, in order.
-        samples : int64 array
-        Every ``2 ** shift``-th of them, from the first.
+    samples : int64 array
+        Every ``2 ** shift``-th integer, from the first on.
     shift : int
         Binary logarithm of the distance of two samples.
     """
@@ -40,7 +40,7 @@ class Ordered:
 
     @property
     def places(self) -> int:
-        """How many there are."""
+        """Number of places."""
         return int(self.values.shape[0])
 
     @property
@@ -50,31 +50,31 @@ class Ordered:
 
     @property
     def samples_for_kernel(self) -> tuple[Array, np.uint32, np.uint32]:
-        """The samples as kernels take them."""
+        """The samples in the order of the kernel's parameters."""
         return self.samples, np.uint32(self.samples.shape[0]), np.uint32(self.shift)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Places of the rows of each group.
+    """The places of each group's rows.
 
     Attributes
     ----------
     first : int32 array of shape ``(groups + 1,)``
-        Where each group begins, and where the last one ends.
+        First place of each group, and the end of the last one.
     """
 
     first: Array
 
     @property
     def number(self) -> int:
-        """How many there are, empty ones included."""
+        """Number of groups, empty ones included."""
         return int(self.first.shape[0]) - 1
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What probe rows ask for.
+    """The ranges that probe rows ask for.
 
     Attributes
     ----------
@@ -98,19 +98,19 @@ class Bounds:
 
 
 def ordered(values: Array, most_samples: int = MOST_SAMPLES) -> Ordered:
-    """Make ascending integers searchable.
+    """Take samples of ascending integers.
 
     Parameters
     ----------
     values : int64 array
-        Ascending, at least wherever they will be searched.
+        Integers that ascend wherever they will be searched.
     most_samples : int
-        At most :data:`MOST_SAMPLES`.
+        Number of samples, at most :data:`MOST_SAMPLES`.
 
     Raises
     ------
     KernelArgumentError
-        If the array is not one of those, or too long.
+        If the array is not as described, or too long.
     """
     check_column("sorted points", values, np.int64)
     places = int(values.shape[0])
@@ -122,16 +122,16 @@ def ordered(values: Array, most_samples: int = MOST_SAMPLES) -> Ordered:
 
 
 def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
-    """Where each group begins, given the group of each place.
+    """Find the first place of each group, given the group of each place.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     ordered_groups : int64 array of shape ``(places,)``
-        Ascending, none negative, none above ``number - 1``.
+        Groups from 0 to ``number - 1``, ascending.
     number : int
-        How many groups there are.
+        Number of groups.
 
     Raises
     ------
@@ -146,16 +146,16 @@ def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
 
 
 def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds) -> Ranges:
-    """The places at which the matches of each probe row lie.
+    """Find the places of the matches of each probe row.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     points : Ordered
-        Of the build rows, ascending within each group.
+        Points of the build rows, ascending within each group.
     groups : Groups or None
-        ``None``: all rows are one group.
+        Groups of the build rows; ``None``: all rows are one group.
     bounds : Bounds
         Ranges of the probe rows.
 
@@ -186,18 +186,18 @@ def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds)
 
 
 def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -> Ranges:
-    """The places among those found at which a second point lies in a second range.
+    """Narrow stretches to the places whose second point lies in a second range.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     points : Ordered
-        Second points of the build rows; they ascend wherever something was found.
+        Second points of the build rows; they ascend within each stretch.
     stretches : Ranges
-        By the first point; its arrays are written over.
+        Stretches by the first point; their arrays are overwritten.
     bounds : Bounds
-        Second ranges; validity and groups were taken account of before.
+        Ranges of the second points; validity and groups were applied with the first ones.
 
     Raises
     ------
@@ -220,12 +220,13 @@ def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -
 
 
 def check_bounds(bounds: Bounds) -> None:
-    """Refuse what no kernel can read as ranges.
+    """Raise for arrays that kernels cannot read as ranges.
 
     Raises
     ------
     KernelArgumentError
-        Wrong type, shape or layout of an array, or more than :data:`~gpujoin.launch.keys.MAX_ROWS` rows; says which.
+        If the type, shape or layout of an array is wrong, or there are more than :data:`~gpujoin.launch.keys.MAX_ROWS`
+        rows.
     """
     check_rows(bounds.rows)
     check_column("lowest points", bounds.low, np.int64, bounds.rows)

@@ -1,4 +1,4 @@
-"""Launches ``residual.cu``: conditions over pairs of rows, compiled into their kernels."""
+"""Launches ``residual.cu``: evaluates residual conditions over pairs of rows, compiled into kernels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
         "from_left(pair).missing(2).either(from_right(pair).truth(3).negated())",
     )
 )
-"""Some conditions; what users write is compiled when it is met."""
+"""Conditions that are checked ahead; those of users are compiled when they are met."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ConditionColumn:
     Attributes
     ----------
     values : array or None
-        One value a row; ``None`` where only nulls are asked about.
+        Value of each row; ``None`` where only nulls are read.
     valid : bool array or None
         False where null; ``None``: nowhere.
     """
@@ -50,7 +50,7 @@ class ConditionColumn:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Row counts of its arrays, which should be one."""
+        """Lengths of the arrays, which must be equal."""
         return tuple(int(array.shape[0]) for array in (self.values, self.valid) if array is not None)
 
 
@@ -69,21 +69,21 @@ def mask(
     device : Device
         Device that runs the kernels and holds the arrays.
     text : str
-        The condition as C++, by :mod:`gpujoin.backends.cudf.residual`.
+        Condition in C++, from :mod:`gpujoin.backends.cudf.residual`.
     columns : sequence of ConditionColumn
         Columns in the order in which the condition's text numbers them.
     pairs : int
         Number of pairs.
     left_row, right_row : int32 array or None
-        Rows of each side; ``None``: the columns of that side have one row a pair.
+        Row numbers of each side; ``None``: the columns of that side have one row for each pair.
 
     Returns
     -------
     mask : bool array of shape ``(pairs,)``
-        Where the condition is true.
+        Pairs for which the condition is true.
     failed : bool
-        Whether an operation failed in ANSI mode on any pair, perhaps one that Spark would not evaluate it for; the mask
-        is then not to be used.
+        Whether an operation failed in ANSI mode on any pair, maybe on one for which Spark does not evaluate it. The
+        mask must not be used then.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def restricted(
     *,
     probe_is_left: bool,
 ) -> tuple[UniqueMatches, bool]:
-    """Those of at most one match a row for which a condition is true.
+    """Keep the matches for which a condition is true, where each probe row has at most one.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def restricted(
     text, columns : str, sequence of ConditionColumn
         As for :func:`mask`; the columns are those of the whole sides.
     matches : UniqueMatches
-        The matches, which stay as they are.
+        Matches of the probe rows; not changed.
     build_rows : int
         Rows of the build side.
     probe_is_left : bool

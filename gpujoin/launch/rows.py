@@ -1,4 +1,4 @@
-"""Launches ``rows.cu``: columns packed into rows, and rows gathered into columns."""
+"""Launches ``rows.cu``: packs columns into rows, gathers rows into columns, and writes join output in one pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpujoin.launch.matches import UniqueMatches
 SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("rows.cu"),)
 
 MAX_FIELDS = 32
-"""Fields of a packed row: one bit each says whether it is null."""
+"""Most fields of a packed row: a 32-bit word has one bit for each, which says whether it is null."""
 
 MAX_ROW_BYTES = 256
 WIDTHS = (1, 2, 4, 8, 16)
@@ -32,7 +32,7 @@ class FieldColumn:
     Attributes
     ----------
     values : array of shape ``(rows,)`` or ``(rows, n)``
-        Any type; all that follows the first dimension is one value, of 1, 2, 4, 8 or 16 bytes.
+        Values of any type, of 1, 2, 4, 8 or 16 bytes; further dimensions belong to the value.
     valid : bool array of shape ``(rows,)``, or None
         False where null; ``None``: nowhere.
     """
@@ -59,7 +59,7 @@ class FieldColumn:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where each field lies in a packed row.
+    """Positions of the fields in a packed row.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class RowLayout:
     row_bytes : int
         Bytes of a row, padding included.
     flags_at : int or None
-        Where the word lies that says which fields are not null; ``None``: no field ever is.
+        Offset of the word that says which fields are not null; ``None``: no field is ever null.
     """
 
     offsets: tuple[int, ...]
@@ -78,14 +78,14 @@ class RowLayout:
 
     @classmethod
     def of(cls, widths: Sequence[int], *, nullable: bool) -> RowLayout:
-        """Fields in descending width, so that none needs padding; the row fills whole 8-byte words.
+        """Make a layout with fields in descending width, so that none needs padding. Rows fill whole 8-byte words.
 
-        Rows of up to 32 bytes have 8, 16 or 32 of them, so that none crosses a 32-byte sector.
+        Rows of up to 32 bytes are padded to 8, 16 or 32 bytes, so that no row crosses a 32-byte sector.
 
         Raises
         ------
         KernelArgumentError
-            If there are no fields, too many, or of other widths than kernels copy.
+            If there are no fields, or too many, or fields of other widths than kernels copy.
         """
         if not 1 <= len(widths) <= MAX_FIELDS:
             raise KernelArgumentError(f"a packed row has 1 to {MAX_FIELDS} fields, not {len(widths)}")
@@ -109,13 +109,13 @@ class RowLayout:
         return cls(tuple(offsets), tuple(widths), row_bytes, flags_at)
 
     def on(self, device: Device) -> Array:
-        """As kernels take it."""
+        """The layout as kernels read it."""
         packed = [offset | width << 16 for offset, width in zip(self.offsets, self.widths, strict=True)]
         return device.upload(np.array(packed, np.uint32))
 
     @property
     def flags(self) -> np.uint32:
-        """``flags_at`` as kernels take it."""
+        """``flags_at`` as the kernel's parameter."""
         return np.uint32(_NO_FLAGS if self.flags_at is None else self.flags_at)
 
 
@@ -128,7 +128,7 @@ class PackedRows:
     rows : int
         Number of rows.
     layout : RowLayout
-        Where fields lie.
+        Positions of the fields.
     layout_on_device : uint32 array
         The layout as kernels read it.
     memory : uint8 array
@@ -150,11 +150,11 @@ class PackedRows:
 
     @property
     def fields(self) -> int:
-        """How many."""
+        """Number of fields."""
         return len(self.layout.widths)
 
     def arguments(self) -> list[Any]:
-        """Row width, flags, layout and number of fields, as kernels take them."""
+        """Row width, flags, layout and number of fields, in the order of the kernel's parameters."""
         return [
             np.uint32(self.layout.row_bytes), self.layout.flags, self.layout_on_device, np.uint32(self.fields)
         ]  # fmt: skip
@@ -170,7 +170,7 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
     columns : sequence of FieldColumn
         Columns of equal length.
     order : int32 array or None
-        The row to put in each place; ``None``: as they come.
+        Row to put in each place; ``None``: rows keep their order.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
 
 
 def compile_gather(device: Device) -> None:
-    """Compile what :func:`pack` and :func:`gather` launch.
+    """Compile the kernels of :func:`pack` and :func:`gather`.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def compile_gather(device: Device) -> None:
 
 
 def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -> list[FieldColumn]:
-    """Rows by a map, as columns.
+    """Gather packed rows by a map, into columns.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
     rows : int32 array
         Row numbers below ``packed.rows``.
     may_miss : bool
-        Whether negative numbers occur: null rows.
+        Whether negative numbers occur, which give null rows.
 
     Raises
     ------
@@ -250,7 +250,7 @@ def emit(
     *,
     matched: bool = True,
 ) -> tuple[list[FieldColumn], list[FieldColumn]]:
-    """The output of a join with at most one match a probe row, in one pass over what was found.
+    """Write the output of a join with at most one match a probe row, in one pass over the matches.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def emit(
     probe : sequence of FieldColumn
         Columns of the probe side; each becomes an output column.
     packed : PackedRows or None
-        The build side's payload; ``None``: none of it is wanted.
+        Payload of the build side; ``None``: the output has none.
     matched : bool
         True: probe rows with a match (inner, semi); false: those without (anti), with no build columns.
 
@@ -316,7 +316,7 @@ def emit(
 
 
 def check_columns(columns: Sequence[FieldColumn]) -> int:
-    """Common length of some columns.
+    """Check columns, and return their common length.
 
     Raises
     ------

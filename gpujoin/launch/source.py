@@ -21,7 +21,7 @@ _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b")
 
 
 def kernel_directory() -> Traversable:
-    """The folder of CUDA sources: inside the package, else beside it in a checkout.
+    """Find the folder of CUDA sources: inside the package, else beside it in a checkout.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def kernel_directory() -> Traversable:
     Raises
     ------
     ConfigurationError
-        Neither is there: the installation is incomplete.
+        If there is neither: the installation is incomplete.
     """
     package = files("gpujoin")
     packaged = package / "_kernels"
@@ -48,7 +48,7 @@ def kernel_directory() -> Traversable:
 
 
 def kernel_source(name: str) -> str:
-    """The text of one CUDA source file with every local header pasted in.
+    """Read a CUDA source file, with every local header pasted in.
 
     Headers marked ``#pragma once`` are pasted once, others at each include. ``#line`` directives keep the
     compiler's messages pointing at the original files.
@@ -66,7 +66,7 @@ def kernel_source(name: str) -> str:
     Raises
     ------
     ConfigurationError
-        The file or one of its headers does not exist, lies outside the folder, or a header includes itself.
+        If the file or one of its headers does not exist or lies outside the folder, or if a header includes itself.
     """
     return "".join(_expand(PurePosixPath(name), kernel_directory(), stack=(), pasted=set()))
 

@@ -1,4 +1,4 @@
-"""Launches ``unique.cu``: hash joins with a build side of unique keys."""
+"""Launches ``unique.cu``: hash joins with unique build keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpujoin.launch.keys import (
 from gpujoin.launch.matches import UniqueMatches
 
 MAX_SLOTS = (1 << 32) - 1
-"""Slots are nowhere numbered in 32 signed bits here, so a table is never more than two thirds full."""
+"""Most slots of a table. They are numbered by unsigned integers, so a table is never more than two thirds full."""
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("unique.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
@@ -29,14 +29,14 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 
 @dataclass(frozen=True)
 class HashTable:
-    """One row for every key.
+    """A hash table with one row for each key.
 
     Attributes
     ----------
     key_bytes : int
         Width of the codes.
     table : int64 array
-        Slots, in words.
+        The slots, as 8-byte words.
     slots : int
         Number of slots.
     """
@@ -51,7 +51,7 @@ class HashTable:
         return int(self.table.nbytes)
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
-        """The build row of each probe row.
+        """Find the build row of each probe row.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class HashTable:
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:
-    """Enter every row; ``None`` where a key occurs twice.
+    """Build a table; ``None`` if a key occurs twice.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
     keys : KeyCodes
         Codes of the build rows.
     duplicates : bool
-        Whether a key may occur twice, any of its rows standing for it: enough for semi and anti joins.
+        Whether keys may occur several times; any of their rows is kept, which is enough for semi and anti joins.
 
     Raises
     ------

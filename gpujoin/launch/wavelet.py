@@ -1,4 +1,4 @@
-"""Launches ``wavelet.cu``: matches of two ranges, counted and found in a wavelet matrix of the second points."""
+"""Launches ``wavelet.cu``: counts and finds matches of two ranges, in a wavelet matrix of the second points."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PAIR_BYTES = 2 * 4
 
 @dataclass(frozen=True)
 class Matrix:
-    """A sequence of ranks, searchable.
+    """A wavelet matrix over a sequence of ranks.
 
     Attributes
     ----------
     words : uint64 array of shape ``(depth, words of a level)``
-        As ``wavelet.cu`` reads them.
+        Bits and counts, as ``wavelet.cu`` reads them.
     zeros : int64 array of shape ``(depth,)``
-        Zeros of each level.
+        Number of zeros of each level.
     placed : int32 array of shape ``(places,)``
         Build rows in the order of the last level.
     """
@@ -48,24 +48,24 @@ class Matrix:
 
     @property
     def arguments(self) -> list[Array]:
-        """As kernels take it."""
+        """The arrays in the order of the kernel's parameters."""
         return [self.words, self.zeros, np.uint64(self.words.shape[1]), np.uint32(self.depth)]
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Matches of each probe row in a matrix.
+    """The counted matches of each probe row.
 
     Attributes
     ----------
     places : Ranges
         Places that were searched, for each probe row.
     below : int32 array of shape ``(rows,)``
-        Places whose rank is too low.
+        Number of places whose rank is too low.
     count : int32 array of shape ``(rows,)``
         Number of matches.
     pairs : int
-        Sum of them, exact in 64 bits.
+        Total number of matches, exact in 64 bits.
     """
 
     places: Ranges
@@ -75,7 +75,7 @@ class Counted:
 
 
 def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
-    """Make ranks searchable.
+    """Build a wavelet matrix over ranks.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     limit : int
-        A number that no rank, and no bound asked for, exceeds.
+        Upper limit of all ranks and of all bounds.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
 
 
 def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Counted:
-    """Count the places of each probe row whose rank is one of those wanted.
+    """Count the places of each probe row whose rank lies in its second range.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
     matrix : Matrix
         Wavelet matrix of the build rows.
     places : Ranges
-        Places to count at, for each probe row.
+        Places to count, for each probe row.
     second : Ranges
-        Ranks wanted: the first of them, and how many.
+        Range of ranks of each probe row: the first one, and their number.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
 def pairs(
     device: Device, matrix: Matrix, counted: Counted, running: Array, begin: int, length: int
 ) -> tuple[Array, Array]:
-    """Some of the pairs that were counted.
+    """Find a range of the pairs that were counted.
 
     Parameters
     ----------
@@ -170,9 +170,9 @@ def pairs(
     counted : Counted
         Counts of the same search.
     running : int64 array of shape ``(rows,)``
-        Pairs up to and with each probe row.
+        Running count of pairs.
     begin, length : int
-        Which pairs; ascending by probe row, rank and place.
+        First pair and number of pairs; they ascend by probe row, rank and place.
 
     Returns
     -------

@@ -1,7 +1,17 @@
-"""Gather maps: which row of a side goes to which row of the output.
+"""Gather maps: the row of each side that goes into each output row.
 
-A map with structure says its structure instead of storing it. Only :class:`Indices` holds memory, in whatever
-array type its backend uses.
+A join computes two maps of equal length, one for each side; the output is made by gathering each side's columns by its
+map. An example, ``l LEFT JOIN r ON l.k = r.k``, three left rows and two right rows::
+
+    l  row  k v      r  row  k w      maps   left   0  1  2      output   k v w
+       0    1 a         0    3 x             right  1 -1  0               1 a y
+       1    2 b         1    1 y                                          2 b null
+       2    3 c                                                           3 c x
+
+The right map has −1 where the left row has no match (:attr:`OutOfBounds.NULLIFY`), so the gather makes a null there.
+
+Maps with a structure do not store their indices. The left map above is a :class:`Span`: rows 0, 1, 2. Only
+:class:`Indices` holds memory, in the array type of its backend.
 """
 
 from __future__ import annotations

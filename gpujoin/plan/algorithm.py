@@ -1,4 +1,4 @@
-"""Which algorithm joins on a device: a pure function of the facts of the build keys.
+"""Chooses the join algorithm of a device from the facts of the build keys.
 
 The thresholds come from the cost of memory accesses on an H200 (60 MB of L2, 4.3 TB/s): a random access is one 32-byte
 sector wherever it goes, but one that stays in L2 costs about a third of one that does not, and a pass that partitions
@@ -14,49 +14,49 @@ from gpujoin.config import AlgorithmChoice
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts
 
 DIRECT_SLOTS_PER_KEY = 4
-"""A direct-address table may have this many 4-byte slots a key: then it is no larger than the hash table would be."""
+"""Most 4-byte slots of a direct-address table for each key: it is then no larger than a hash table would be."""
 
 DIRECT_L2_SHARE = 1.0
-"""A direct-address table within this share of L2 is made however few the keys: its accesses stay in the cache."""
+"""Share of L2 up to which a direct-address table is used however few the keys are: its accesses stay in the cache."""
 
 MAX_SLOTS = (1 << 31) - 1
-"""Slots are numbered by 32-bit integers."""
+"""Most slots: they are numbered by 32-bit integers."""
 
 DUPLICATE_ROWS_PER_KEY = 1.5
-"""From this estimate on, inserting as if keys were unique would most likely be for nothing."""
+"""Estimated rows of a key from which on a table of unique keys is not tried, since it would most likely fail."""
 
 HASH_BYTES_PER_KEY = {4: 12, 8: 24, 16: 48}
 """Bytes of a hash table for each key: a slot of 8, 16 or 32 bytes, two in three of them taken."""
 
 PARTITION_L2_SHARE = 0.5
-"""A hash table over this share of L2 is met partition by partition: the other half serves keys and output."""
+"""Share of L2 that a hash table may take before both sides are partitioned; the rest serves keys and output."""
 
 PARTITION_PROBE_FACTOR = 16
-"""With more probe rows than this for each build row, moving the probe side costs more than it saves."""
+"""Probe rows for each build row above which partitioning the probe side costs more than it saves."""
 
 PARTITION_MATCH_RATIO = 0.25
-"""With fewer matches than this, most rows would be moved only to be dropped."""
+"""Share of probe rows with a match below which partitioning would move most rows only to drop them."""
 
 ASKED_FOR = "asked for by spark.gpujoin.gpu.algorithm"
-"""The reason of a forced choice."""
+"""Reason given for a choice that a setting demands."""
 
 _SLOT_BYTES = 4
 
 
 def chooser(wanted: AlgorithmChoice, probe_rows: int | None = None) -> Choose | None:
-    """The choice as a function of facts alone, for a backend to ask.
+    """Make the function by which a backend asks for an algorithm, given the facts of the keys.
 
     Parameters
     ----------
     wanted : AlgorithmChoice
         What a setting demands.
     probe_rows : int or None
-        Expected rows of the probe side, which a backend does not know when it builds; ``None``: not known here either.
+        Expected rows of the probe side, which a backend does not know when it builds; ``None``: not known.
 
     Returns
     -------
     callable or None
-        ``None``: no kernels of gpujoin's own are to be used, so that no facts need be taken.
+        ``None``: gpujoin's own kernels must not be used, so no facts need be measured.
     """
     if wanted is AlgorithmChoice.CUDF:
         return None
@@ -69,7 +69,7 @@ def chooser(wanted: AlgorithmChoice, probe_rows: int | None = None) -> Choose | 
 
 
 def rule(wanted: AlgorithmChoice) -> str:
-    """How a GPU will find the matches of a join with keys, as far as is known before its rows are: one line."""
+    """Describe in one line how a GPU will find the matches of a join with keys, as far as known at plan time."""
     if wanted is AlgorithmChoice.CUDF:
         return "GPU algorithm cudf was asked for: none of gpujoin's own kernels is used"
     if wanted in (AlgorithmChoice.UNIQUE, AlgorithmChoice.PARTITIONED):
@@ -89,7 +89,7 @@ def rule(wanted: AlgorithmChoice) -> str:
 
 
 def condition_rule(wanted: AlgorithmChoice, *, compiles: bool) -> str:
-    """How a GPU will test the residual condition of a join with keys: one line."""
+    """Describe in one line how a GPU will test the residual condition of a join with keys."""
     if not compiles:
         return "condition on a GPU: over candidate pairs; a part of it is not written as C++"
     if wanted is AlgorithmChoice.CUDF:
@@ -108,8 +108,8 @@ def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> C
     facts : KeyFacts
         Facts of the build keys.
     wanted : AlgorithmChoice
-        ``AUTO``, or what a setting demands. A demand that the keys cannot meet (direct address over too wide a range)
-        is answered as ``AUTO``, with that reason.
+        ``AUTO``, or the algorithm that a setting demands. Where the keys do not allow it (direct address over too wide
+        a range), the choice is that of ``AUTO``, and the reason says so.
     """
     if wanted is AlgorithmChoice.AUTO:
         return _automatic(facts)
@@ -125,14 +125,14 @@ def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> C
 
 @dataclass(frozen=True, slots=True)
 class OrderChoice:
-    """How a device searches by order, and why.
+    """How a device searches by order, and the reason.
 
     Attributes
     ----------
     kernels : bool
-        By gpujoin's own kernels where they compile; else by array operations.
+        Whether gpujoin's own kernels are used where they compile; otherwise array operations.
     reason : str
-        One line for people, the way before it.
+        One line for the user, which starts with the method.
     """
 
     kernels: bool
@@ -140,7 +140,7 @@ class OrderChoice:
 
 
 def choose_order(wanted: AlgorithmChoice) -> OrderChoice:
-    """Choose how a device searches ranges and as-of joins; of the settings only ``CUDF`` says something of that."""
+    """Choose how a device searches ranges and as-of joins. Only the setting ``CUDF`` has an effect on it."""
     if wanted is AlgorithmChoice.CUDF:
         return OrderChoice(kernels=False, reason=f"cudf: {ASKED_FOR}")
     return OrderChoice(kernels=True, reason="kernels: cuDF has no search by order that is not quadratic")

@@ -1,4 +1,4 @@
-"""Checks and names of as-of joins."""
+"""Checks the arguments of as-of joins, and derives their normal form and column names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpujoin.plan.ranges import order_type
 _NARROW_DIGITS = 18
 _MOST_UNITS = (1 << 64) - 1
 _FAR = 100
-"""Powers of ten that no distance of a decimal comes near to."""
+"""Power of ten above all distances of decimals."""
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -58,12 +58,12 @@ def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataTyp
 
 
 def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
-    """Give a tolerance in units of a type: the largest distance allowed.
+    """Convert a tolerance to units of the order key's type.
 
     Raises
     ------
     JoinSpecError
-        If it is of another kind than the type, or negative.
+        If the tolerance does not fit the type, or is negative.
     """
     wanted = "an integer"
     units: int | float | None = None
@@ -101,7 +101,7 @@ def _float(tolerance: Any) -> float:
 
 
 def _decimal_units(tolerance: Decimal, scale: int) -> int | None:
-    """Whole units of the last digit, rounded down, so that no negative tolerance becomes none; ``None``: not finite."""
+    """Whole units of the last digit, rounded down so that a negative tolerance stays negative; ``None``: not finite."""
     if not tolerance.is_finite():
         return None
     if tolerance and abs(tolerance.adjusted()) > _FAR:
@@ -126,7 +126,7 @@ class AsOfPlan:
     spec : JoinSpec
         Normal form of the join.
     names : tuple of str
-        Columns of the result.
+        Column names of the result.
     """
 
     spec: JoinSpec
@@ -148,12 +148,12 @@ def plan_as_of(
     allow_exact: bool,
     suffixes: tuple[str, str],
 ) -> AsOfPlan:
-    """Check the arguments of an as-of join and give it its normal form.
+    """Check the arguments of an as-of join and derive its normal form.
 
     Raises
     ------
     JoinSpecError, KeyTypeError
-        If they contradict each other, name no column, or have types that cannot be compared.
+        If arguments contradict each other, name no column, or have types that cannot be compared.
     """
     if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
         raise JoinSpecError("give either on, or left_on and right_on: the order key of each side")

@@ -1,8 +1,8 @@
-"""Columns whose values may be others when a task runs again over the same rows.
+"""Finds the columns whose values may change when a task runs again over the same rows.
 
-Rows that an exchange brings come in any order. A sum of floating-point numbers depends on it in its last digits, the
-first value of a group altogether. Spark may run a task again and mix what both runs gave out, so nothing that decides
-where a row goes may depend on such a value: the row would be in two partitions, or in none.
+The rows of an exchange come in any order. The last digits of a sum of floating-point numbers depend on that order, and
+the first value of a group depends on it entirely. Spark may run a task again and mix the output of both runs. So no
+value of this kind may decide to which partition a row goes: the row could end up in two partitions, or in none.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 
 
 def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """Find the columns of a relation that depend on the order in which rows come.
+    """Find the columns of a relation that depend on the order of its input rows.
 
     Parameters
     ----------
     relation : Relation
         Tree of relational nodes.
     sources : mapping of int to frozenset of int
-        The same of each source in it, by its index.
+        Such columns of each source of the tree, by its index.
 
     Returns
     -------

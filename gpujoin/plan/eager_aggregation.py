@@ -1,11 +1,23 @@
-"""Aggregation before a join whose build side has keys of many rows: eager aggregation (Yan and Larson, VLDB 1995).
+"""Eager aggregation: aggregates the build side of a join before the join (Yan and Larson, VLDB 1995).
 
-Where an aggregation reads the pairs of an inner join, all build rows of a key can be one row that knows how many they
-are: the count of the pairs is a sum of such numbers, a sum over the stream side's values is one of products with them,
-a sum over the build side's values is one of sums. A key with 10³ × 10⁶ pairs then takes 10⁶ steps.
+An aggregation over an inner join reads every pair of rows. Where many build rows have the same key, all of them can be
+replaced by a single row that says how many they are and what their values sum up to. A key with 10³ rows on one side
+and 10⁶ on the other then takes 10⁶ steps, not 10⁹. An example:
+``SELECT l.g, count(*), sum(r.w), sum(l.v) FROM l JOIN r ON l.k = r.k GROUP BY l.g``, right side built::
 
-Only what is exact is transformed: counts, sums of integers, least and greatest values. That nothing overflows on the
-way is for the caller to prove from the values, piece by piece; where that fails, pairs are made and go into the same
+    l   g  k  v        r   k  w        r aggregated   k  n  sum(w)       joined   g  v  n  sum(w)
+        x  1  7            1 10                       1  2      30                x  7  2      30
+        x  1  8            1 20                       2  1       5                x  8  2      30
+        y  2  9            2  5                                                   y  9  1       5
+
+    result   g  count(*) = sum(n)  sum(w) = sum of sum(w)  sum(v) = sum(n * v)
+             x                  4                      60                   30
+             y                  1                       5                    9
+
+The join has three rows, one for each left row, and not the five pairs. Least and greatest values need no weights.
+
+Only exact functions are rewritten: counts, sums of integers, least and greatest values. The caller must prove from the
+values of each piece that nothing overflows on the way. Where it cannot, pairs are made and go into the same
 aggregation.
 """
 
@@ -36,27 +48,27 @@ class EagerAggregation:
     Attributes
     ----------
     join : Join
-        The join as it was.
+        The original join.
     built : PartialAggregate
-        The build side's keys, each once, and what is known of its rows.
+        The aggregated build side: each key once, with the terms of its rows (their number, sums, …).
     joined : Join
-        The stream side with that.
+        Join of the stream side with ``built``.
     aggregated : tuple of Expression
-        What :attr:`final` reads, over the rows of ``joined``.
+        Input columns of :attr:`final`, computed from rows of ``joined``.
     plain : tuple of Expression
-        The same over the rows of ``join``.
+        The same columns, computed from rows of ``join``.
     final : PartialAggregate
-        The aggregation.
+        Aggregation of either input.
     outputs : tuple of Expression
-        The columns of the aggregation as it was, over those of ``final``.
+        Columns of the original aggregation, computed from those of ``final``.
     of_build : tuple of Expression
-        Over the build side: must not fail on any of its rows.
+        Expressions over the build side that must not fail for any of its rows.
     sums : tuple of Expression
-        Over the build side: must not leave 64 bits, times the number of its rows.
+        Expressions over the build side whose sum over all of its rows must fit 64 bits.
     of_pairs : tuple of Expression
-        Over the stream side's columns, then the build side's: must not fail on any pair.
+        Expressions over the columns of the stream side and of the build side that must not fail for any pair.
     of_joined : tuple of Expression
-        Over the stream side's columns, then those of ``built``: must not fail on any pair.
+        Expressions over the columns of the stream side and of ``built`` that must not fail for any pair.
     """
 
     join: Join
@@ -73,7 +85,7 @@ class EagerAggregation:
 
 
 def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
-    """Aggregate the build side of a join first.
+    """Rewrite an aggregation over a join so that the build side is aggregated first.
 
     Parameters
     ----------
@@ -83,8 +95,8 @@ def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
     Returns
     -------
     EagerAggregation or None
-        ``None`` if it does not stand on an inner join by equality alone, groups by columns of the build side, or
-        computes what cannot be computed so.
+        ``None`` if the input is no inner join by equality alone, if groups depend on the build side, or if an
+        aggregate cannot be computed this way.
     """
     join = node.child
     if not isinstance(join, Join) or not node.aggregates:
@@ -92,16 +104,16 @@ def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
     spec = join.spec
     if spec.join_type is not JoinType.INNER or not spec.keys or spec.condition is not None:
         return None
-    return _Collapsing(node, join).done()
+    return _Rewrite(node, join).rewrite()
 
 
-class _NotCollapsed(Exception):  # noqa: N818  # says what happened, and never reaches a caller
-    """Some part cannot be computed from a key's rows as one."""
+class _NotApplicable(Exception):  # noqa: N818  # says what happened, and never reaches a caller
+    """An aggregate cannot be computed from an aggregated build side."""
 
 
 @dataclass(frozen=True)
-class _Weighed:
-    """One aggregate's value, of a row that stands for pairs and of a single pair."""
+class _Rewritten:
+    """An aggregate, with its argument over a row of the new join and over a single pair of the original one."""
 
     function: AggregateFunction
     mode: EvalMode
@@ -110,7 +122,7 @@ class _Weighed:
 
 
 @dataclass
-class _Collapsing:
+class _Rewrite:
     node: PartialAggregate
     join: Join
     terms: list[AggregateCall] = field(default_factory=list)
@@ -125,69 +137,69 @@ class _Collapsing:
     def stream(self) -> Side:
         return self.build.other
 
-    def done(self) -> EagerAggregation | None:
+    def rewrite(self) -> EagerAggregation | None:
         try:
             if any(self._sides(key.expression) - {self.stream} for key in self.node.keys):
                 return None
             self._term(AggregateCall(function=AggregateFunction.COUNT, name="n"))
-            weighed = [self._weighed(call) for call in self.node.aggregates]
-        except _NotCollapsed:
+            rewritten = [self._rewritten(call) for call in self.node.aggregates]
+        except _NotApplicable:
             return None
-        return self._assembled(weighed)
+        return self._assemble(rewritten)
 
     # -- aggregates ----------------------------------------------------------------------------------------
 
-    def _weighed(self, call: AggregateCall) -> _Weighed:
+    def _rewritten(self, call: AggregateCall) -> _Rewritten:
         if call.filter is not None:
-            raise _NotCollapsed
+            raise _NotApplicable
         sides = frozenset().union(*map(self._sides, call.arguments))
         match call.function:
             case AggregateFunction.COUNT:
                 return self._count(call, sides)
             case AggregateFunction.MIN | AggregateFunction.MAX if len(sides) < 2:
                 (value,) = call.arguments
-                taken = value
+                of_joined = value
                 if sides == {self.build}:
-                    taken = self._term(
+                    of_joined = self._term(
                         AggregateCall(function=call.function, arguments=(self._of_build(value),))
                     )
-                return _Weighed(call.function, EvalMode.LEGACY, taken, value)
+                return _Rewritten(call.function, EvalMode.LEGACY, of_joined, value)
             case AggregateFunction.SUM if is_whole(call.dtype):
                 value = _narrow(call.arguments[0])
-                return _Weighed(AggregateFunction.SUM, call.mode, self._total(value), _wide(value))
-        raise _NotCollapsed
+                return _Rewritten(AggregateFunction.SUM, call.mode, self._total(value), _wide(value))
+        raise _NotApplicable
 
-    def _count(self, call: AggregateCall, sides: frozenset[Side]) -> _Weighed:
-        one, none = Literal(value=1, type=_INT64), Literal(value=0, type=_INT64)
+    def _count(self, call: AggregateCall, sides: frozenset[Side]) -> _Rewritten:
+        one, zero = Literal(value=1, type=_INT64), Literal(value=0, type=_INT64)
         present = [_call(Function.IS_NOT_NULL, pa.bool_(), argument) for argument in call.arguments]
         if not present:
-            return _Weighed(AggregateFunction.SUM, EvalMode.LEGACY, self._number, one)
+            return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, self._build_count, one)
         if len(sides) > 1:
-            raise _NotCollapsed
+            raise _NotApplicable
         every = reduce(lambda a, b: _call(Function.AND, pa.bool_(), a, b), present)
-        plain = Case(conditions=(every,), values=(one,), otherwise=none, type=_INT64)
+        plain = Case(conditions=(every,), values=(one,), otherwise=zero, type=_INT64)
         if sides == {self.build}:
             counted = AggregateCall(
                 function=AggregateFunction.COUNT, arguments=tuple(map(self._of_build, call.arguments))
             )
-            return _Weighed(AggregateFunction.SUM, EvalMode.LEGACY, self._term(counted), plain)
-        weight = Case(conditions=(every,), values=(self._number,), otherwise=none, type=_INT64)
-        return _Weighed(AggregateFunction.SUM, EvalMode.LEGACY, weight, plain)
+            return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, self._term(counted), plain)
+        weight = Case(conditions=(every,), values=(self._build_count,), otherwise=zero, type=_INT64)
+        return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, weight, plain)
 
     def _total(self, value: Expression) -> Expression:
-        """The sum of a value over the pairs that a row stands for; null where there is none that is not null."""
+        """Sum of a value over the pairs that a row of the new join replaces; null where the value is null in all."""
         self.pairs.append(value)
         sides = self._sides(value)
         if sides <= {self.stream}:
-            return _product(_wide(value), self._number)
+            return _product(_wide(value), self._build_count)
         if sides == {self.build}:
             return self._sum_of_build(value)
         if not isinstance(value, Call) or value.function not in (*_LINEAR, Function.MULTIPLY):
-            raise _NotCollapsed
+            raise _NotApplicable
         parts = {self._sides(part): part for part in value.arguments}
         of_stream, of_build = parts.get(frozenset({self.stream})), parts.get(frozenset({self.build}))
         if of_stream is None or of_build is None:
-            raise _NotCollapsed
+            raise _NotApplicable
         total = self._sum_of_build(of_build)
         if value.function is Function.MULTIPLY:
             return _product(_wide(of_stream), total)
@@ -228,11 +240,11 @@ class _Collapsing:
         return [(i, self._place(i)) for i in range(len(self.join.schema))]
 
     @property
-    def _number(self) -> Expression:
+    def _build_count(self) -> Expression:
         return self._reference(0)
 
     def _term(self, call: AggregateCall) -> Expression:
-        """A reference to what is known of a key's build rows; of equal calls the same one."""
+        """Add an aggregate of a key's build rows, and return a reference to it. Equal aggregates are added once."""
         for at, known in enumerate(self.terms):
             if dataclasses.replace(call, name=known.name) == known:
                 return self._reference(at)
@@ -241,11 +253,11 @@ class _Collapsing:
         return self._reference(at)
 
     def _reference(self, at: int) -> ColumnRef:
-        """A term, for now after all columns of the join's output."""
+        """Reference to a term; until the join is made, terms are numbered after all columns of its output."""
         (buffer,) = self.terms[at].buffer
         return ColumnRef(side=Side.LEFT, name=buffer.name, index=len(self.join.schema) + at, type=buffer.type)
 
-    def _assembled(self, weighed: Sequence[_Weighed]) -> EagerAggregation:
+    def _assemble(self, rewritten: Sequence[_Rewritten]) -> EagerAggregation:
         join, build, stream = self.join, self.build, self.stream
         spec = join.spec
         below = join.side(build)
@@ -263,35 +275,35 @@ class _Collapsing:
         sides = {stream: join.side(stream), build: built}
         joined = Join(sides[Side.LEFT], sides[Side.RIGHT], inner, build)
         of_rows = self._joined_places(joined, terms)
-        of_columns = self._apart(len(keys))
+        of_columns = self._separate_columns(len(keys))
         groups = tuple(key.expression for key in self.node.keys)
-        plain = (*groups, *(term.plain for term in weighed))
-        fed = ExchangeSource(
-            0, pa.schema([pa.field(f"c{n}", logical(term.type)) for n, term in enumerate(plain)])
+        plain = (*groups, *(call.plain for call in rewritten))
+        source = ExchangeSource(
+            0, pa.schema([pa.field(f"c{n}", logical(call.type)) for n, call in enumerate(plain)])
         )
         final = PartialAggregate(
-            fed,
-            tuple(Output(key.name, column(fed.schema, n)) for n, key in enumerate(self.node.keys)),
+            source,
+            tuple(Output(key.name, column(source.schema, n)) for n, key in enumerate(self.node.keys)),
             tuple(
                 AggregateCall(
-                    function=term.function, arguments=(column(fed.schema, len(groups) + n),), name=f"a{n}",
-                    mode=term.mode,
+                    function=call.function, arguments=(column(source.schema, len(groups) + n),), name=f"a{n}",
+                    mode=call.mode,
                 )
-                for n, term in enumerate(weighed)
+                for n, call in enumerate(rewritten)
             ),
             once=self.node.once,
         )  # fmt: skip
         return EagerAggregation(
             join, built, joined,
-            tuple(_mapped(term, of_rows) for term in (*groups, *(term.aggregated for term in weighed))),
+            tuple(_mapped(call, of_rows) for call in (*groups, *(call.aggregated for call in rewritten))),
             plain, final, tuple(self._outputs(final)),
             tuple(argument for call in self.terms for argument in call.arguments), tuple(self.sums),
-            tuple(_mapped(term, of_columns) for term in self.pairs),
-            tuple(_mapped(term.aggregated, of_columns) for term in weighed if term.function is AggregateFunction.SUM),
+            tuple(_mapped(call, of_columns) for call in self.pairs),
+            tuple(_mapped(call.aggregated, of_columns) for call in rewritten if call.function is AggregateFunction.SUM),
         )  # fmt: skip
 
     def _joined_places(self, joined: Join, terms: Sequence[int]) -> dict[int, ColumnRef]:
-        """Where the new join gives what the old one's output and the terms were."""
+        """Column of the new join for each stream column of the original output and for each term."""
         first = len(joined.spec.left_output)
         starts = {Side.LEFT: 0, Side.RIGHT: first}
         offset = 0 if self.stream is Side.LEFT else len(self.join.spec.left_output)
@@ -304,8 +316,8 @@ class _Collapsing:
             count + n: column(joined.schema, starts[self.build] + n) for n in range(len(terms))
         }
 
-    def _apart(self, keys: int) -> dict[int, ColumnRef]:
-        """The same over the stream side's columns, then the build side's, or those of the aggregated build side."""
+    def _separate_columns(self, keys: int) -> dict[int, ColumnRef]:
+        """The same references over the columns of the two sides, aggregated or not, instead of a join's output."""
         width = len(self.join.side(self.stream).schema)
         references = {}
         for i, (side, at) in self._places():
@@ -322,8 +334,8 @@ class _Collapsing:
         for n, call in enumerate(self.node.aggregates):
             value: Expression = column(final.schema, count + n)
             if call.function is AggregateFunction.COUNT:
-                none = Literal(value=0, type=_INT64)
-                value = Call(function=Function.COALESCE, arguments=(value, none), type=_INT64)
+                zero = Literal(value=0, type=_INT64)
+                value = Call(function=Function.COALESCE, arguments=(value, zero), type=_INT64)
             outputs.append(value)
         return outputs
 
@@ -337,7 +349,7 @@ def _mapped(value: Expression, places: Mapping[int, ColumnRef]) -> Expression:
 
 
 def _narrow(value: Expression) -> Expression:
-    """Without a cast of integers to wider ones, which a sum does anyway."""
+    """Drop a cast of integers to wider ones, which a sum does anyway."""
     while isinstance(value, Cast) and is_whole(logical(value.type)) and _is_wider(value):
         value = value.child
     return value

@@ -1,4 +1,4 @@
-"""Rough numbers of rows, by which build sides are chosen. No statistics of columns are known."""
+"""Estimates numbers of rows, by which build sides are chosen. No statistics of columns are known."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _TEXT_BYTES = 24.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is guessed of a relation.
+    """Estimated size of a relation.
 
     Attributes
     ----------
     rows : float
         Rows of the relation.
     kept : float
-        Share of the rows it would have without filters, and so of the keys that another relation may find in it.
+        Share of the rows that filters keep, and so of the keys that another relation may find.
     read : float
         Rows of all scans below.
     """
@@ -49,7 +49,7 @@ class Estimate:
 
 
 def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
-    """Estimate a relation, taking joins to follow foreign keys to primary keys.
+    """Estimate the rows of a relation, assuming that joins follow foreign keys to primary keys.
 
     Parameters
     ----------

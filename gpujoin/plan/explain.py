@@ -1,4 +1,4 @@
-"""What was decided about each join of a query, and why."""
+"""Explains what was decided about each join of a query, and why; the text of ``explain`` is made here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinExplanation:
-    """What was decided about one join.
+    """The decision about one join.
 
     Attributes
     ----------
@@ -29,11 +29,11 @@ class JoinExplanation:
         ``"gpu"``, ``"cpu"`` or ``"spark"``. Under ``auto`` each worker decides for itself; this is then what the
         driver expects, and ``notes`` say so.
     shape : str or None
-        How matches are found, and what that costs; ``None`` where Spark runs the join.
+        How matches are found, with the cost; ``None`` where Spark runs the join.
     build_side : Side or None
         The side that is built; ``None`` where Spark runs the join.
     keys : tuple of str
-        Equalities.
+        Equality keys.
     condition : str or None
         Residual condition.
     left_bytes, right_bytes : int or None
@@ -43,9 +43,9 @@ class JoinExplanation:
     notes : tuple of str
         What decided, in sentences for the user.
     warnings : tuple of str
-        What may make it slow wherever it runs.
+        What may make it slow, wherever it runs.
     join_id : str or None
-        Under which its metrics are kept; ``None`` for a join that was never gpujoin's.
+        Name of the join's metrics; ``None`` for a join that gpujoin never ran.
     inputs : tuple of JoinExplanation
         Joins below this one.
     """
@@ -77,7 +77,7 @@ class JoinExplanation:
             yield from below.walk()
 
     def lines(self) -> list[str]:
-        """Give the joins from here down as an indented list of lines."""
+        """Render this join and those below it as indented lines of text."""
         by = f"{self.strategy.value} on {self.backend}" if self.accelerated else "left to spark"
         mark = "*" if self.accelerated else "!"
         name = f" [{self.join_id}]" if self.join_id else ""
@@ -110,26 +110,26 @@ class JoinExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IslandExplanation:
-    """A part of a query that runs in Python workers from the files on, with no rows in between.
+    """An island: a part of a query that runs in Python workers, from the files on.
 
     Attributes
     ----------
     island_id : str
-        Under which its metrics are kept, and its stage's name in the Spark UI.
+        Name of the island's metrics, and of its stage in the Spark UI.
     backend : str
         ``"cpu"`` or ``"gpu"``.
     tasks, threads : int
-        How many tasks, and threads of each.
+        Number of tasks, and of threads in each.
     input_bytes : int
         Size of the files that are read.
     tree : tuple of str
-        The operations, one a line, indented; scans name their files, columns and filters.
+        Operations, one for each line, indented; scans name their files, columns and filters.
     joins : tuple of JoinExplanation
-        The joins inside, parents first.
+        Joins of the island, parents first.
     notes : tuple of str
         What decided, in sentences for the user.
     warnings : tuple of str
-        What may make it slow wherever it runs.
+        What may make it slow, wherever it runs.
     predicted_seconds, predicted_spark_seconds : float or None
         What the cost rule expects it to take, here and in Spark.
     """
@@ -152,11 +152,11 @@ class IslandExplanation:
         return True
 
     def walk(self) -> Iterator[JoinExplanation]:
-        """Yield the joins inside."""
+        """Yield the joins of the island."""
         yield from self.joins
 
     def lines(self) -> list[str]:
-        """Give the operations as an indented list of lines."""
+        """Render the operations as indented lines of text."""
         tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
         threads = f" of {self.threads} threads" if self.threads > 1 else ""
         head = f"* island: {tasks}{threads} on {self.backend} reading {show_bytes(self.input_bytes)} [{self.island_id}]"
@@ -172,14 +172,14 @@ class IslandExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All joins of a query; ``str()`` is a tree, parents above their inputs.
+    """The decisions about all joins of a query; ``str()`` renders them as a tree.
 
     Attributes
     ----------
     roots : tuple of JoinExplanation or IslandExplanation
         Topmost joins and islands.
     reasons : tuple of Reason
-        Why the query, or a part of it that might have run here, is left to Spark.
+        Why the query, or a part of it, is left to Spark.
     """
 
     roots: tuple[JoinExplanation | IslandExplanation, ...] = field(default=())
@@ -192,7 +192,7 @@ class Explanation:
 
     @property
     def islands(self) -> tuple[IslandExplanation, ...]:
-        """The parts of the query that run in Python workers from the files on."""
+        """The islands of the query: the parts that run in Python workers, from the files on."""
         return tuple(root for root in self.roots if isinstance(root, IslandExplanation))
 
     @property
@@ -207,7 +207,7 @@ class Explanation:
 
 
 def show_bytes(size: int | None) -> str:
-    """Write a size for people: ``1.5 MiB``; ``unknown`` for ``None``."""
+    """Format a size: ``1.5 MiB``; ``unknown`` for ``None``."""
     if size is None:
         return "unknown"
     amount, unit = float(size), 0
@@ -217,19 +217,19 @@ def show_bytes(size: int | None) -> str:
 
 
 class _Column(ColumnRef):
-    """A column whose side goes without saying."""
+    """A column that is shown without its side."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def show_expression(expression: Expression) -> str:
-    """Write an expression over a single input for people: its columns without a side."""
+    """Format an expression over a single input, with columns without a side."""
     return str(_without_sides(expression))
 
 
 def show_call(call: AggregateCall) -> str:
-    """Write an aggregate function's call for people: its columns without a side."""
+    """Format a call of an aggregate function, with columns without a side."""
     arguments = tuple(map(_without_sides, call.arguments))
     condition = None if call.filter is None else _without_sides(call.filter)
     return str(dataclasses.replace(call, arguments=arguments, filter=condition))

@@ -1,11 +1,11 @@
-"""How a device moves payload: pure functions of the facts of a gather, and of output that may be made at once.
+"""Chooses how a device gathers columns and writes join output, from the facts of a gather.
 
-A random access costs a 32-byte sector however few bytes of it are wanted: n columns gathered one by one cost n sectors
-an entry, and packed into rows of up to 32 bytes they cost one (Wu, Koutsoukos, Alonso, arXiv 2312.00720). Packing reads
-and writes every row once. It is put off until the entries gathered so far would have paid for it: then at most twice as
-much is moved as by who knows the maps to come (the rule for renting skis).
+A random access moves a 32-byte sector, however few bytes of it are used. So n columns that are gathered one by one cost
+n sectors for each entry, and columns packed into rows of up to 32 bytes cost one (Wu, Koutsoukos, Alonso, arXiv
+2312.00720). Packing reads and writes every row once. It is put off until the entries gathered so far would have paid
+for it. By the rule of the ski rental problem, at most twice as many bytes are then moved as with all maps known ahead.
 
-Where a probe row has at most one match, the output can be made without maps: one pass over what was found writes the
+Where each probe row has at most one match, the output can be made without maps: one pass over the matches writes the
 columns of both sides (:func:`gpujoin.launch.rows.emit`).
 
 The numbers are predictions until ``benchmarks/kernels`` has measured them on a device.
@@ -26,31 +26,31 @@ from gpujoin.model.gathering import (
 )
 
 SECTOR_BYTES = 32
-"""What a random access moves at least."""
+"""Bytes that a random access moves at least."""
 
 L2_DISCOUNT = 3
-"""A random access that stays in L2 costs about a third of one that does not."""
+"""Cost of a random access to memory, relative to one that stays in L2."""
 
 MAP_BYTES_PER_PROBE_ROW = 7
-"""Making maps reads what was found, writes a mask of it, and reads the mask for the positions of either side."""
+"""Bytes moved to make maps for each probe row: the matches are read, a mask is written, and read for each side."""
 
 MAP_BYTES_PER_ROW = 52
-"""Positions of either side, made in 64 bits and kept in 32, and what was found at them."""
+"""Bytes moved to make maps for each output row: positions of each side in 64 and in 32 bits, and the matches."""
 
 MAP_ENTRY_BYTES = 4
-"""Each gather reads its map."""
+"""Bytes of a map's entry, which each gather reads."""
 
 FUSED_BYTES_PER_PROBE_ROW = 8
-"""Counting and emitting each read what was found."""
+"""Bytes read for each probe row by the single pass: the matches, to count and to write."""
 
 
 def gather_chooser(wanted: AlgorithmChoice) -> ChooseGather | None:
-    """The choice between gathers for a backend to ask; ``None``: no kernels of gpujoin's own are to be used."""
+    """Make the function by which a backend asks how to gather; ``None``: gpujoin's kernels must not be used."""
     return None if wanted is AlgorithmChoice.CUDF else choose_gather
 
 
 def emission_chooser(wanted: AlgorithmChoice) -> ChooseEmission | None:
-    """The choice between ways to make output, likewise."""
+    """Make the function by which a backend asks how to write output; ``None``: gpujoin's kernels must not be used."""
     return None if wanted is AlgorithmChoice.CUDF else choose_emission
 
 
@@ -80,7 +80,7 @@ def choose_gather(facts: GatherFacts) -> GatherChoice:
 
 
 def choose_emission(facts: EmissionFacts) -> EmissionChoice:
-    """Choose between making output by maps and at once."""
+    """Choose between making output by gather maps and in one pass."""
     if facts.probe_widths is None or not facts.build_fixed:
         return _by_maps("a column without one width, which needs the maps anyway")
     if facts.rows in (0, facts.probe_rows):
@@ -116,7 +116,7 @@ def _packing_bytes(facts: GatherFacts, row_bytes: int) -> int:
 
 
 def _access_bytes(facts: GatherFacts, width: int) -> float:
-    """Bytes that a random access to values of a width costs, in terms of bytes of device memory."""
+    """Cost of a random access to a value, in bytes of device memory."""
     sectors = -(-width // SECTOR_BYTES) * SECTOR_BYTES
     return sectors if facts.rows * width > facts.l2_bytes else sectors / L2_DISCOUNT
 

@@ -1,4 +1,4 @@
-"""The type in which the two sides of a join key are compared."""
+"""Finds the type in which the two sides of a join key are compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def key_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     Returns
     -------
     pyarrow.DataType
-        Never a dictionary, a run-end encoded type or a view, at no depth.
+        Type without dictionaries, run-end encoding and views, at any depth.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Joins that look at every pair of rows: how many those are estimated to be, and whether that is too many."""
+"""Finds joins that evaluate every pair of rows, and refuses or warns of those with too many pairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Product:
 
     @property
     def pairs(self) -> float:
-        """How many pairs there are."""
+        """Number of pairs."""
         return self.left * self.right
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Product:
 
 
 def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Product]:
-    """Give the products of a tree, parents first.
+    """Products in a tree, parents first.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Pr
 
 
 def refuse_products(products: Iterable[Product], most: int | None) -> None:
-    """Refuse products of more pairs than ``spark.gpujoin.maxProductRows``.
+    """Raise for products of more pairs than ``spark.gpujoin.maxProductRows``.
 
     Raises
     ------
@@ -67,5 +67,5 @@ def refuse_products(products: Iterable[Product], most: int | None) -> None:
 
 
 def product_warnings(products: Iterable[Product], most: int | None) -> tuple[str, ...]:
-    """Give a line for each product of more pairs than ``spark.gpujoin.warnProductRows``."""
+    """A warning for each product of more pairs than ``spark.gpujoin.warnProductRows``."""
     return tuple(str(product) for product in products if most is not None and product.pairs > most)

@@ -1,4 +1,16 @@
-"""Which conjuncts of a condition are searched by order, and in what shape a join is thereby computed."""
+"""Splits a condition into ranges, which are searched by order, and the rest, which is tested pair by pair.
+
+A conjunct that compares an expression of the build side with one of the probe side bounds a range. An example, right
+side built: ``r.c > l.a AND r.c <= l.a + 5 AND r.x <> l.x``. The first two conjuncts bound ``r.c`` by ``(l.a, l.a +
+5]``; the third one is the residual condition::
+
+    r   c  x      l   a  x      candidates   l.a = 4 with c 5 and 8      result   4 5
+        5  u          4  v                   l.a = 9: none
+        8  v          9  u
+        2  u
+
+The shape of a join (:class:`Shape`) says how matches are found, and at which cost.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +32,7 @@ from gpujoin.plan.key_types import key_type
 
 _NARROW_DIGITS = 18
 MOST_AXES = 2
-"""So many build-side expressions are searched at once; comparisons with others are tested pair by pair."""
+"""Build-side expressions that are searched at the same time; comparisons of others are tested pair by pair."""
 
 LEAST_SPREAD = 16
 """With equality keys a range is searched only where a row meets at least so many rows of equal key on average; fewer
@@ -28,7 +40,7 @@ are compared faster one by one: `benchmarks/engine/README.md`, "ranges within ke
 
 
 class Shape(Enum):
-    """How the matches of a row are found; values are for people, with the cost in rows n and pairs found m."""
+    """How matches are found. Values are shown to users; n and m in the costs are numbers of rows and of matches."""
 
     EQUALITY = "equality: n + m"
     RANGE = "range: n log n + m"
@@ -43,7 +55,7 @@ class Shape(Enum):
 
 
 class Comparison(Enum):
-    """How the build side's value relates to the probe side's."""
+    """Comparison of a build-side value with a probe-side value."""
 
     LESS = "<"
     AT_MOST = "<="
@@ -82,12 +94,12 @@ class Bound:
     comparison : Comparison
         How the axis relates to the expression.
     probe : Expression
-        Reads the probe side alone.
+        Expression of the probe side alone.
     offset : int, Decimal or float
-        Added to the expression's value: days to dates; to floats with room for what a difference is rounded by.
+        Number added to the value of ``probe``: days for dates; for floats it includes a margin for rounding.
     reach : Expression or None
-        Reads the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added to the
-        expression's value where that bounds the axis from above, and taken from it where it bounds it from below.
+        Expression of the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added
+        to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound.
     """
 
     comparison: Comparison
@@ -98,18 +110,18 @@ class Bound:
 
 @dataclass(frozen=True)
 class Axis:
-    """A build-side expression by whose order rows are searched.
+    """A build-side expression, and the bounds that the condition sets for it.
 
     Attributes
     ----------
     build : Expression
-        Reads the build side alone.
+        Expression of the build side alone.
     bounds : tuple of Bound
-        All that it is compared with.
+        Bounds set by comparisons.
     type : pyarrow.DataType
-        In which values of both sides are ordered; each converts to it without loss.
+        Type in which values are ordered; both sides convert to it without loss.
     widest : int or None
-        Where a distance is compared: the largest that its type holds; of pairs farther apart the distance has no value.
+        Largest distance that the type of a compared distance holds. Pairs farther apart have no distance.
     """
 
     build: Expression
@@ -119,7 +131,7 @@ class Axis:
 
     @property
     def closed(self) -> bool:
-        """Whether it is bounded from below and from above."""
+        """Whether the axis is bounded from below and from above."""
         kinds = {bound.comparison for bound in self.bounds}
         return Comparison.EQUAL in kinds or (
             bool(kinds & {Comparison.LESS, Comparison.AT_MOST})
@@ -129,14 +141,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class RangeSplit:
-    """A condition, split.
+    """A condition split into ranges and the rest.
 
     Attributes
     ----------
     axes : tuple of Axis
         At most :data:`MOST_AXES`.
     residual : Expression or None
-        The other conjuncts.
+        Conjunction of the other conjuncts.
     """
 
     axes: tuple[Axis, ...]
@@ -151,7 +163,7 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
     condition : Expression or None
         Resolved condition; ``None``: no condition.
     build_side : Side
-        The side whose rows are sorted.
+        Side whose rows are sorted.
 
     Returns
     -------
@@ -182,7 +194,7 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
 
 
 def all_of(parts: Iterable[Expression]) -> Expression | None:
-    """Conjunction of resolved conditions; ``None`` of none."""
+    """Conjunction of resolved conditions; ``None`` of an empty list."""
     whole: Expression | None = None
     for part in parts:
         whole = (
@@ -201,7 +213,7 @@ class _Term:
 
 @dataclass(frozen=True)
 class _Read:
-    """A bound of an axis; the widest difference that its type holds; whether the comparison is to be tested as well."""
+    """A bound of an axis, with the widest difference of its type, and whether the comparison must be tested as well."""
 
     build: Expression
     bound: Bound
@@ -210,7 +222,7 @@ class _Read:
 
 
 def _read(part: Expression, build_side: Side) -> list[_Read]:
-    """A conjunct as bounds: one of a comparison, one or two of a difference, else none."""
+    """Bounds that a conjunct sets: one for a comparison, one or two for a difference, else none."""
     if not isinstance(part, Call) or part.function not in _COMPARISONS:
         return []
     left, right = part.arguments
@@ -227,7 +239,7 @@ def _read(part: Expression, build_side: Side) -> list[_Read]:
 def _across(
     left: Expression, right: Expression, build_side: Side
 ) -> tuple[Expression, Expression, bool] | None:
-    """Build-side expression, probe-side expression, and whether they were the other way round."""
+    """Build-side expression, probe-side expression, and whether their order was reversed."""
     sides = left.sides(), right.sides()
     if sides == (frozenset({build_side}), frozenset({build_side.other})):
         return left, right, False
@@ -239,7 +251,7 @@ def _across(
 def _within(distance: Expression, most: Expression, comparison: Comparison, build_side: Side) -> list[_Read]:
     """``abs(a - b) <= c``, or without ``abs``: ``b`` is between ``a - c`` and ``a + c``.
 
-    Of integers, short decimals and dates that is exact. Differences of floats are rounded, so their range is made a
+    The range is exact for integers, short decimals and dates. Differences of floats are rounded, so their range is a
     little wider, and the comparison is tested as well.
     """
     distance = _unwidened(distance)
@@ -306,13 +318,13 @@ _BOUNDED = {
     Comparison.AT_LEAST: ((False, False),),
     Comparison.GREATER: ((False, True),),
 }
-"""Bounds that a comparison sets: whether from above, and whether they are left out themselves."""
+"""Bounds that a comparison sets: whether it is an upper bound, and whether it is exclusive."""
 
 
 def _reach(
     difference: Call, constant: Decimal | float, *, upper: bool, strict: bool
 ) -> int | Decimal | float | None:
-    """The outermost difference allowed, in the terms of its type; ``None`` where it cannot be said."""
+    """Largest difference allowed, in units of its type; ``None`` where it has no exact value."""
     types = [argument.type for argument in difference.arguments]
     dtype = difference.type
     assert dtype is not None
@@ -342,7 +354,7 @@ _EXACT = Context(prec=100)
 
 
 def _exact_difference(types: Sequence[pa.DataType | None], result: pa.DataType) -> bool:
-    """Whether decimals of these types differ by no more than the result's type holds, with all digits."""
+    """Whether the type of the result holds every difference of decimals of these types exactly."""
     if not all(t is not None and pat.is_decimal(t) for t in types):
         return False
     scale = max(t.scale for t in types if t is not None)
@@ -351,13 +363,13 @@ def _exact_difference(types: Sequence[pa.DataType | None], result: pa.DataType) 
 
 
 def _widest(difference: Call) -> int | None:
-    """The largest difference that the type of whole numbers holds."""
+    """Largest difference that the type of whole numbers holds."""
     dtype = difference.type
     return (1 << (dtype.bit_width - 1)) - 1 if dtype is not None and pat.is_signed_integer(dtype) else None
 
 
 def _unwidened(node: Expression) -> Expression:
-    """Without casts that keep every value of a number."""
+    """Drop casts that keep every value of a number."""
     while isinstance(node, Cast) and node.child.type is not None and _keeps(node.child.type, node.type):
         node = node.child
     return node
@@ -377,7 +389,7 @@ def _keeps(source: pa.DataType, target: pa.DataType | None) -> bool:
 
 
 def _constant(node: Expression) -> Decimal | float | None:
-    """The value of a constant number, or of one that is cast to a type that holds it."""
+    """Value of a constant number, also of one that is cast to a type that holds it."""
     if isinstance(node, Cast):
         value = _constant(node.child)
         if value is None or node.type is None:
@@ -452,7 +464,7 @@ def order_type(types: Iterable[pa.DataType | None]) -> pa.DataType | None:
 def shape_of(
     join_type: JoinType, keys: int, condition: Expression | None, build_side: Side, *, as_of: bool = False
 ) -> Shape:
-    """Say in which shape a join is computed."""
+    """Shape in which a join is computed."""
     if as_of:
         return Shape.AS_OF
     if join_type.null_aware:
@@ -463,9 +475,9 @@ def shape_of(
 
 
 def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> Side | None:
-    """The only side on which one closed axis serves all comparisons, if that is so of one legal side alone.
+    """The side on which a single closed axis covers all comparisons, if only one of the allowed sides does.
 
-    One axis is one binary search; two take a wavelet matrix, unless they ascend together.
+    One axis takes a binary search. Two axes take a wavelet matrix, unless they ascend together.
     """
     single = [
         side
@@ -478,7 +490,7 @@ def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> 
 
 
 def shape_of_node(node: Join) -> Shape:
-    """Say in which shape a join of a tree is computed."""
+    """Shape in which a join of a tree is computed."""
     spec = node.spec
     as_of = spec.as_of is not None
     return shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)

@@ -1,4 +1,4 @@
-"""Nodes and expressions over inputs whose columns are at other positions now."""
+"""Rewrites nodes and expressions for inputs whose columns have moved to other positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair
 
 
 def remapped(node: Expression, left: Mapping[int, int], right: Mapping[int, int] | None = None) -> Expression:
-    """An expression by the positions that columns have now."""
+    """Replace column positions in an expression."""
     if isinstance(node, ColumnRef):
         positions = left if node.side is Side.LEFT or right is None else right
         assert node.index is not None
@@ -26,7 +26,7 @@ def remapped(node: Expression, left: Mapping[int, int], right: Mapping[int, int]
 
 
 def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
-    """A join by the positions that columns of its sides have now."""
+    """Replace column positions in a join."""
     left, right = positions[Side.LEFT], positions[Side.RIGHT]
     as_of = spec.as_of
     return dataclasses.replace(
@@ -44,7 +44,7 @@ def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -
 def remapped_aggregate(
     node: PartialAggregate, child: Relation, positions: Mapping[int, int]
 ) -> PartialAggregate:
-    """The same aggregation over an input whose columns are at other positions."""
+    """Replace column positions in an aggregation, and its input."""
     keys = tuple(
         dataclasses.replace(key, expression=remapped(key.expression, positions)) for key in node.keys
     )
@@ -60,7 +60,7 @@ def remapped_aggregate(
 
 
 def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregate:
-    """Have a column of the input for each grouping key."""
+    """Project the input so that each grouping key is a column of it."""
     schema = child.schema
     computed = [key for key in node.keys if not isinstance(key.expression, ColumnRef)]
     outputs = [Output(f.name, column(schema, i), f.nullable) for i, f in enumerate(schema)]
@@ -76,7 +76,7 @@ def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregat
 
 
 def positions_of(outputs: Sequence[Output]) -> dict[int, int]:
-    """Where columns of the input are in the output."""
+    """Output position of each input column that is passed on."""
     positions: dict[int, int] = {}
     for place, output in enumerate(outputs):
         if isinstance(output.expression, ColumnRef):
@@ -85,7 +85,7 @@ def positions_of(outputs: Sequence[Output]) -> dict[int, int]:
 
 
 def output_positions(spec: JoinSpec, side: Side) -> dict[int, int]:
-    """Where columns of a side are in a join's output."""
+    """Output position of each column of a side that a join returns."""
     before = 0 if side is Side.LEFT else len(spec.left_output)
     positions: dict[int, int] = {}
     for place, old in enumerate(spec.output_of(side)):

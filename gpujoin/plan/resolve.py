@@ -1,4 +1,4 @@
-"""From an untyped condition to a typed one: names, literals, implicit casts."""
+"""Resolves conditions: column positions, types of literals, and Spark's implicit casts."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def resolve(
 ) -> Expression:
     """Check a condition against the schemas of the two sides and make every type in it explicit.
 
-    Column positions are filled in, literals typed, and Spark's implicit casts added. A subtree whose root has a type
-    already is taken to be the work of Spark's own analyzer: in it only missing column positions are filled in.
+    Column positions are set, literals typed, and Spark's implicit casts added. A subtree whose root already has a type
+    is assumed to come from Spark's own analyzer, and only gets its missing column positions.
 
     Parameters
     ----------
     condition : Expression
-        As written by a user, or as read from Spark.
+        Condition written by a user, or translated from Spark.
     left, right : pyarrow.Schema
         Columns of the two sides.
     mode : EvalMode
@@ -43,12 +43,12 @@ def resolve(
     Returns
     -------
     Expression
-        Boolean, with a type on every node.
+        Boolean expression with a type on every node.
 
     Raises
     ------
     ConditionError
-        If a column is unknown or ambiguous, types cannot be compared or combined, or the whole is not boolean.
+        If a column is unknown or ambiguous, if types cannot be compared or combined, or if the result is not boolean.
     """
     resolved = resolve_value(condition, left, right, mode=mode)
     if pat.is_null(type_of(resolved)):
@@ -63,7 +63,7 @@ def resolve(
 def resolve_value(
     expression: Expression, left: pa.Schema, right: pa.Schema, *, mode: EvalMode = EvalMode.LEGACY
 ) -> Expression:
-    """Do what :func:`resolve` does, for an expression of any type."""
+    """Resolve an expression of any type, as :func:`resolve` does for conditions."""
     return _Resolver({Side.LEFT: left, Side.RIGHT: right}, mode).resolve(expression)
 
 
@@ -75,7 +75,7 @@ def literal_type(value: Any) -> pa.DataType:
     Raises
     ------
     ConditionError
-        If the value is of no type that a condition can hold.
+        If a condition cannot hold values of this type.
     """
     if value is None:
         return pa.null()

@@ -1,9 +1,17 @@
-"""Selective inputs filter others early: a semi-join with the keys of a small side, right above the scan they meet.
+"""Runtime filters: a small, selective side of a join filters the other side early, by a semi-join above its scan.
 
-Spark joins in the order of the query, so a filter on a small table may come last and throw away most of what was
-joined before it. An inner or left semi-join keeps only rows of one side whose key the other side has. If that side is
-small and selective, its keys are looked up already where the other side's key column is read, below other joins and
-aggregations. The join itself stays, so the answer is the same.
+Spark joins in the order of the query, so a filter on a small table may come last and drop most of the rows that were
+joined before. An inner or left semi-join keeps only rows of one side whose key the other side has. If the other side is
+small and selective, a semi-join with its keys is added where the key column is read, below other joins and
+aggregations. The original join stays, so the result is the same. An example: ``lineitem JOIN orders ON l.o = o.o JOIN
+customer ON o.c = c.c WHERE c.name = 'ann'``::
+
+    customer  c name      orders  o c      keys of the filtered customer   7
+              7 ann               1 7      orders after the semi-join      1 7
+              8 bob               2 8                                      3 7
+                                  3 7
+
+Only orders 1 and 3 are joined with lineitem. Without the filter, all orders are, and the last join drops order 2.
 """
 
 from __future__ import annotations
@@ -28,15 +36,15 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.estimates import estimate
 
 _SELECTIVE = 0.3
-"""Share of keys that the small side may have kept at most."""
+"""A side is selective if its filters keep at most this share of its keys."""
 _SMALLER = 8.0
-"""How many times fewer rows must be read for the small side than are filtered by it."""
+"""A side is small if it reads this many times fewer rows than it filters."""
 
 _FILTERS = {
     JoinType.INNER: (Side.LEFT, Side.RIGHT),
     JoinType.LEFT_SEMI: (Side.LEFT,),
 }
-"""Sides of which a join keeps only rows whose key the other side has."""
+"""Sides that may be filtered: the join keeps only their rows whose key the other side has."""
 _PASSES = {
     Side.LEFT: frozenset({
         JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
@@ -44,11 +52,11 @@ _PASSES = {
     }),
     Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
 }  # fmt: skip
-"""Joins below which one side may be filtered by a column of it, instead of the result."""
+"""Joins whose side may be filtered by a column of it, in place of the join's result."""
 
 
 def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:
-    """Insert semi-joins where they pay.
+    """Insert semi-joins where they save more than they cost.
 
     Parameters
     ----------
@@ -87,14 +95,14 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
 
 @dataclasses.dataclass(frozen=True)
 class _Lookup:
-    """The keys of a small side, and from how many rows on they are worth being looked up."""
+    """The keys of a small side, and the number of rows from which on filtering by them pays."""
 
     keys: Relation
     least: float
     scanned: Mapping[int, float]
 
     def into(self, relation: Relation, position: int, *, passed: bool) -> Relation | None:
-        """Filter by a column of a relation, at the scan it comes from; ``None`` where that cannot be, or is no use."""
+        """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless."""
         match relation:
             case Scan():
                 return self._above(relation, position) if passed else None

@@ -1,4 +1,4 @@
-"""How Parquet files are divided among tasks."""
+"""Divides Parquet files among tasks."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from gpujoin.model.relations import FileFooter, FileSlice
 def plan_splits(
     footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
 ) -> list[tuple[FileSlice, ...]]:
-    """Divide files among tasks so that each reads about as many bytes, a row group being the smallest part.
+    """Divide files among tasks so that all tasks read about equally many bytes. Row groups are not divided.
 
     Parameters
     ----------
     footers : sequence of FileFooter
         Footers of the files.
     target_tasks : int
-        How many tasks there should be at least, as far as there are row groups.
+        Least number of tasks, as far as there are row groups.
     max_bytes : int
-        Most bytes that a task should read, as far as row groups allow.
+        Most bytes for a task to read, as far as row groups allow.
 
     Returns
     -------
     list of tuple of FileSlice
-        One entry for each task, none empty; neighbouring row groups of a file stay together. A task's bytes differ from
-        an even share by less than one row group.
+        Slices of each task, never empty; neighbouring row groups of a file stay together. The bytes of a task differ
+        from an even share by less than one row group.
 
     Raises
     ------
     RelationError
-        If a number is not positive.
+        If ``target_tasks`` or ``max_bytes`` is not positive.
     """
     if target_tasks < 1 or max_bytes < 1:
         raise RelationError(f"splits need a task and a byte: got {target_tasks} tasks, {max_bytes} bytes")

@@ -1,8 +1,8 @@
-"""Joins of exchanged rows in which the rows of one key may be divided among tasks.
+"""Finds joins of exchanged rows in which the rows of one heavy key may be divided among tasks.
 
-With the rows of one side divided and those of the other in every task, each divided row meets all that it meets in the
-whole join. That is right where the result is the union of the results over parts of that side, and where nothing
-further up in the stage takes rows with equal keys to be in one task.
+The rows of a heavy key are divided on one side, and sent to every task on the other side. Each divided row still has
+all of its matches. That is correct where the join's result is the union of the results over parts of the divided side,
+and where nothing further up in the stage requires rows with equal keys to be in one task.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SplitJoin:
     left, right : int
         Indexes of its sources.
     sides : tuple of Side
-        Those whose rows of a key may be divided.
+        Sides whose rows of a key may be divided.
     """
 
     left: int
@@ -46,12 +46,12 @@ class SplitJoin:
     sides: tuple[Side, ...]
 
     def source(self, side: Side) -> int:
-        """Give the index of the source on one side."""
+        """Index of the source on one side."""
         return self.left if side is Side.LEFT else self.right
 
 
 def split_joins(stage: Stage) -> Iterator[SplitJoin]:
-    """Give the joins of a stage, not of those before it, in which keys may be split."""
+    """Joins of a stage in which keys may be divided, without those of earlier stages."""
     node: Relation | None = stage.tree
     while node is not None:
         match node:
@@ -71,7 +71,7 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
 
 
 def _fed(join: Join) -> Relation | None:
-    """The side that comes through exchanges, if the other is read whole and the join may be done in parts."""
+    """The side that comes through exchanges, if every task reads the other one and the join may be done in parts."""
     fed = [side for side in Side if any(isinstance(node, ExchangeSource) for node in join.side(side).walk())]
     if len(fed) != 1 or join.spec.join_type not in DIVIDES[fed[0]]:
         return None
@@ -79,7 +79,7 @@ def _fed(join: Join) -> Relation | None:
 
 
 def cheap_to_sample(stage: Stage) -> bool:
-    """Whether the first rows of a stage take no more than reading them."""
+    """Whether the first rows of a stage cost no more than reading them."""
     return not stage.inputs and all(
         isinstance(node, (Scan, Filter, Project, Expand)) for node in stage.tree.walk()
     )

@@ -1,15 +1,29 @@
-"""Build rows sorted by group and point, and the stretches of that order in which a probe row's matches lie.
+"""Range index: build rows sorted by group and point, and the stretches of that order in which matches lie.
 
-A *point* is an integer that orders as a build-side value does, a probe row brings a lowest and a highest point, and the
-rows whose points lie between form one stretch, found by two binary searches. With equality keys the rows are sorted by
-group first. Where a second point is bounded too, there are three ways:
+A *point* is an integer that orders as the build-side value does (`gpujoin.engine.join.ranges`). A probe row asks for
+the points from a lowest to a highest one. These lie side by side in the sorted order, in a *stretch* that two binary
+searches find. With equality keys, rows are sorted by group first, and the searches stay within the group. An example
+with one point, three build rows, and a probe row that asks for 11 to 30::
 
-- both points ascend together, as the ends of intervals that do not contain each other do: then both bounds give
-  stretches of one order, and their common part is the answer;
-- the stretch of the first point is short: its rows are looked at one by one;
-- else a wavelet matrix of the second points counts and finds those in the stretch (`gpujoin.backends.ordered.wavelet`).
+    sorted   position  0  1  2      search for 11: position 1
+             point    10 20 40      search for 30, included: position 2
+             row       1  2  0      the stretch is position 1 alone: row 2 matches
 
-Which of the last two is taken depends on counts alone, so every backend takes the same and gives pairs in one order.
+Where a second point is bounded too, there are three methods. An example with intervals ``[c, d]`` as build rows, and a
+probe row that asks for those that contain 4, so ``c <= 4`` and ``d >= 4``::
+
+    sorted by c   row  0  1  2      c <= 4: the stretch of rows 0 1 2
+                  c    1  2  4      d >= 4: 9 and 5 of these
+                  d    9  3  5      rows 0 and 2 match
+
+- Both points ascend together, as they do if no interval contains another one. Then each bound is a stretch of the same
+  order, and the matches are their intersection. In the example they do not: 9, 3, 5.
+- The stretch of the first point is short. Then its rows are tested one by one.
+- Else a wavelet matrix of the second points counts and finds the matches within the stretch
+  (`gpujoin.backends.ordered.wavelet`).
+
+The choice between the last two depends on counts alone, so every backend makes the same choice and returns pairs in the
+same order.
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
-"""As-of joins: for each row the nearest row of the other side, before, after, or either, within equal keys.
+"""As-of joins: each row matches the nearest row of the other side, before, after, or either way, within equal keys.
 
-The build side is searched by order (:class:`gpujoin.model.backend.RangeBuild`): all rows up to a point, or from it on,
-are a stretch, whose last or first row is the one wanted. A tolerance is applied to what was found: if the nearest row
-is too far, all are. An example, looking backward::
+The build side is sorted by time and searched (:class:`gpujoin.model.backend.RangeBuild`). All build rows up to a point,
+or from it on, lie side by side in that order; the last or the first of them is the nearest one. An example with two
+left rows and four right rows, looking backward::
 
-    right   time 4 1 9 4      in order 1 4 4 9, rows 1 0 3 2
-    left    time 5            up to 5: rows 1 0 3, of which the last is row 3
-            time 0            up to 0: none, returned with nulls
+    right   row  t      sorted by t   t    1 4 4 9      left   t = 5   up to 5: rows 1 0 3, the last is row 3
+            0    4                    row  1 0 3 2             t = 0   up to 0: none, returned with nulls
+            1    1
+            2    9
+            3    4
+
+Looking forward, ``t = 5`` matches row 2 and ``t = 0`` row 1. Looking both ways, ``t = 5`` matches row 3, at a distance
+of 1, and not row 2, at a distance of 4. A tolerance is checked last: if the nearest row is too far, all others are.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ BuildRows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AsOfBuild:
-    """The right side of an as-of join, searchable.
+    """The right side of an as-of join, with a search structure.
 
     Attributes
     ----------
@@ -60,13 +65,13 @@ class AsOfBuild:
     codes : ndarray of int64
         Code of each build row's order key.
     numbers : ndarray or None
-        Its value, where distances are not those of codes: floats.
+        Value of each order key, for floats, whose distances are not those of their codes; else ``None``.
     grouper : Grouper or None
         Numbers the equality keys; ``None``: there are none.
     search : RangeBuild
         Build rows, searchable by order.
     backend : Backend
-        Where they are searched.
+        Backend that searches them.
     """
 
     terms: AsOf
@@ -89,7 +94,7 @@ class AsOfBuild:
         *,
         kernels: bool = True,
     ) -> AsOfBuild:
-        """Make right rows searchable; see :meth:`gpujoin.model.backend.Backend.build_ranges` for ``kernels``."""
+        """Build the search structure over right rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
         dtype = as_of_type(left.field(terms.left).type, rows.schema.field(terms.right).type, terms)
         values = _order_values(rows, terms.right, dtype)
         codec = OrderCodec.fit(values)
@@ -106,7 +111,7 @@ class AsOfBuild:
 
     @property
     def algorithm(self) -> str:
-        """Its name, for metrics and explanations; ``cudf`` before it says that a device searches without kernels."""
+        """Name of the search; it starts with ``cudf`` where a device searches without gpujoin's kernels."""
         return "cudf as_of" if self.search.algorithm.startswith("cudf ") else "as_of"
 
     @property
@@ -116,7 +121,7 @@ class AsOfBuild:
         return self.search.nbytes + own
 
     def probe(self, rows: pa.RecordBatch) -> Probe[Any]:
-        """Find the row for each left row."""
+        """Find the nearest right row of each left row."""
         values = _order_values(rows, self.terms.left, self.codec.dtype)
         codes, valid = self.codec.codes(values)
         groups = (
@@ -144,7 +149,7 @@ class AsOfBuild:
 
     @cached_property
     def _nearest(self) -> NearestTerms:
-        """What is asked for, in codes."""
+        """Terms of the search, in codes."""
         dtype, tolerance = self.codec.dtype, self.terms.tolerance
         width = 0
         if pat.is_floating(dtype):
@@ -153,7 +158,7 @@ class AsOfBuild:
         return NearestTerms(self.terms.direction, self.terms.allow_exact, width, most)
 
     def ranked(self, rows: pa.RecordBatch) -> RankedRows:
-        """Find the row for each left row, and tell how near it is."""
+        """Find the nearest right row of each left row, with its distance."""
         build_rows = self.backend.indices_to_host(self.probe(rows).lookup())
         values = _order_values(rows, self.terms.left, self.codec.dtype)
         codes, _ = self.codec.codes(values)
@@ -191,14 +196,14 @@ class AsOfBuild:
     def _nearer(
         self, back: BuildRows, ahead: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None
     ) -> BuildRows:
-        """The nearer of two rows; the earlier one where both are as near."""
+        """The nearer of two rows; the earlier one if both are equally near."""
         later = self._distance(ahead, codes, numbers) < self._distance(back, codes, numbers)
         return np.where((back < 0) | ((ahead >= 0) & later), ahead, back)
 
     def _distance(
         self, rows_at: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
-        """How far the row found is; anything where there is none."""
+        """Distance of each left row to its right row; arbitrary where there is none."""
         if not len(self.codes):
             return np.zeros(len(rows_at), np.uint64)
         at = np.maximum(rows_at, 0)
@@ -216,7 +221,7 @@ class AsOfBuild:
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Build rows that were taken for some probe rows, and how near each is.
+    """The nearest build row of each probe row, with its distance.
 
     Attributes
     ----------
@@ -225,7 +230,7 @@ class RankedRows:
     rank : ndarray
         Rank of each candidate; the least is the nearest.
     after : ndarray of bool
-        Whether the build row is after the probe row: of two as near the other one is taken.
+        Whether the build row is after the probe row; of two equally near rows the one before is taken.
     """
 
     build_rows: BuildRows
@@ -234,12 +239,12 @@ class RankedRows:
 
 
 class NearestOfSlices:
-    """The nearest of the right rows that come in slices, for each left row.
+    """The nearest right row of each left row, where right rows come in slices.
 
     Parameters
     ----------
     rows : int
-        How many left rows.
+        Number of left rows.
     """
 
     def __init__(self, rows: int) -> None:
@@ -249,7 +254,7 @@ class NearestOfSlices:
         self._after = np.zeros(rows, np.bool_)
 
     def offer(self, number: int, start: int, ranked: RankedRows) -> None:
-        """Take the rows of a slice for left rows from a position on where they are nearer than those before."""
+        """Compare the nearest rows of a slice with those of earlier slices, for left rows from ``start`` on."""
         if self._ranks is None:
             self._ranks = np.zeros(len(self.slices), ranked.rank.dtype)
         here = slice(start, start + len(ranked.rank))
@@ -263,13 +268,13 @@ class NearestOfSlices:
         ranks[nearer], after[nearer] = ranked.rank[nearer], ranked.after[nearer]
 
     def of(self, number: int, start: int, rows: int) -> tuple[BuildRows, BuildRows]:
-        """Of left rows from a position on, those whose nearest is in a slice, and their right rows there."""
+        """Left rows from position ``start`` on whose nearest row is in a slice, and those rows."""
         probe_rows = np.flatnonzero(self.slices[start : start + rows] == number)
         return probe_rows, self.build_rows[start : start + rows][probe_rows]
 
 
 class LookupProbe:
-    """A probe whose answer is known: see :class:`gpujoin.model.backend.Probe`.
+    """A probe whose matches are known, at most one for each probe row.
 
     Parameters
     ----------
@@ -294,11 +299,11 @@ class LookupProbe:
         return int(np.count_nonzero(self._mask))
 
     def matched(self) -> Any:
-        """Mask over probe rows: has a match."""
+        """Mask of the probe rows that have a match."""
         return self._backend.mask_from_host(self._mask)
 
     def lookup(self) -> Indices:
-        """For each probe row its build row or −1."""
+        """Map from each probe row to its build row, −1 where it has none."""
         return self._backend.indices_from_host(self._build_rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
@@ -316,7 +321,7 @@ class LookupProbe:
 
 
 def _order_values(rows: pa.RecordBatch, position: int, dtype: pa.DataType) -> pa.Array:
-    """The order key in its common type; null, and so without a match, where it is not a number."""
+    """Order key in its common type; NaN becomes null, which matches nothing."""
     column = rows.column(position)
     values = in_common_type(one_array(column) if isinstance(column, pa.ChunkedArray) else column, dtype)
     if pat.is_floating(dtype):

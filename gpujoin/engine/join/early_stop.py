@@ -1,18 +1,23 @@
-"""Joins that need to know only whether a row has a match look no further once they know.
+"""Early stop: joins that only ask whether a row has a match stop searching once they know.
 
-Rows of the side whose matches are asked for are looked at in rounds.
+*Probe rows* (:func:`until_matched`), of semi, anti and existence joins: candidates are evaluated in rounds. The first
+round takes four candidates of every row. Each further round takes four times as many, of the rows that are still
+without a match. At most about four times as many pairs are evaluated as needed, and never more at a time than in other
+joins. An example, ``l LEFT SEMI JOIN r ON l.k = r.k AND l.a < r.b``, where each of three left rows has 100 candidates.
+A ``*`` is a pair for which the condition is true::
 
-*Probe rows* (:func:`until_matched`): the first round looks at few candidates of every row, each further one at four
-times as many of the rows that are still without a match. What is looked at in vain is thereby at most some four times
-what is needed, and never more pairs are held than the slices of other joins have. An example, candidates in brackets,
-the first one for which the condition is true marked::
+    round 1, 4 candidates each     row 0 [. * . .]   row 1 [. . . .]            row 2 [. . . *]
+    round 2, 16 candidates each                      row 1 [. . . . . * . . …]
 
-    round 1, 4 each     row 0 [. * . .]   row 1 [. . . .]            row 2 [. . . *]
-    round 2, 16 each                      row 1 [. . . . . * . . …]
+28 pairs are evaluated, not 300, and all three rows are returned.
 
-*Build rows* (:func:`until_all_match`), where they alone are returned: probe rows come in rounds, each larger than the
-one before. After a round the build rows that have met a match are left out of the search where its cost grows with the
-pairs that it gives, and once none is left no further probe row is read.
+*Build rows* (:func:`until_all_match`), of joins that return build rows only: probe rows come in rounds too, each four
+times as large as the one before. Once every build row has a match, no further probe row is read. Where the cost of a
+search grows with the pairs it returns, the search structure is built anew without the rows that have a match. An
+example, a semi join of two left rows, which are the build side, with 1000 right rows::
+
+    round 1, 64 right rows       left row 0 has a match; it is left out of the search from now on
+    round 2, 256 right rows      left row 1 has a match; the last 680 right rows are not read
 """
 
 from __future__ import annotations
@@ -44,29 +49,29 @@ FIRST_CANDIDATES = 4
 FIRST_ROWS = 64
 """Probe rows of the first round."""
 GROWTH = 4
-"""Each round is so many times as large as the one before."""
+"""Factor by which each round is larger than the one before."""
 REBUILD_SHARE = 8
-"""The search is made again without the rows that have a match where they are one part in so many of it, or where so
-many times as many probe rows have come as it has rows: making it costs about what as many probes do."""
+"""When the search structure is built anew without matched rows: once they are at least 1/8 of its rows, or once 8 times
+as many probe rows have come as it has rows. Building it costs about as much as one probe for each of its rows."""
 
 
 # -- probe rows --------------------------------------------------------------------------------------------------
 
 
 def until_matched(morsel: Morsel, limit: int) -> Iterator[PairSlice] | None:
-    """Candidates of a morsel, at most ``limit`` at a time, of rows that have no match yet.
+    """Candidate pairs of the rows of a morsel that have no match yet, in rounds.
 
     Parameters
     ----------
     morsel : Morsel
-        Its marks are read between two slices: they must be set as slices are taken.
+        Morsel whose marks are set by the caller between two slices.
     limit : int
         Largest slice.
 
     Returns
     -------
     iterator of PairSlice or None
-        ``None`` where the join needs all pairs, or the probe cannot be taken up where it was left.
+        Slices of at most ``limit`` pairs. ``None`` where the join needs all pairs.
     """
     derivation = morsel.layout.derivation
     if derivation.pairs:
@@ -84,18 +89,18 @@ def until_matched(morsel: Morsel, limit: int) -> Iterator[PairSlice] | None:
 def rounds_of(
     morsel: Morsel, probe: Probe[Any], rows: int, matched: Matched, limit: int
 ) -> Iterator[PairSlice]:
-    """Candidates of a probe, in rounds; all of them, row by row, if it cannot be taken up where it was left.
+    """Candidate pairs of a probe, in rounds; all pairs, row by row, if the probe is not :class:`Resumable`.
 
     Parameters
     ----------
     morsel : Morsel
-        For its backend and counters.
+        Morsel that has the backend and the counters.
     probe : Probe
         Probe of the rows.
     rows : int
         Number of rows.
     matched : callable () -> ndarray of bool
-        Which of them have a match; asked after each round.
+        Mask of the rows that have a match; called after each round.
     limit : int
         Largest slice.
     """
@@ -115,7 +120,7 @@ def rounds_of(
 def _pairs_at(
     morsel: Morsel, probe: Resumable, rows: RowNumbers, offset: int, limit: int
 ) -> Iterator[PairSlice]:
-    """Candidates of some rows; in smaller parts where memory is short."""
+    """Pairs of given probe rows; in smaller slices where memory is short."""
     try:
         yield probe.pairs_at(rows, offset, limit)
         return
@@ -148,7 +153,7 @@ def _product_by_build_row(morsel: Morsel, limit: int) -> Iterator[PairSlice]:
 def product_rounds(
     waiting: RowNumbers, others: int, limit: int, matched: Matched
 ) -> Iterator[tuple[RowNumbers, RowNumbers]]:
-    """Pairs of rows and of ``0 … others - 1``, in rounds, of rows without a match; asked after each round."""
+    """Pairs of each waiting row with the rows ``0 … others - 1``, in rounds, as long as the row has no match."""
     offset, width = 0, FIRST_CANDIDATES
     while len(waiting) and offset < others:
         width = min(width, limit, others - offset)
@@ -160,7 +165,7 @@ def product_rounds(
 
 
 def pairs_of(backend: AnyBackend, probe: RowNumbers, build: RowNumbers) -> PairSlice:
-    """Row numbers as a slice of a backend."""
+    """Convert row numbers to a slice of pairs of a backend."""
     take = backend.indices_from_host
     return PairSlice(take(probe, OutOfBounds.NEVER), take(build, OutOfBounds.NEVER))
 
@@ -175,16 +180,16 @@ def _chunks(rows: RowNumbers, size: int) -> Iterator[RowNumbers]:
 
 @dataclass
 class Progress:
-    """How far a run is that needs no further probe rows once each build row has a match.
+    """Progress of a run that stops once each build row has a match.
 
     Attributes
     ----------
     round_rows, rows : int
-        Probe rows of this round, and those of it that have come.
+        Probe rows of this round, and how many of them have come.
     rows_since_build : int
-        Probe rows since the search was made.
+        Probe rows since the search structure was built.
     complete : bool
-        Whether each build row is known to have a match.
+        Whether every build row has a match.
     """
 
     round_rows: int = 0
@@ -204,13 +209,13 @@ def until_all_match(
     Parameters
     ----------
     run : Run
-        A run that may stop early (:attr:`Run.stops_early`); what it knows is kept there from call to call.
+        Run that may stop early (:attr:`Run.stops_early`); it keeps the progress between calls.
     morsels : iterable of RecordBatch
-        Probe rows, a morsel each; read no further than needed.
+        Morsels of probe rows, read no further than needed.
     work : callable (Run, RecordBatch) -> iterator
-        Joins a morsel over the build rows that are left.
+        Joins a morsel with the build rows that are left.
     merge : callable (JoinMetrics) -> None
-        Takes the counters of searches made again.
+        Takes the counters of search structures that are built anew.
     """
     progress, backend = run.progress, run.built.backend
     if progress.complete or not run.built.num_rows:
@@ -237,7 +242,7 @@ def until_all_match(
 
 
 def _leave_out_matched(run: Run, merge: Callable[[JoinMetrics], None]) -> bool:
-    """Leave rows that have a match out of the search, where that pays; whether all have one."""
+    """Build the search structure anew without matched rows, where that pays. Returns whether all rows have a match."""
     marks = run.host_marks()
     searched = run.current.built.num_rows
     waiting = np.flatnonzero(~marks)
@@ -254,13 +259,13 @@ def _leave_out_matched(run: Run, merge: Callable[[JoinMetrics], None]) -> bool:
 
 
 class _MorselSource:
-    """Morsels that can be cut."""
+    """A stream of morsels from which any number of rows can be taken."""
 
     def __init__(self, morsels: Iterable[pa.RecordBatch]) -> None:
         self._morsels = iter(morsels)
         self._rest: pa.RecordBatch | None = None
         self.taken = 0
-        """Rows that the last :meth:`take` has given."""
+        """Rows that the last call of :meth:`take` returned."""
 
     def has_rows(self) -> bool:
         """Whether there are further rows."""
@@ -272,7 +277,7 @@ class _MorselSource:
         return True
 
     def take(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Give so many rows, or fewer where there are no more."""
+        """Take ``rows`` rows, or fewer at the end of the stream."""
         self.taken = 0
         while self.taken < rows and self.has_rows():
             assert self._rest is not None

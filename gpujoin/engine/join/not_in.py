@@ -1,15 +1,22 @@
-"""``NOT IN`` over any number of columns: which rows an equality cannot tell from their match, since a key is null.
+"""Null-aware joins: ``NOT IN`` over any number of columns.
 
-A row of either side has a *null pattern*, the set of its keys that are null. A left row is dropped if some right row
-agrees with it on all keys that are null in neither; what an equality with a null says is unknown, and unknown is enough
-to drop. So for each pair of patterns one search by the keys that both have decides; no key in common, and every such
-pair of rows matches. Rows without nulls on either side are the join's ordinary search by all keys. Only patterns that
-occur cost anything, and the build side is never multiplied: each search holds the rows of one pattern. An example::
+``(a, b) NOT IN (SELECT x, y …)`` keeps a left row only if it certainly equals no right row. Where a key is null,
+equality is unknown, and an unknown match drops the row too. So a left row is dropped if some right row agrees with it
+on all keys that are null on neither side. An example with four left rows, of which one is kept::
 
-    right (a, b)    1 2      pattern ..           left   1 2      equal to (1, 2): dropped
-                    1 null   pattern .n, by a            1 7      a = 1 as in (1, null), b unknown: dropped
-                                                         3 null   no a is 3: kept
-                                                         null 2   b = 2 as in (1, 2), a unknown: dropped
+    right   x y          left   a    b
+            1 2                 1    2      equals (1, 2): dropped
+            1 null              1    7      agrees with (1, null) on a, b is unknown: dropped
+                                3    null   no right row has x = 3: kept
+                                null 2      agrees with (1, 2) on b, a is unknown: dropped
+
+The set of keys that are null in a row is its *null pattern*. For each pair of a left and a right pattern, one search by
+the keys that are null in neither finds the matches; if there are no such keys, every pair of rows matches. In the
+example the right rows have the patterns {} and {y}, the left rows {}, {b} and {a}: the row (1, 7) is searched by both
+keys among right rows without nulls, and by ``a`` alone among right rows with the pattern {y}.
+
+Rows without nulls on both sides are the join's ordinary search by all keys. Only patterns that occur cost anything, and
+the build side is not multiplied: each search structure holds the rows of one pattern.
 """
 
 from __future__ import annotations
@@ -38,7 +45,7 @@ Patterns = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows of one side with their patterns.
+    """The keys of one side's rows, with their null patterns.
 
     Attributes
     ----------
@@ -53,7 +60,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, codec: KeyCodec, rows: pa.RecordBatch, side: Side) -> KeyedRows:
-        """Take the keys of a batch apart."""
+        """Compute codes and null patterns of a batch."""
         patterns = np.zeros(rows.num_rows, np.int64)
         codes = []
         for number, single in enumerate(codec.each()):
@@ -64,11 +71,11 @@ class KeyedRows:
         return cls(tuple(codes), patterns)
 
     def rows_by_pattern(self) -> dict[int, RowNumbers]:
-        """The rows of each pattern that occurs, ascending."""
+        """Row numbers by null pattern, ascending."""
         return {int(p): np.flatnonzero(self.patterns == p) for p in np.unique(self.patterns)}
 
     def taken(self, rows: RowNumbers, keys: int) -> pa.Table:
-        """Codes of some rows for a set of keys."""
+        """Codes of given rows, for a set of keys."""
         columns: list[Any] = []
         for number, table in enumerate(self.codes):
             if keys >> number & 1:
@@ -78,22 +85,22 @@ class KeyedRows:
 
 
 class NullPatterns:
-    """The build side of a null-aware anti join, by pattern.
+    """The build side of a null-aware join, divided by null pattern.
 
     Parameters
     ----------
     codec : KeyCodec
-        Of the join's keys.
+        Codec of the join's keys.
     backend : Backend
-        Where it is searched.
+        Backend that searches it.
     rows : RecordBatch
         All build rows.
     side : Side
-        Which side they are.
+        Side that the rows are of.
     choose : callable or None
         The planner's choice of an algorithm, for a backend that has several.
     wanted : Wanted
-        What searches will be asked for: marks where there is no further condition.
+        What searches are used for: marks, where there is no residual condition.
     """
 
     def __init__(
@@ -118,18 +125,18 @@ class NullPatterns:
 
     @property
     def searches(self) -> int:
-        """How many searches besides that by all keys were made so far."""
+        """Number of searches so far, besides that by all keys."""
         return len(self._searches)
 
     def matched(self, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> None:
-        """Mark the probe rows that match by a null, in place.
+        """Mark the probe rows that match because of a null, in place.
 
         Parameters
         ----------
         rows : RecordBatch
             Rows of the probe side.
         mask : ndarray of bool
-            Those that match by all keys; rows marked are not looked at again.
+            Mask of the rows that match by all keys, which are not searched again; set for the others that match.
         """
         for _, probe_rows, probe in self._pairs(rows, lambda: mask):
             if probe is None:
@@ -138,7 +145,7 @@ class NullPatterns:
                 mask[probe_rows[self._backend.mask_to_host(probe.matched())]] = True
 
     def candidates(self, morsel: Morsel, limit: int) -> Iterator[PairSlice]:
-        """Pairs that match by a null, of probe rows that are not yet marked; marks are read between slices."""
+        """Pairs that match because of a null, of probe rows without a mark; marks are read between slices."""
         backend, matched = self._backend, morsel.marked
         for build_rows, probe_rows, probe in self._pairs(morsel.rows, matched):
             if probe is None:
@@ -153,7 +160,7 @@ class NullPatterns:
     def _pairs(
         self, rows: pa.RecordBatch, matched: Matched
     ) -> Iterator[tuple[RowNumbers, RowNumbers, Probe[Any] | None]]:
-        """Build rows, probe rows not yet matched, and their search (``None``: all match), by pair of patterns."""
+        """For each pair of patterns: build rows, probe rows without a match, and their search (``None``: all match)."""
         keyed = KeyedRows.of(self._codec, rows, self._side.other)
         for probe_pattern, probe_rows in keyed.rows_by_pattern().items():
             for build_pattern in sorted(self.rows, reverse=True):

@@ -300,7 +300,7 @@ class Morsel:
         return None
 
     def _restricted(self) -> Expression | None:
-        """Evaluate the condition in a kernel of the backend, if possible; returns the condition that is left to test."""
+        """Evaluate the condition in a kernel of the backend, if possible; returns the condition left to test."""
         condition, built, metrics = self.layout.condition, self.built, self.run.metrics
         if (
             condition is None or self.probe is None or built.build is None or not built.build.unique

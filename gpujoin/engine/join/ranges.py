@@ -1,10 +1,15 @@
-"""Ranges of a join in codes: the build side's points, and what of them each probe row asks for.
+"""Range joins: converts both sides of a range condition to integer codes that a backend searches by order.
 
-An example, ``l JOIN r ON r.c > l.a AND r.c <= l.b``, right side built::
+Each build row has a *point*, the code of its value. Each probe row asks for the points from a lowest to a highest one.
+An example, ``l JOIN r ON r.c > l.a AND r.c <= l.b``, right side built, three build rows and two probe rows::
 
-    r   c 40 10 20         points 40 10 20, in order 10 20 40: rows 1 2 0
-    l   a 10, b 30         lowest 11, highest 30: row 2
-        a 50, b 60         lowest 51, highest 60: none
+    r   row  c      sorted   point  10 20 40      l   a   b    lowest  highest
+        0    40              row     1  2  0          10  30       11       30    row 2 matches
+        1    10                                       50  60       51       60    no row matches
+        2    20
+
+The codes of integers are the integers themselves, so ``c > 10`` becomes ``11`` and above. Other types have codes that
+keep their order (`gpujoin.engine.ordering`).
 """
 
 from __future__ import annotations
@@ -32,17 +37,17 @@ from gpujoin.plan.ranges import Axis, Bound, Comparison
 
 Mask = npt.NDArray[np.bool_]
 _ROUNDING, _SMALLEST = 2.0**-22, 2.0**-148
-"""Of a difference in single precision, as a share of it, and at least."""
+"""Rounding error of a difference in single precision: relative to it, and at least."""
 Extent: TypeAlias = tuple[int, int]
 
 
 class RangeEvaluationError(GpuJoinError):
-    """An operand of a range has no value for some row; whether that matters is seen only pair by pair."""
+    """An operand of a range raises for some row. Whether the join must fail is known only pair by pair."""
 
 
 @dataclass(frozen=True)
 class RangeCodec:
-    """Turns rows of either side into codes of the ranges.
+    """Converts rows of either side to codes of the ranges.
 
     Attributes
     ----------
@@ -53,9 +58,9 @@ class RangeCodec:
     codecs : tuple of OrderCodec
         Codec of each axis.
     keys : KeyCodec
-        Turns equality keys into codes.
+        Codec of the equality keys.
     grouper : Grouper or None
-        Numbers them; ``None``: there are none.
+        Numbers the equality keys; ``None``: there are none.
     extents : tuple of (int, int) or None
         Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none.
     """
@@ -76,24 +81,23 @@ class RangeCodec:
     def fit(
         cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch
     ) -> tuple[RangeCodec, pa.Table]:
-        """The codec of a build side, and its points.
+        """Make the codec of a build side, and compute its points.
 
         Parameters
         ----------
         axes : sequence of Axis
-            The ranges, column references counting in the side's schema.
+            Ranges; column references are positions in the side's schema.
         build_side : Side
-            Which side the rows are of.
+            Side that the rows are of.
         keys : KeyCodec
-            Of the equality keys, if there are any.
+            Codec of the equality keys.
         rows : RecordBatch
-            All build rows, all columns.
+            All build rows, with all columns.
 
         Returns
         -------
         RangeCodec, Table
-            The points are int64: the group where there are keys, then one column for each axis; null where a row
-            matches nothing.
+            Points as int64 columns: the group if there are keys, then each axis; null where a row matches nothing.
 
         Raises
         ------
@@ -115,12 +119,12 @@ class RangeCodec:
         return cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents)), code_table(points)
 
     def bounds(self, rows: pa.RecordBatch) -> pa.Table:
-        """What probe rows ask for.
+        """Compute the ranges that probe rows ask for.
 
         Returns
         -------
         Table
-            int64: the group where there are keys, then for each axis the lowest and the highest code that match, both
+            int64 columns: the group if there are keys, then the lowest and the highest matching code of each axis, both
             included; null where a row matches nothing.
 
         Raises
@@ -154,7 +158,7 @@ class RangeCodec:
 
 
 def _extent(values: pa.Array) -> Extent | None:
-    """Least and greatest value; ``None`` of no values."""
+    """Least and greatest value; ``None`` if there are no values."""
     if pat.is_date32(values.type):
         values = values.cast(pa.int32())
     ends = pc.min_max(values).as_py()
@@ -167,14 +171,14 @@ def _check_distances(first: Extent, second: Extent | None, widest: int) -> None:
 
 
 def _units(bound: Bound, dtype: pa.DataType) -> int:
-    """What is added to codes."""
+    """Offset of a bound, in units of codes."""
     if isinstance(bound.offset, Decimal):
         return int(bound.offset.scaleb(dtype.scale))
     return 0 if isinstance(bound.offset, float) else bound.offset
 
 
 def _reached(values: pa.Array, offset: float, comparison: Comparison) -> pa.Array:
-    """Float64 values plus an offset, outwards by more than differences of single or double precision are rounded by."""
+    """Add an offset to float64 values, with a margin above the rounding error of differences."""
     outward = np.inf if comparison in (Comparison.LESS, Comparison.AT_MOST) else -np.inf
     room = abs(offset) * _ROUNDING + _SMALLEST
     numbers = values.fill_null(0.0).to_numpy()
@@ -186,7 +190,7 @@ def _reached(values: pa.Array, offset: float, comparison: Comparison) -> pa.Arra
 
 
 def _shifted(codes: Codes, offset: int) -> Codes:
-    """Codes with a number added, cut at the ends of their type."""
+    """Add a number to codes, clamped to the limits of their type."""
     if not offset:
         return codes
     if offset > 0:
@@ -195,7 +199,7 @@ def _shifted(codes: Codes, offset: int) -> Codes:
 
 
 def _outward(codes: Codes, reach: pa.Array, bound: Bound) -> tuple[Codes, Mask | None]:
-    """Codes moved by a distance of each row, cut at the ends of their type, and which rows have one."""
+    """Add each row's distance to codes, clamped to the limits of their type; also the mask of rows with a distance."""
     valid = None if reach.null_count == 0 else pc.is_valid(reach).to_numpy(zero_copy_only=False)
     assert isinstance(bound.offset, int)
     by = _shifted(np.maximum(reach.fill_null(0).to_numpy(), LEAST + 1), bound.offset)
@@ -208,7 +212,7 @@ def _outward(codes: Codes, reach: pa.Array, bound: Bound) -> tuple[Codes, Mask |
 
 
 def spread(groups: pa.Array) -> float:
-    """How many rows of its group a row has, itself included, on average; rows without a group do not count."""
+    """Average number of rows in the group of a row; rows without a group do not count."""
     present = groups.drop_null().to_numpy()
     if not len(present):
         return 0.0
@@ -217,14 +221,14 @@ def spread(groups: pa.Array) -> float:
 
 
 def group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
-    """Numbers of the groups of rows by key; null where there is none."""
+    """Group number of each row; null where there is none."""
     groups = grouper.groups(codes)
     valid = groups >= 0
     return code_column(groups, None if valid.all() else valid)
 
 
 def _narrow(low: Codes, high: Codes, comparison: Comparison, codes: Codes) -> Mask | None:
-    """Narrow ranges by a comparison, in place; false where nothing can match since there is no further code."""
+    """Narrow ranges by a comparison, in place. False where nothing can match, since no code is left."""
     match comparison:
         case Comparison.AT_LEAST | Comparison.EQUAL:
             np.maximum(low, codes, out=low)
@@ -245,7 +249,7 @@ def _narrow(low: Codes, high: Codes, comparison: Comparison, codes: Codes) -> Ma
 
 
 def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, side: Side) -> pa.Array:
-    """An expression over rows of one side, in the type that it is ordered in."""
+    """Compute an expression over rows of one side, in the type in which it is ordered."""
     try:
         if isinstance(expression, ColumnRef):
             column = rows.column(expression.index)
@@ -271,10 +275,10 @@ def _both(first: Mask | None, second: Mask | None) -> Mask | None:
 
 
 def code_column(values: Codes, valid: Mask | None) -> pa.Array:
-    """Codes as a column; null where not valid."""
+    """Make a column of codes, null where not valid."""
     return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
 
 
 def code_table(columns: Sequence[pa.Array]) -> pa.Table:
-    """Columns of codes as a table, as backends take them."""
+    """Make a table of columns of codes, as backends take it."""
     return pa.Table.from_arrays(list(columns), names=[str(i) for i in range(len(columns))])
