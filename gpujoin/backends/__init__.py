@@ -1,1 +1,1 @@
-"""Backends: interchangeable ways to execute a join."""
+"""Backends: interchangeable implementations of joins and relational nodes, on the CPU and on GPUs."""

@@ -33,9 +33,9 @@ def create(request: BackendRequest) -> CpuBackend:
 
 
 def create_pipeline(request: BackendRequest, rung: Rung) -> CpuPipeline:
-    """Make the pipeline backend, as a rung says.
+    """Make the pipeline backend for a rung.
 
-    Polars reads its number of threads once, when a process first imports it: only then ``request.threads`` counts, and
+    Polars reads its number of threads when a process first imports it. ``request.threads`` has an effect only then, and
     only if ``POLARS_MAX_THREADS`` is not set.
     """
     if "polars" not in sys.modules:
@@ -46,7 +46,7 @@ def create_pipeline(request: BackendRequest, rung: Rung) -> CpuPipeline:
 
 
 def column_evaluator() -> ColumnEvaluator:
-    """What computes single expressions."""
+    """The function that computes single expressions."""
     from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 
     return evaluate_column

@@ -1,4 +1,4 @@
-"""The CPU backend: NumPy and Arrow behind the engine's protocol."""
+"""The CPU backend: implements the engine's protocol with NumPy and Arrow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 MORSEL_ROWS = 1 << 19
-"""Probe rows at a time: `benchmarks/engine/README.md`, "morsels"."""
+"""Probe rows of a morsel; measured in `benchmarks/engine/README.md`, "morsels"."""
 
 
 class CpuBackend:
@@ -32,8 +32,8 @@ class CpuBackend:
     Parameters
     ----------
     threads : int
-        How many probes the engine runs at once; every operation here uses one thread and releases the interpreter lock
-        while NumPy and Arrow work.
+        Number of probes that the engine runs at once. Every operation uses one thread, and releases the interpreter
+        lock while NumPy and Arrow work.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -41,27 +41,22 @@ class CpuBackend:
 
     @property
     def name(self) -> BackendName:
-        """Which backend this is."""
         return BackendName.CPU
 
     @property
     def threads(self) -> int:
-        """How many probes the engine should run at once."""
         return self._threads
 
     @property
     def morsel_rows(self) -> int:
-        """How many probe rows at a time suit this backend."""
         return MORSEL_ROWS
 
     # -- what it can do ------------------------------------------------------------------------------------
 
     def can_gather(self, dtype: pa.DataType) -> bool:
-        """Whether columns of this type may be put into frames."""
         return gathering.can_gather(dtype)
 
     def can_evaluate(self, condition: Expression) -> bool:
-        """Whether a resolved condition evaluates here exactly as Spark would."""
         from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 
         return can_evaluate(condition)
@@ -70,42 +65,38 @@ class CpuBackend:
 
     @memory_errors
     def from_arrow(self, table: pa.Table) -> Frame:
-        """Take a table in."""
         return frames.from_arrow(table)
 
     @memory_errors
     def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
-        """Give a frame out as one batch of exactly this schema."""
         return frames.to_batch(frame, schema)
 
     def frame_rows(self, frame: Frame) -> int:
-        """Row count."""
         return frame.rows
 
     def frame_bytes(self, frame: Frame) -> int:
-        """Memory a frame holds."""
         return frame.nbytes
 
     # -- joining -------------------------------------------------------------------------------------------
 
     def takes_key(self, dtype: pa.DataType) -> bool:
-        """No: keys come as codes."""
+        """False: the engine passes keys as codes."""
         del dtype
         return False
 
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
-        """Never asked for; see :meth:`takes_key`."""
+        """Not called, since :meth:`takes_key` is false."""
         raise NotImplementedError(
             f"{keys.num_columns} keys of the CPU backend come as codes, not {null_safe}"
         )
 
     def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CpuBuild:
-        """Make a key frame searchable; what a device would choose does not matter here."""
+        """Build a search structure over a key frame; ``choose`` is not used."""
         del choose, wanted
         return make_build(keys)
 
     def build_ranges(self, points: Frame, *, grouped: bool, kernels: bool = True) -> CpuRangeBuild:
-        """Make rows searchable by order; there are no kernels here."""
+        """Build a search structure over ordered points; ``kernels`` is not used."""
         del kernels
         return CpuRangeBuild(points, grouped=grouped)
 
@@ -116,7 +107,6 @@ class CpuBackend:
         rows: RowMap,
         choose: ChooseGather | None = None,  # noqa: ARG002 - there is one way only
     ) -> Frame:
-        """Rows of a frame by a map; a null row where the map says so."""
         return gathering.gather(frame, rows)
 
     def emit(
@@ -128,17 +118,15 @@ class CpuBackend:
         *,
         matched: bool = True,
     ) -> None:
-        """Output is made by maps here."""
+        """``None``: output is always made by gather maps."""
         del probe, own, other, choose, matched
 
     @memory_errors
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
-        """Exact bytes of data that each variable-width column would hold after :meth:`gather`."""
         return gathering.gathered_bytes(frame, rows)
 
     @memory_errors
     def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Mask:
-        """Mask of candidate pairs for which a resolved condition is true."""
         from gpujoin.backends.cpu.expressions.evaluate import evaluate
 
         return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
@@ -146,44 +134,36 @@ class CpuBackend:
     def restrict(
         self, probe: Probe[Mask], condition: Expression, own: Frame, other: Frame, probe_side: Side
     ) -> None:
-        """Conditions are evaluated on pairs here."""
+        """``None``: conditions are always evaluated on pairs."""
         del probe, condition, own, other, probe_side
 
     # -- vectors -------------------------------------------------------------------------------------------
 
     @memory_errors
     def filter_map(self, rows: RowMap, mask: Mask) -> RowMap:
-        """The entries of a map where a mask of its length is true."""
         return filtered(rows, mask)
 
     @memory_errors
     def selection(self, mask: Mask, value: bool) -> RowMap:
-        """Ascending positions at which a mask has a value."""
         return selected(mask if value else ~mask)
 
     @memory_errors
     def marks(self, length: int) -> Mask:
-        """A fresh mask, all false."""
         return np.zeros(length, np.bool_)
 
     @memory_errors
     def mark(self, marks: Mask, rows: RowMap) -> None:
-        """Set a mask at the rows of a map that is never out of bounds."""
         set_marks(marks, rows)
 
     @memory_errors
     def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
-        """A map as NumPy indices, negative where there is no row."""
         return as_indices(rows).astype(np.int64, copy=False)
 
     def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
-        """NumPy indices as a map of this backend."""
         return Indices(indices, len(indices), out_of_bounds)
 
     def mask_to_host(self, mask: Mask) -> npt.NDArray[np.bool_]:
-        """A mask as NumPy booleans."""
         return mask
 
     def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Mask:
-        """NumPy booleans as a mask."""
         return mask

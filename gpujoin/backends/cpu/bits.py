@@ -1,4 +1,4 @@
-"""Arrow's bits and NumPy's bytes: validity, booleans, fixed-width values."""
+"""Converts between Arrow's bitmaps and NumPy's bytes: validity, booleans, fixed-width values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fixed_width(dtype: pa.DataType) -> int | None:
 
 
 def values_of(array: pa.Array, width: int) -> npt.NDArray[Any]:
-    """The values of a fixed-width array as opaque items of so many bytes; nulls hold anything."""
+    """The values of a fixed-width array as opaque items of ``width`` bytes; arbitrary under nulls."""
     dtype = np.dtype(_NUMPY_WIDTHS.get(width, f"V{width}"))
     return view(array, dtype)
 
@@ -41,7 +41,7 @@ def view(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def validity(array: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Which values are not null, a byte each; ``None`` if all are."""
+    """Mask of the values that are not null, a byte for each; ``None`` if there are no nulls."""
     if array.null_count == 0:
         return None
     bitmap = array.buffers()[0]
@@ -54,7 +54,7 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def take_bits(buffer: pa.Buffer, offset: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Bits of a bitmap by position, a byte of 0 or 1 each; negative positions read the first bit."""
+    """Gather bits of a bitmap as bytes of 0 or 1; negative positions read the first bit."""
     at = indices + offset if offset else indices
     taken = np.take(np.frombuffer(buffer, np.uint8), at >> 3, mode="clip")
     taken >>= (at & 7).astype(np.uint8)
@@ -63,10 +63,10 @@ def take_bits(buffer: pa.Buffer, offset: int, indices: npt.NDArray[np.int64]) ->
 
 
 def packed(mask: npt.NDArray[Any]) -> pa.Buffer:
-    """A byte mask as an Arrow bitmap."""
+    """Convert a mask to an Arrow bitmap."""
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
 def boolean_array(mask: npt.NDArray[np.bool_]) -> pa.Array:
-    """A byte mask as an Arrow array."""
+    """Convert a mask to an Arrow array."""
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, packed(mask)])

@@ -1,4 +1,4 @@
-"""Choosing and making the search structure of a build side."""
+"""Chooses and builds the search structure of a build side."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from gpujoin.backends.cpu.probes import GroupProbe, UniqueProbe
 from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
 
 DENSE_FACTOR = 6
-"""A table of positions may have this many per build row: `benchmarks/engine/README.md`, "direct or hash"."""
+"""Most positions of a direct-address table for each build row; see `benchmarks/engine/README.md`, "direct or hash"."""
 DENSE_ANYWAY = 1 << 18
-"""A table of so few positions stays in the second-level cache, however few rows it holds."""
+"""Positions up to which a direct-address table is always used: it stays in the second-level cache."""
 
 Locator: TypeAlias = DirectRows | DirectOffset | DirectGroups | Cascade
 
 
 class Algorithm(Enum):
-    """How keys are found."""
+    """Search structures for keys."""
 
     EMPTY = "empty"
     """No build row can match."""
     OFFSET = "offset"
-    """Keys ascend one by one: key less least key is the row."""
+    """Keys ascend one by one: the key minus the least key is the row."""
     DIRECT = "direct"
-    """Key less least key is a position in a table."""
+    """The key minus the least key is a position in a table."""
     HASH = "hash"
     """A cascade of hash tables over one integer."""
     HASH_WORDS = "hash_words"
-    """The same over several integers."""
+    """A cascade of hash tables over several integers."""
     HASH_BYTES = "hash_bytes"
-    """The same over fingerprints; the bytes are compared."""
+    """A cascade of hash tables over fingerprints of bytes; the bytes are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuBuild:
-    """A searchable build side.
+    """A build side on the CPU.
 
     Attributes
     ----------
@@ -60,9 +60,9 @@ class CpuBuild:
     kind : Algorithm
         Algorithm that was chosen.
     layout : KeyLayout
-        How keys become words.
+        Layout in which keys are encoded as words.
     locator : Locator or None
-        From key to row, or to group if there are groups; ``None``: nothing matches.
+        Finds the row of a key, or its group if there are groups; ``None``: nothing matches.
     groups : Groups or None
         Rows by group; ``None``: keys are unique.
     """
@@ -75,23 +75,19 @@ class CpuBuild:
 
     @property
     def unique(self) -> bool:
-        """Whether no two build rows have equal keys."""
         return self.groups is None
 
     @property
     def algorithm(self) -> str:
-        """What was chosen, for metrics and explanations."""
         return self.kind.value
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
         locator_bytes = 0 if self.locator is None else self.locator.nbytes
         return locator_bytes + (0 if self.groups is None else self.groups.nbytes)
 
     @memory_errors
     def probe(self, keys: Frame) -> UniqueProbe | GroupProbe:
-        """Find the matches of each row of a key frame with the same column types."""
         if self.locator is None:
             return UniqueProbe(np.full(keys.rows, -1, np.int32))
         entries = self.locator.locate(self.layout.encode(keys))
@@ -108,7 +104,7 @@ def make_build(
     dense_anyway: int = DENSE_ANYWAY,
     scramble: Scramble = scramble_words,
 ) -> CpuBuild:
-    """Make a key frame searchable.
+    """Build the search structure of a key frame.
 
     Parameters
     ----------
@@ -132,12 +128,13 @@ def make_build(
 
 @memory_errors
 def make_locator(keys: Frame) -> tuple[KeyLayout, Locator | None]:
-    """Number the rows of a key frame so that those with equal keys have equal numbers.
+    """Build a locator that numbers keys.
 
     Returns
     -------
     KeyLayout, locator or None
-        The locator gives numbers from 0, some of which may be no row's; ``None``: no row has a valid key.
+        The locator returns equal numbers for equal keys, from 0 on; some numbers may be unused. ``None``: no row has a
+        valid key.
     """
     layout, encoded = KeyLayout.fit(keys)
     if not any_valid(encoded):
@@ -152,7 +149,7 @@ def make_locator(keys: Frame) -> tuple[KeyLayout, Locator | None]:
 
 
 def _valid_rows(encoded: KeyRows, total: int) -> IndexArray | None:
-    """Rows with a valid key; ``None``: all."""
+    """Rows with a valid key; ``None``: all rows."""
     if encoded.valid is None or encoded.valid.all():
         return None
     return np.flatnonzero(encoded.valid).astype(index_type(total))
@@ -198,16 +195,16 @@ def _hashed(
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """A cascade from key to row, or to the number of the key.
+    """A cascade over build keys, with the number of each row's key.
 
     Attributes
     ----------
     cascade : Cascade
         The search structure.
     of_row : ndarray of int or None
-        Number of each valid row's key; ``None``: keys are unique, and their row is their number.
+        Number of each valid row's key; ``None``: keys are unique, and the cascade returns rows.
     size : int
-        How many keys there are.
+        Number of distinct keys.
     """
 
     cascade: Cascade

@@ -1,4 +1,4 @@
-"""Short byte strings as 64-bit words, loaded eight bytes at a time from Arrow buffers."""
+"""Encodes short byte strings as 64-bit words, loaded eight bytes at a time from Arrow buffers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gpujoin.backends.cpu.memory import empty
 
 _CHUNK = 1 << 15
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-"""Keeps the first n bytes of a little-endian word."""
+"""Masks of the first n bytes of a little-endian word."""
 
 Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Byte strings within one buffer.
+    """Byte strings in one buffer.
 
     Attributes
     ----------
     starts, ends : ndarray of int64
-        Where each string lies.
+        First byte and end of each string.
     data : ndarray of uint8
         The buffer, at least eight bytes long.
     """
@@ -70,7 +70,7 @@ class Bytes:
 
 
 def fixed_words(data: Bytes, length: int) -> tuple[npt.NDArray[np.uint64], ...]:
-    """Words that determine strings of exactly this length; rows of other lengths hold anything.
+    """Encode strings of exactly this length; the words of other strings are arbitrary.
 
     The last word overlaps the one before it where the length is not a multiple of eight.
     """
@@ -89,7 +89,7 @@ def fixed_words(data: Bytes, length: int) -> tuple[npt.NDArray[np.uint64], ...]:
 
 
 def padded_words(data: Bytes, words: int) -> tuple[npt.NDArray[np.uint64], ...]:
-    """Words that determine strings shorter than ``8 * words`` bytes: their bytes, and the length in the last byte."""
+    """Encode strings shorter than ``8 * words`` bytes: their bytes, and the length in the last byte."""
     columns = []
     for j in range(words):
 
@@ -107,7 +107,7 @@ def padded_words(data: Bytes, words: int) -> tuple[npt.NDArray[np.uint64], ...]:
 
 
 def _by_chunk(data: Bytes, make: Any) -> npt.NDArray[np.uint64]:
-    """A word per row, made for so many rows at a time that intermediate results stay in cache."""
+    """Make a word for each row, in chunks of rows whose intermediate results stay in the cache."""
     rows = len(data.starts)
     out = empty(rows, np.uint64)
     for start in range(0, rows, _CHUNK):

@@ -1,10 +1,17 @@
-"""A hash table made for vector instructions: a cascade of ever smaller tables without chains.
+"""A hash table for vectorised code: a cascade of ever smaller tables without chains.
 
-Every build row is written to its slot in the first table; of those that fall on one slot one survives. Rows that lost
-to another key go on to the next table, sized for them and addressed by another multiplier, and so forth, until none is
-left. Four slots per row leave about a ninth of the rows for each next table, so a match is found after 1.1 rounds
-on average, and the number of tables grows with the logarithm of the rows. The slots hold row
-numbers alone: keys are compared where they lie.
+All build rows are written to their slots in the first table at once. Of the rows that fall on the same slot, one
+survives. Rows whose slot was taken by another key go to the next table, which is sized for them and addressed by
+another multiplier, and so on until no row is left. With four slots for each row, about a ninth of the rows goes on to
+the next table. So a match is found after 1.1 rounds on average, and the number of tables grows with the logarithm of
+the rows. Slots hold row numbers only; keys are compared in their columns. An example with 3 keys and 4 slots::
+
+    table 1   slot of 7, 9, 4 = 1, 3, 1     slots  -  4  -  9      4 has overwritten 7
+    table 2   slot of 7 = 0                 slots  7
+
+    probe 9   slot 3 of table 1 has 9: match
+    probe 7   slot 1 of table 1 has 4: go on; slot 0 of table 2 has 7: match
+    probe 5   slot 2 of table 1 is empty: no match
 
 Multiplicative hashing: D. E. Knuth, The Art of Computer Programming, volume 3, section 6.4. Tables in a cascade:
 A. Broder and A. Karlin, Multilevel adaptive hashing, SODA 1990.
@@ -24,17 +31,17 @@ from gpujoin.backends.cpu.memory import empty
 from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
 
 Scramble: TypeAlias = Callable[[tuple[Words, ...]], npt.NDArray[np.uint64]]
-"""A 64-bit hash of each row of some words, in fresh memory; equal words, equal hashes."""
+"""Hashes each row of words to 64 bits, into new memory. Rows with equal words have equal hashes."""
 
 _CHUNK = 1 << 16
 _FEW = 1 << 10
-"""So few rows of a chunk are not worth a round of their own: they wait for those of the other chunks."""
+"""Rows of a chunk below which they wait for those of other chunks, instead of a round of their own."""
 SLOTS_PER_ROW = 4
-"""`benchmarks/engine/README.md`, "slots per row"."""
+"""Slots for each row of a table; measured in `benchmarks/engine/README.md`, "slots per row"."""
 _FEWEST_SLOTS = 16
 _MOST_SLOTS = (1 << 32) - 1
 _PATIENCE = 24
-"""Tables after which the rest is taken to have equal hashes, so that larger tables would not help."""
+"""Tables after which the remaining rows are assumed to have equal hashes, so that larger tables would not help."""
 _MULTIPLIERS = np.random.default_rng(0x6A6F696E).integers(0, 1 << 63, 64, np.uint64) * np.uint64(
     2
 ) + np.uint64(1)
@@ -43,7 +50,7 @@ _HALF = np.uint64(32)
 
 
 def scramble_words(words: tuple[Words, ...]) -> npt.NDArray[np.uint64]:
-    """A hash of several words; one word is its own, since the tables' multipliers suffice for it."""
+    """Hash several words to one; a single word is returned as it is, since each table multiplies it anyway."""
     mixed = _unsigned(words[0])
     for word in words[1:]:
         mixed *= _WORD_PRIME
@@ -61,7 +68,7 @@ def _unsigned(words: Words) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One table: the slot is the upper half of hash × multiplier, scaled to the number of slots.
+    """One table of the cascade. The slot is the upper half of hash × multiplier, scaled to the number of slots.
 
     Attributes
     ----------
@@ -85,7 +92,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """Tables from key to entry.
+    """The tables, and the key of each entry.
 
     Attributes
     ----------
@@ -148,7 +155,7 @@ class Cascade:
         entry_of_row: IndexArray,
         waiting: list[list[npt.NDArray[np.int64]]],
     ) -> None:
-        """Look in one table after the other while enough rows need it; leave the others waiting for their table."""
+        """Probe table after table while enough rows need it; the others wait for their next table."""
         rows: npt.NDArray[np.int64] | None = None
         for number, level in enumerate(self.levels):
             candidates, left = self._round(level, keys, entries)
@@ -167,7 +174,7 @@ class Cascade:
     def _round(
         self, level: Level, keys: KeyRows, entries: KeyRows
     ) -> tuple[IndexArray, npt.NDArray[np.int64]]:
-        """Entries that keys meet in one table, −1 for none; and which keys met another's entry."""
+        """Entry of each key in one table, −1 if none, and the keys whose slot has the entry of another key."""
         met = np.take(level.slots, level.slots_of(self.scramble(keys.words)), mode="clip")
         # An empty slot's −1 is compared with entry 0: whatever comes out, the −1 stays.
         same = entries.equal(met.astype(np.int64, copy=False), keys)
@@ -178,14 +185,14 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What :func:`build_cascade` found.
+    """Result of :func:`build_cascade`.
 
     Attributes
     ----------
     cascade : Cascade
-        The tables; an entry is a build row.
+        The tables, whose entries are build rows.
     duplicates, originals : ndarray of int
-        Build rows that have no entry, and the row of equal key that has.
+        Build rows without an entry, and for each the row with the same key that has one.
     """
 
     cascade: Cascade
@@ -194,14 +201,14 @@ class Entries:
 
 
 def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = scramble_words) -> Entries:
-    """Put keys into tables.
+    """Build the tables over keys.
 
     Parameters
     ----------
     keys : KeyRows
         The build side.
     rows : ndarray of int or None
-        The rows to put in; ``None``: all.
+        Rows to enter; ``None``: all.
     scramble : callable
         Hash of the words; a weak one costs time, not correctness.
     """
@@ -238,7 +245,7 @@ def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = s
 
 
 def renumbered(cascade: Cascade, numbers: IndexArray, entries: npt.NDArray[Any]) -> Cascade:
-    """The same tables over other entry numbers.
+    """Renumber the entries of a cascade.
 
     Parameters
     ----------
@@ -247,7 +254,7 @@ def renumbered(cascade: Cascade, numbers: IndexArray, entries: npt.NDArray[Any])
     numbers : ndarray of int
         New number of each row that is an entry.
     entries : ndarray of int
-        The row of each new number.
+        Row of each new number.
     """
     levels = []
     for level in cascade.levels:
@@ -274,7 +281,7 @@ def _chunks(length: int) -> Iterator[slice]:
 def _row_chunks(
     keys: KeyRows, rows: IndexArray | None, index: type[np.signedinteger[Any]]
 ) -> Iterator[tuple[IndexArray, KeyRows]]:
-    """Row numbers and their keys, a chunk at a time."""
+    """Row numbers and keys, in chunks."""
     for part in _chunks(keys.rows if rows is None else len(rows)):
         if rows is None:
             yield np.arange(part.start, part.stop, dtype=index), keys.slice(part)

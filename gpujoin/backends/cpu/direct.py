@@ -1,4 +1,4 @@
-"""Direct address tables: a dense integer key is a position."""
+"""Direct-address tables, for dense integer keys: the key gives the position in the table."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpujoin.backends.cpu.memory import empty
 from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
 
 _CHUNK = 1 << 15
-"""Probe rows at a time: what is computed of them stays in the second-level cache."""
+"""Probe rows of a chunk: intermediate results stay in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """From key to position: least key to 1, greatest to ``size``; what lies outside is clipped to 0 or ``size + 1``.
+    """Maps a key to a position: the least key to 1, the greatest to ``size``, all others to 0 or ``size + 1``.
 
     Attributes
     ----------
@@ -33,11 +33,11 @@ class Address:
 
     @classmethod
     def of(cls, low: int, high: int) -> Address:
-        """For keys in ``low … high``."""
+        """The address of keys in ``low … high``."""
         return cls((low - 1) % (1 << 64), high - low + 1)
 
     def positions(self, keys: Words) -> npt.NDArray[np.int64]:
-        """Positions, to be clipped.
+        """Positions of keys, before they are clipped.
 
         Differences wrap modulo 2**64. Distinct 64-bit keys stay distinct, so only the keys between least and
         greatest get the positions between 1 and ``size``.
@@ -49,7 +49,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class DirectRows:
-    """A table of unique keys: position to row.
+    """A table of unique keys, from position to row.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class DirectRows:
 
 @dataclass(frozen=True, slots=True)
 class DirectOffset:
-    """Keys that ascend one by one: the position is the row.
+    """Unique keys that ascend one by one, so that the position gives the row.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class DirectOffset:
 
 @dataclass(frozen=True, slots=True)
 class DirectGroups:
-    """A table of keys with duplicates: position to group.
+    """A table of keys with duplicates, from position to group.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class DirectGroups:
         return 0
 
     def locate(self, keys: KeyRows) -> IndexArray:
-        """Group of each probe row; the last one, ``size + 1``, where none."""
+        """Group of each probe row; the last group, ``size + 1``, if there is none."""
         last = self.address.size + 1
         result = empty(keys.rows, index_type(last + 1))
         words = keys.words[0]
@@ -145,7 +145,7 @@ class DirectGroups:
 def direct_unique(
     words: Words, rows: IndexArray | None, low: int, high: int
 ) -> DirectRows | DirectOffset | None:
-    """A table if the keys turn out unique, else ``None``.
+    """Build a table of unique keys; ``None`` if a key occurs twice.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def direct_unique(
 
 
 def direct_groups(words: Words, rows: IndexArray | None, low: int, high: int) -> tuple[DirectGroups, Groups]:
-    """Positions and rows by position, for keys with duplicates; parameters as for :func:`direct_unique`."""
+    """Build a table of keys with duplicates; parameters as for :func:`direct_unique`."""
     address = Address.of(low, high)
     groups = np.empty(len(words), index_type(address.size + 2))
     for start in range(0, len(words), _CHUNK):

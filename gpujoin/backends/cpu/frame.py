@@ -22,12 +22,12 @@ class Frame:
     Attributes
     ----------
     columns : tuple of pyarrow.Array
-        Contiguous, their buffers aligned to 8 bytes. Types with 32-bit offsets become their large variants where the
-        data needs it.
+        Contiguous arrays with buffers aligned to 8 bytes. Types with 32-bit offsets become large where the data needs
+        it.
     rows : int
         Row count, known also without columns.
     store : RowStoreCache
-        A second form of the fixed-width columns, made when it pays.
+        Row-wise copy of the fixed-width columns, made when it pays.
     """
 
     columns: tuple[pa.Array, ...]
@@ -41,12 +41,12 @@ class Frame:
 
 
 def from_arrow(table: pa.Table) -> Frame:
-    """Take a table in, without copying where a column is one aligned chunk."""
+    """Convert a table to a frame. A column of one aligned chunk is not copied."""
     return Frame(tuple(_aligned(_one_array(column)) for column in table.columns), table.num_rows)
 
 
 def to_batch(frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
-    """Give a frame out with exactly this schema, casting where a column's type differs."""
+    """Convert a frame to a batch of exactly this schema, casting where a column's type differs."""
     if not len(schema):
         return _batch_without_columns(frame.rows, schema)
     arrays = [
@@ -83,7 +83,7 @@ def _variable(dtype: pa.DataType) -> bool:
 
 
 def _aligned(array: pa.Array) -> pa.Array:
-    """An array that NumPy can view in place: NumPy copies an unaligned operand on every use."""
+    """Copy an array unless it is aligned: NumPy copies an unaligned operand on every use."""
     if pat.is_nested(array.type) or pat.is_union(array.type) or isinstance(array, pa.ExtensionArray):
         return array
     buffers = array.buffers()

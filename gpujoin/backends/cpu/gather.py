@@ -1,4 +1,4 @@
-"""Gathering rows of a frame by a row map.
+"""Gathers rows of a frame by a row map.
 
 Flat values go through `numpy.take`, which was fastest for them in `benchmarks/engine/algorithms.py`, everything else
 through Arrow's own take.
@@ -23,7 +23,7 @@ from gpujoin.model.maps import AllNull, Indices, OutOfBounds, RowMap, Span, Tile
 
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 _TILE_PIECES = 64
-"""A tiled side is put together from slices if so few are enough, else gathered by index."""
+"""Most slices from which a tiled side is concatenated; with more, it is gathered by index."""
 
 
 def can_gather(dtype: pa.DataType) -> bool:
@@ -48,7 +48,7 @@ def _is_view(dtype: pa.DataType) -> bool:
 
 
 def gather(frame: Frame, rows: RowMap) -> Frame:
-    """Rows of a frame by a map, a null row where the map has none."""
+    """Gather rows of a frame by a map; the row is null where the map has none."""
     if not frame.columns:
         return Frame((), rows.length)
     match rows:
@@ -82,7 +82,7 @@ def _gathered(frame: Frame, taken: Taken) -> tuple[pa.Array, ...]:
 
 
 def nulls(length: int, dtype: pa.DataType) -> pa.Array:
-    """An array of nothing but nulls."""
+    """Array of nulls."""
     if isinstance(dtype, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(dtype, nulls(length, dtype.storage_type))
     return pa.nulls(length, dtype)
@@ -100,7 +100,7 @@ def _tiled(column: pa.Array, start: int, length: int, period: int) -> pa.Array:
 
 
 class Taken:
-    """Explicit indices in the forms that columns of various types need, each made once.
+    """The indices of a map, in the forms that columns of various types need; each form is made once.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Taken:
 
     @cached_property
     def present(self) -> Mask | None:
-        """Where there is a row; ``None`` if everywhere."""
+        """Mask of the entries that have a row; ``None`` if all have."""
         if not self.checked:
             return None
         mask = self.indices >= 0
@@ -127,7 +127,7 @@ class Taken:
 
     @cached_property
     def positions(self) -> npt.NDArray[np.intp]:
-        """The indices as NumPy takes them without a conversion."""
+        """The indices in the type that NumPy takes without conversion."""
         if self.indices.dtype == np.intp:
             return self.indices
         positions = empty(len(self.indices), np.intp)
@@ -142,17 +142,17 @@ class Taken:
         return pa.Array.from_buffers(dtype, len(indices), [self.validity, pa.py_buffer(indices)])
 
     def values(self, source: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Fixed-width values gathered, anything where there is no row."""
+        """Gather fixed-width values; arbitrary where there is no row."""
         return np.take(source, self.positions, out=empty(len(self.positions), source.dtype), mode="clip")
 
     def with_validity(self, array: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
-        """Values gathered from a flat array, with their validity."""
+        """Make an array of values gathered from a flat array, with their validity."""
         return pa.Array.from_buffers(
             array.type, len(values), [self._validity_of(array), pa.py_buffer(values)]
         )
 
     def column(self, array: pa.Array) -> pa.Array:
-        """One column gathered that is not of fixed width."""
+        """Gather a column that is not of fixed width."""
         if pat.is_boolean(array.type):
             return self._booleans(array)
         if _is_view(array.type):
@@ -160,7 +160,7 @@ class Taken:
         return pc.call_function("take", [array, self.arrow], _UNCHECKED)
 
     def _views(self, array: pa.Array) -> pa.Array:
-        """Views gathered; the data they point into is shared."""
+        """Gather views; the data that they point to is shared."""
         if not len(array):
             return nulls(len(self.indices), array.type)
         views = self.values(view(array, "V16"))
@@ -189,7 +189,7 @@ class Taken:
 
 
 def gathered_bytes(frame: Frame, rows: RowMap) -> tuple[int, ...]:
-    """Exact bytes of data of each variable-width column after :func:`gather`, offsets excluded; zero for others."""
+    """Exact bytes of data of each variable-width column after :func:`gather`, without offsets; zero for others."""
     if isinstance(rows, AllNull) or not rows.length:
         return (0,) * len(frame.columns)
     if isinstance(rows, Span):
@@ -228,7 +228,7 @@ def _has_variable_width(dtype: pa.DataType) -> bool:
 
 
 def _bytes_before(array: pa.Array, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Bytes of data in the rows before each position, up to a constant."""
+    """Bytes of data before each position, up to a constant."""
     dtype = array.type
     if isinstance(array, pa.ExtensionArray):
         return _bytes_before(array.storage, at)
@@ -268,7 +268,7 @@ def _offsets(array: pa.Array, dtype: type[np.signedinteger]) -> npt.NDArray[np.i
 
 
 def _scanned_bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The same for layouts whose rows are not in order of their data: views and unions."""
+    """Bytes of data before each position, for layouts whose data is not in row order: views and unions."""
     dtype = array.type
     before = np.zeros(len(array) + 1, np.int64)
     if _is_view(dtype):

@@ -1,4 +1,4 @@
-"""Rows of equal keys put side by side."""
+"""Orders rows by key in compressed sparse row form."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Groups:
     Attributes
     ----------
     ranges : ndarray of uint64
-        Where each group begins in ``order`` (upper half) and how many rows it has (lower half): one access gives both.
-        The last group has none; it is what a miss refers to.
+        First position of each group in ``order`` (upper half) and its number of rows (lower half), so that one access
+        reads both. The last group is empty; probe rows without a match refer to it.
     order : ndarray or None
         Build rows, group after group; ``None``: row ``i`` is at position ``i``.
     """
@@ -40,31 +40,31 @@ class Groups:
 
 
 def starts_of(ranges: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Where groups begin."""
+    """First positions of groups."""
     return (ranges >> _HALF).view(np.int64)
 
 
 def counts_of(ranges: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """How many rows groups have."""
+    """Numbers of rows of groups."""
     return (ranges & _LOWER).view(np.int64)
 
 
 def group_rows(groups: npt.NDArray[Any], size: int, rows: IndexArray | None) -> Groups:
-    """Gather rows by group number.
+    """Order rows by group number.
 
     Parameters
     ----------
     groups : ndarray of int
         Group of each row, in ``range(size - 1)``; the last group stays empty.
     size : int
-        Number of groups, that one included.
+        Number of groups, with the empty one.
     rows : ndarray of int or None
-        The row that each entry of ``groups`` speaks of, ascending; ``None``: entry ``i`` of row ``i``.
+        Row that each entry of ``groups`` is of, ascending; ``None``: entry ``i`` is of row ``i``.
 
     Raises
     ------
     HostMemoryError
-        If there are 2**32 rows or more; the engine then divides them.
+        If there are 2**32 rows or more; the engine then divides the build side.
     """
     if len(groups) > MOST_ROWS:
         raise HostMemoryError(f"{len(groups)} build rows are more than {MOST_ROWS}")

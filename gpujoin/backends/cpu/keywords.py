@@ -1,7 +1,8 @@
-"""Key frames as integer words: exact for numbers and short bytes, a fingerprint and the bytes for long ones.
+"""Encodes key frames as integer words: exactly for numbers and short bytes, as fingerprints for long bytes.
 
-A build side fits a :class:`KeyLayout` to its keys. Encoding a key frame by that layout gives :class:`KeyRows`: a few
-integer columns, equal exactly where the keys are, and for long byte keys the bytes as well, which then decide.
+A :class:`KeyLayout` is fitted to the keys of the build side. It encodes key frames as :class:`KeyRows`: a few integer
+columns that are equal exactly where the keys are equal. Long byte keys are encoded as a fingerprint, and the bytes are
+kept and compared as well.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gpujoin.backends.cpu.memory import empty
 from gpujoin.backends.cpu.rowmaps import Mask
 
 Words: TypeAlias = npt.NDArray[Any]
-"""One integer per row: int32, int64 or uint64."""
+"""An integer for each row: int32, int64 or uint64."""
 
 _CHUNK = 1 << 15
 _PACKED_LIMIT = 1 << 62
@@ -40,9 +41,9 @@ class KeyRows:
     words : tuple of ndarray
         Integer columns of one length, at least one.
     tails : tuple of Tail
-        Byte keys that the words do not determine.
+        Long byte keys, which the words do not determine.
     valid : ndarray of bool or None
-        Rows that may match something; ``None``: all.
+        Mask of the rows that may match something; ``None``: all.
     """
 
     words: tuple[Words, ...]
@@ -60,13 +61,13 @@ class KeyRows:
         return sum(words.nbytes for words in self.words) + sum(tail.nbytes for tail in self.tails)
 
     def slice(self, rows: slice) -> KeyRows:
-        """A range of the rows, without copying; all are taken for valid."""
+        """A range of the rows, without copying; all are assumed to be valid."""
         return KeyRows(
             tuple(words[rows] for words in self.words), tuple(tail.slice(rows) for tail in self.tails), None
         )
 
     def take(self, rows: npt.NDArray[Any]) -> KeyRows:
-        """Some of the rows; all are taken for valid."""
+        """Given rows; all are assumed to be valid."""
         return KeyRows(
             tuple(np.take(words, rows) for words in self.words),
             tuple(tail.take(rows) for tail in self.tails),
@@ -74,14 +75,14 @@ class KeyRows:
         )
 
     def equal(self, rows: npt.NDArray[np.int64], others: KeyRows) -> npt.NDArray[np.bool_]:
-        """Whether rows of this have the same key as the rows of another, pairwise.
+        """Compare keys pairwise: row ``rows[i]`` of this with row ``i`` of ``others``.
 
         Parameters
         ----------
         rows : ndarray of int64
-            Rows of this; −1 is read as row 0.
+            Row numbers; −1 is read as row 0.
         others : KeyRows
-            As many rows, encoded by the same layout.
+            As many rows as ``rows``, encoded by the same layout.
         """
         same: npt.NDArray[np.bool_] = np.take(self.words[0], rows, mode="clip") == others.words[0]
         for word, other_word in zip(self.words[1:], others.words[1:], strict=True):
@@ -91,7 +92,7 @@ class KeyRows:
     def tails_equal(
         self, rows: npt.NDArray[Any], others: KeyRows, where: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """The same of the tails alone, and false outside a mask."""
+        """Compare only the tails, pairwise, within a mask; false elsewhere."""
         for tail, other_tail in zip(self.tails, others.tails, strict=True):
             where = tail.equal(rows, other_tail, where)
         return where
@@ -102,7 +103,7 @@ class KeyRows:
 
 
 class ColumnLayout(Protocol):
-    """How one key column becomes words."""
+    """Encodes one key column as words."""
 
     def encode(self, column: pa.Array) -> KeyRows:
         """Words of a column; ``valid`` leaves out nulls and values that the build side cannot hold."""
@@ -111,7 +112,7 @@ class ColumnLayout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IntegerColumn:
-    """int32 or int64 values are their own words."""
+    """Encodes int32 or int64 values as themselves."""
 
     def encode(self, column: pa.Array) -> KeyRows:
         """One word, the values themselves."""
@@ -121,7 +122,7 @@ class IntegerColumn:
 
 @dataclass(frozen=True, slots=True)
 class FixedBytes:
-    """All build values have one length: their bytes are so many words; other lengths match nothing."""
+    """Encodes bytes where all build values have the same length; values of other lengths match nothing."""
 
     length: int
 
@@ -137,7 +138,7 @@ class FixedBytes:
 
 @dataclass(frozen=True, slots=True)
 class PaddedBytes:
-    """Build values are short: bytes and length fit in one or two words; longer values match nothing."""
+    """Encodes short bytes with their length in one or two words; longer values match nothing."""
 
     words: int
 
@@ -153,7 +154,7 @@ class PaddedBytes:
 
 @dataclass(frozen=True, slots=True)
 class LongBytes:
-    """A fingerprint is the word; the bytes decide."""
+    """Encodes long bytes as a fingerprint; the bytes are compared as well."""
 
     def encode(self, column: pa.Array) -> KeyRows:
         """The fingerprint, and the bytes."""
@@ -162,14 +163,14 @@ class LongBytes:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Several integer words as one: each less its least value, in mixed radix.
+    """Packs several integer words into one: each minus its least value, in mixed radix.
 
     Attributes
     ----------
     least : tuple of int
         Least build value of each word.
     ranges : tuple of int
-        Greatest less least, plus one.
+        Greatest minus least value plus one, of each word.
     """
 
     least: tuple[int, ...]
@@ -177,7 +178,7 @@ class Packing:
 
     @property
     def codes(self) -> int:
-        """How many codes there are."""
+        """Number of possible codes."""
         total = 1
         for size in self.ranges:
             total *= size
@@ -185,7 +186,7 @@ class Packing:
 
     @classmethod
     def of(cls, keys: KeyRows) -> Packing | None:
-        """The packing of some build keys; ``None`` if they do not fit into 62 bits."""
+        """The packing of build keys; ``None`` if they do not fit 62 bits."""
         least, ranges, total = [], [], 1
         for words in keys.words:
             if words.dtype == np.uint64:
@@ -199,7 +200,7 @@ class Packing:
         return cls(tuple(least), tuple(ranges))
 
     def pack(self, keys: KeyRows) -> KeyRows:
-        """One int64 code per row, −1 where a word is outside the build side's range."""
+        """Code of each row as int64; −1 where a word is outside the build side's range."""
         codes = empty(keys.rows, np.int64)
         for start in range(0, keys.rows, _CHUNK):
             self._pack(keys, slice(start, start + _CHUNK), codes[start : start + _CHUNK])
@@ -222,14 +223,14 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class KeyLayout:
-    """How the key frames of one build become words.
+    """Encodes the key frames of both sides, as fitted to the build side.
 
     Attributes
     ----------
     columns : tuple of ColumnLayout
         Layout of each key column.
     packing : Packing or None
-        Applied to all words where they fit into one.
+        Packs all words into one, where they fit.
     """
 
     columns: tuple[ColumnLayout, ...]
@@ -248,7 +249,7 @@ class KeyLayout:
         return cls(columns, packing), packing.pack(keys)
 
     def encode(self, frame: Frame) -> KeyRows:
-        """Keys of another frame with the same column types."""
+        """Encode another frame with the same column types."""
         keys = _joined(
             [layout.encode(column) for layout, column in zip(self.columns, frame.columns, strict=True)]
         )
@@ -261,7 +262,7 @@ def any_valid(keys: KeyRows) -> bool:
 
 
 def bounds(words: Words, valid: Mask | None) -> tuple[int, int]:
-    """Least and greatest value among the valid rows, of which there must be one."""
+    """Least and greatest value of the valid rows; there must be at least one."""
     if valid is not None:
         words = words[valid]
     return int(words.min()), int(words.max())

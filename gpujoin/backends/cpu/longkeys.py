@@ -1,4 +1,4 @@
-"""Byte keys too long for words: hashed by Polars, compared by Arrow."""
+"""Byte keys that are too long for words: hashed by Polars, compared by Arrow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SEED = 0x6A6F696E
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Some values of a large_binary array.
+    """Values of a large_binary array, by row number.
 
     Attributes
     ----------
     array : pyarrow.Array
         Text or bytes.
     rows : ndarray of int or None
-        Which of them; ``None``: all, in order.
+        Row numbers; ``None``: all rows, in order.
     """
 
     array: pa.Array
@@ -43,22 +43,22 @@ class Tail:
         return Tail(self.array, self.rows[rows])
 
     def take(self, rows: npt.NDArray[Any]) -> Tail:
-        """Some of the values, copied only when they are compared."""
+        """Given values; they are copied only when they are compared."""
         return Tail(self.array, rows if self.rows is None else np.take(self.rows, rows))
 
     def equal(
         self, rows: npt.NDArray[Any], others: Tail, where: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Whether values of this equal the values of another, pairwise; a null equals nothing.
+        """Compare values pairwise: value ``rows[i]`` of this with value ``i`` of ``others``; a null equals nothing.
 
         Parameters
         ----------
         rows : ndarray of int
-            Values of this; −1 is read as 0.
+            Value numbers; −1 is read as 0.
         others : Tail
             Tail to compare with; as many values.
         where : ndarray of bool
-            Pairs to be compared; the others count as different.
+            Mask of the pairs to compare; the others count as different.
         """
         compared = np.flatnonzero(where)
         if others.rows is None and 2 * len(compared) > len(where):
@@ -80,7 +80,7 @@ def _equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def fingerprints(array: pa.Array) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each value, the same throughout this process."""
+    """Hash each value to 64 bits; hashes are stable within this process."""
     import polars as pl
 
     if not len(array):

@@ -1,4 +1,4 @@
-"""Memory: where arrays come from, and running out of it in the engine's terms."""
+"""Allocates arrays, and converts errors of short memory to those of the engine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _T = TypeVar("_T")
 
 
 def empty(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An uninitialised array from Arrow's memory pool.
+    """Allocate an uninitialised array from Arrow's memory pool.
 
-    The pool keeps freed memory mapped, while NumPy's large arrays go back to the system: touching fresh pages for each
-    batch took longer than gathering into them (`benchmarks/engine/README.md`, "fresh pages").
+    The pool keeps freed memory mapped, while NumPy returns the memory of large arrays to the system. Touching new pages
+    for each batch took longer than gathering into them (`benchmarks/engine/README.md`, "fresh pages").
     """
     dtype = np.dtype(dtype)
     return np.frombuffer(pa.allocate_buffer(length * dtype.itemsize), dtype, count=length)
 
 
 def memory_errors(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn a failed allocation (Arrow's is a ``MemoryError`` too) into a :class:`HostMemoryError`."""
+    """Convert the ``MemoryError`` of NumPy or Arrow to a :class:`HostMemoryError`."""
 
     @functools.wraps(function)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:

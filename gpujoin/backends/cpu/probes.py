@@ -35,7 +35,6 @@ class UniqueProbe:
 
     @property
     def rows(self) -> int:
-        """Rows of the probed key frame."""
         return len(self._build_rows)
 
     @cached_property
@@ -44,20 +43,16 @@ class UniqueProbe:
 
     @cached_property
     def pairs(self) -> int:
-        """Exact number of matching pairs."""
         return int(np.count_nonzero(self._mask))
 
     def matched(self) -> Mask:
-        """Mask over probe rows: has a match."""
         return self._mask
 
     @memory_errors
     def lookup(self) -> Indices:
-        """For each probe row its build row or −1."""
         return Indices(self._build_rows, self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        """All pairs, at most ``max_pairs`` at a time."""
         rows = None if self.pairs == self.rows else self._matched_rows()
         for start in range(0, self.pairs, max_pairs):
             length = min(max_pairs, self.pairs - start)
@@ -76,7 +71,6 @@ class UniqueProbe:
 
     @memory_errors
     def mark_build(self, marks: Mask) -> None:
-        """Set ``marks`` wherever a build row has a match."""
         matched_rows = (
             self._build_rows if self.pairs == self.rows else np.compress(self._mask, self._build_rows)
         )
@@ -100,17 +94,14 @@ class GroupProbe:
 
     @property
     def rows(self) -> int:
-        """Rows of the probed key frame."""
         return len(self._ranges)
 
     @cached_property
     def pairs(self) -> int:
-        """Exact number of matching pairs."""
         return int(counts_of(self._ranges).sum())
 
     @memory_errors
     def matched(self) -> Mask:
-        """Mask over probe rows: has a match."""
         return counts_of(self._ranges) > 0
 
     def lookup(self) -> Indices:
@@ -133,7 +124,6 @@ class GroupProbe:
 
     @memory_errors
     def _ends(self) -> npt.NDArray[np.int64]:
-        """Number of the pair after each row's last."""
         return np.cumsum(counts_of(self._ranges))
 
     @memory_errors
@@ -151,7 +141,6 @@ class GroupProbe:
         return expand(first, begin, counts, stop - start, self._order, self.rows)
 
     def _product(self, first: int, begin: int, count: int, skipped: int, length: int) -> PairSlice:
-        """Pairs of consecutive probe rows of one key: a product, of which nothing is stored."""
         probe = Repeat(first * count + skipped, length, count)
         if skipped + length <= count:
             at = slice(begin + skipped, begin + skipped + length)
@@ -170,12 +159,10 @@ class GroupProbe:
 
     @property
     def resumable(self) -> bool:
-        """Always."""
         return True
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Number of pairs of each row."""
         return counts_of(self._ranges)
 
     @memory_errors

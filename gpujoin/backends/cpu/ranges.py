@@ -140,17 +140,14 @@ class CpuRangeBuild:
 
     @property
     def algorithm(self) -> str:
-        """What was chosen."""
         return self._index.algorithm
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
         return self._index.nbytes
 
     @memory_errors
     def probe(self, bounds: Frame) -> RangeProbe:
-        """Find the matches of each row."""
         columns = [Points(view(column, np.int64), validity(column)) for column in bounds.columns]
         groups = columns.pop(0) if self._grouped else None
         return RangeProbe(self._index, list(zip(columns[::2], columns[1::2], strict=True)), groups)
@@ -171,7 +168,6 @@ class CpuGrouper:
 
     @memory_errors
     def groups(self, codes: pa.Table) -> npt.NDArray[np.int64]:
-        """Number of each row; negative where there is none."""
         keys = from_arrow(codes)
         if self._locator is None:
             return np.full(keys.rows, -1)

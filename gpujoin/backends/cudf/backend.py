@@ -113,7 +113,6 @@ class CudfBackend:
 
     @property
     def name(self) -> BackendName:
-        """Which backend this is."""
         return BackendName.GPU
 
     @property
@@ -133,20 +132,16 @@ class CudfBackend:
 
     @_on_device
     def from_arrow(self, table: pa.Table) -> CudfFrame:
-        """Copy a table to the device."""
         return upload(table)
 
     @_on_device
     def to_arrow(self, frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
-        """Copy a frame to the host, as one batch of exactly this schema."""
         return download(frame, schema)
 
     def frame_rows(self, frame: CudfFrame) -> int:
-        """Row count."""
         return frame.rows
 
     def frame_bytes(self, frame: CudfFrame) -> int:
-        """Device memory."""
         return frame.nbytes
 
     def takes_key(self, dtype: pa.DataType) -> bool:
@@ -154,14 +149,12 @@ class CudfBackend:
 
     @_on_device
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> CudfFrame:
-        """Copy key columns to the device as they are."""
         return replace(upload(keys), null_safe=tuple(null_safe))
 
     @_on_device
     def build(
         self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
     ) -> CudfBuild:
-        """Make a key frame searchable."""
         codes = FrameKeys(self.ops, keys)
         return CudfBuild(
             self.device, Index(self.ops, codes, self.device.entered, choose=choose, wanted=wanted)
@@ -169,7 +162,6 @@ class CudfBackend:
 
     @_on_device
     def build_ranges(self, points: CudfFrame, *, grouped: bool, kernels: bool = True) -> CudfRangeBuild:
-        """Make rows searchable by order."""
         ops = self.ops if kernels else replace(self.ops, kernels=None)
         return CudfRangeBuild(self.device, ops, points, grouped=grouped)
 
@@ -210,40 +202,32 @@ class CudfBackend:
 
     @_on_device
     def filter_map(self, rows: RowMap, mask: Array) -> RowMap:
-        """The entries of a map where a mask of its length is true."""
         return rowmaps.filtered(self.ops, rows, mask)
 
     @_on_device
     def selection(self, mask: Array, value: bool) -> RowMap:
-        """Ascending positions at which a mask has a value."""
         return rowmaps.selected(self.ops, mask, value)
 
     @_on_device
     def marks(self, length: int) -> Array:
-        """A fresh mask, all false."""
         return cupy.zeros(length, dtype=bool)
 
     @_on_device
     def mark(self, marks: Array, rows: RowMap) -> None:
-        """Set a mask at the rows of a map that is never out of bounds."""
         rowmaps.set_marks(self.ops, marks, rows)
 
     @_on_device
     def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
-        """A map as NumPy indices, negative where there is no row."""
         return np.asarray(cupy.asnumpy(rowmaps.indices(self.ops, rows)), dtype=np.int64)
 
     @_on_device
     def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
-        """NumPy indices as a map on the device."""
         return Indices(cupy.asarray(indices.astype(np.int32)), len(indices), out_of_bounds)
 
     @_on_device
     def mask_to_host(self, mask: Array) -> npt.NDArray[np.bool_]:
-        """A mask as NumPy booleans."""
         return np.asarray(cupy.asnumpy(mask), dtype=np.bool_)
 
     @_on_device
     def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Array:
-        """NumPy booleans as a mask."""
         return cupy.asarray(mask)

@@ -1,4 +1,4 @@
-"""Expressions over NumPy and Arrow arrays: the reference of the backends, which covers what the others leave out.
+"""Expressions over NumPy and Arrow arrays: the reference implementation, which covers what other evaluators lack.
 
-:mod:`.evaluate` walks a tree; a module a family has the table from function to implementation.
+:mod:`.evaluate` walks a tree. A module for each family of functions has the table from function to implementation.
 """

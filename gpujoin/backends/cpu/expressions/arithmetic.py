@@ -1,4 +1,4 @@
-"""Integer and floating-point arithmetic as Java does it, whose overflow is handled by the node's mode."""
+"""Integer and floating-point arithmetic as in Java. The node's mode decides what happens on overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Casts by Spark's rules: malformed and overflowing values wrap, become null, or raise, as the node's mode says."""
+"""Casts by Spark's rules. The node's mode decides if malformed and overflowing values wrap, become null, or raise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DOUBLE_DIGITS = 15
 
 
 def can_cast(node: Cast) -> bool:
-    """Tell whether a cast is computed here exactly, in its mode, whatever the values."""
+    """Whether a cast is computed exactly as in Spark, for all values."""
     assert node.child.type is not None
     return _supported(node, logical(node.child.type), logical(node.to))
 
@@ -66,7 +66,7 @@ def _supported(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _rounding_known(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether a decimal certainly becomes an integer here as in Spark.
+    """Whether a cast of a decimal to an integer is known to be that of Spark.
 
     A checked cast to less than 64 bits goes by the nearest double if Spark holds the value as a ``BigDecimal``. That
     is known of a column; the outcome is the same for decimals of few digits.
@@ -124,7 +124,7 @@ def cast(node: Cast, vector: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """One conversion: the cast it is part of, the values, and the types from which and to which."""
+    """One conversion: the cast that it is part of, the values, and the source and target types."""
 
     node: Cast
     vector: Vector
@@ -163,7 +163,7 @@ def _cast_struct(node: Cast, vector: Vector, source: pa.DataType, target: pa.Dat
 
 
 def _parsed(node: Cast, vector: Vector, parser: Callable[[str], Any], dtype: pa.DataType) -> Vector:
-    """Parse distinct texts; a text that gives nothing is malformed."""
+    """Parse distinct texts; a text for which the parser returns ``None`` is malformed."""
     parsed = from_arrow(per_distinct(vector.values, parser, dtype))
     present = vector.mask()
     well_formed = parsed.mask()
@@ -260,7 +260,7 @@ def _to_whole(step: _Step) -> Vector:
 
 
 def _by_double(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether Spark goes by the nearest double: a checked cast of a wide decimal to less than 64 bits."""
+    """Whether Spark converts by the nearest double: in checked casts of a wide decimal to less than 64 bits."""
     return source.precision > _LONG_DIGITS and node.mode is not EvalMode.LEGACY and target.bit_width < 64
 
 

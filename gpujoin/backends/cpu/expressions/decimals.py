@@ -101,7 +101,7 @@ def common_scale(left: Vector, right: Vector) -> tuple[Array, Array]:
 
 
 def fitted(node: Call | Cast, values: Array, valid: Mask | None, precision: int) -> tuple[Array, Mask | None]:
-    """Drop or refuse values that exceed the precision of the result."""
+    """Make values that exceed the precision of the result null, or raise in ANSI mode."""
     if valid is not None and values.dtype == object:
         values = np.where(valid, values, 0)
     bad = too_large(values, precision)
@@ -201,7 +201,7 @@ def _quotient(node: Call, dividend: Array, divisor: Array, valid: Mask | None) -
 
 
 def _integral(node: Call, quotient: Array, valid: Mask | None, precision: int) -> Vector:
-    """Give a quotient as int64, as Java's ``longValue`` does, if it has no more digits than a precision."""
+    """Convert a quotient to int64, as Java's ``longValue`` does, if it does not exceed a precision."""
     assert node.type is not None
     quotient, valid = fitted(node, quotient, valid, precision)
     return Vector(node.type, wrap_int64(quotient), valid)
@@ -269,7 +269,7 @@ def to_double(vector: Vector) -> npt.NDArray[np.float64]:
 
 
 def to_whole(node: Cast, vector: Vector) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    """Truncate to a 64-bit integer; what does not fit wraps without ANSI mode and is settled in it."""
+    """Truncate to a 64-bit integer. Values that do not fit wrap, or raise in ANSI mode."""
     values = truncate(_scalable(vector), 10**vector.dtype.scale) if vector.dtype.scale else vector.values
     valid = vector.valid
     if node.mode is not EvalMode.LEGACY and values.dtype == object:

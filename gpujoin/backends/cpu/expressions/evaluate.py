@@ -1,4 +1,4 @@
-"""Evaluation of resolved expressions over candidate pairs, with Spark's semantics to the letter."""
+"""Evaluates resolved expressions over candidate pairs, exactly as Spark does."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def evaluate(
     Parameters
     ----------
     condition : Expression
-        Resolved, boolean, and accepted by :func:`can_evaluate`.
+        Resolved boolean condition that :func:`can_evaluate` accepts.
     left, right : pyarrow.RecordBatch
-        The pairs: row ``i`` of one with row ``i`` of the other. Column references index into these.
+        The pairs: row ``i`` of ``left`` with row ``i`` of ``right``. Column references index into these.
     length : int
         Number of pairs.
 
@@ -98,7 +98,7 @@ def _relabelled(vector: Vector, node: Expression) -> Vector:
 
 
 def _operands(node: Call, rows: Rows) -> list[Vector]:
-    """Evaluate operands; one that might raise only where those before it are not null."""
+    """Evaluate operands. An operand that might raise is evaluated only where those before it are not null."""
     spec = SPECS[node.function]
     all_rows = spec.nulls is Nulls.READ or spec.order is Order.ALL
     if all_rows or not any(can_raise(a) for a in node.arguments[:2]):
@@ -130,22 +130,22 @@ _FUNCTIONS: dict[Function, Run] = {
     Function.GET_FIELD: _field,
 }
 FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
-"""What is implemented."""
+"""Functions that are implemented."""
 _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.LIKE: text.constant_escape,
     Function.RLIKE: text.known_regex,
     **dict.fromkeys((Function.HOUR, Function.MINUTE, Function.SECOND), dates.known_zone),
 }
-"""Calls that are computed exactly, of functions of which others that the signature accepts are not."""
+"""Tests of the calls that are computed exactly, for functions that are not exact for all operands."""
 
 
 def can_evaluate(condition: Expression) -> bool:
-    """Tell whether every node of a resolved tree is evaluated exactly as Spark would, whatever the data.
+    """Whether every node of a resolved tree is evaluated exactly as Spark would, for all data.
 
     Parameters
     ----------
     condition : Expression
-        With a type on every node.
+        Expression with a type on every node.
     """
     return all(_supported(node) for node in condition.walk())
 

@@ -1,4 +1,4 @@
-"""From values to text, as Spark prints them."""
+"""Formats values as text, as Spark prints them."""
 
 from __future__ import annotations
 

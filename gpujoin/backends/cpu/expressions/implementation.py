@@ -1,4 +1,4 @@
-"""What implementations of functions are made of: values without a result, functions of plain arrays and of texts."""
+"""Building blocks of function implementations: errors, and wrappers of functions over arrays and over texts."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) ->
 
 
 def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -> Run:
-    """Make an implementation of a function of NumPy values: null where an operand is.
+    """Make an implementation from a function of NumPy values. The result is null where an operand is null.
 
     Parameters
     ----------
     compute : callable
-        From the values of the operands, arbitrary where these are null, to those of the result.
+        Computes the result from the values of the operands, which are arbitrary where null.
     dtype : pyarrow.DataType or None
-        The type of the result; ``None``: the call's.
+        Type of the result; ``None``: that of the call.
     """
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -94,7 +94,7 @@ def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -
 
 
 def of_arrow(compute: Callable[..., pa.Array]) -> Run:
-    """Make an implementation of a function of Arrow arrays, which handles nulls; text is any bytes to it."""
+    """Make an implementation from a function of Arrow arrays, which handles nulls, and text as bytes."""
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
         assert node.type is not None
@@ -105,12 +105,12 @@ def of_arrow(compute: Callable[..., pa.Array]) -> Run:
 
 
 def of_characters(compute: Callable[..., pa.Array]) -> Run:
-    """Do what :func:`of_arrow` does for a function that reads characters: text that is no UTF-8 is refused."""
+    """Like :func:`of_arrow`, for a function that reads characters: raises for text that is no UTF-8."""
     return _checked(of_arrow(compute))
 
 
 def of_python(compute: Callable[..., Any]) -> Run:
-    """Make an implementation by a Python function of one row, for what no kernel computes: null where an operand is.
+    """Make an implementation from a Python function of one row. The result is null where an operand is null.
 
     Where all operands but the first are constants, there is one call for each distinct value.
     """

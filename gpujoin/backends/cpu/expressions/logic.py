@@ -1,7 +1,7 @@
-"""Three-valued logic, and the functions that evaluate an operand only where an earlier one leaves them to.
+"""Three-valued logic, and functions that evaluate an operand only where earlier ones do not decide the result.
 
-Where an operand might raise it sees only the rows on which Spark would evaluate it; otherwise it is computed for all
-rows, which is faster.
+An operand that might raise is evaluated only on the rows on which Spark would evaluate it. Other operands are computed
+for all rows, which is faster.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gpujoin.model.types import is_bytes, is_float, is_text
 Evaluator = Callable[[Expression, Rows], Vector]
 
 _WORTH_SELECTING = 8
-"""An expensive operand is computed on selected rows only where at most one row in this many needs it."""
+"""An expensive operand is computed on selected rows only if at most one row in this many needs it."""
 
 
 def partly(node: Expression, rows: Rows, needed: Mask | None, evaluate: Evaluator) -> Vector:
-    """Evaluate a node on the rows that need it; elsewhere the result is arbitrary, possibly null.
+    """Evaluate a node on the rows that need it; the result is arbitrary elsewhere, possibly null.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
 
 
 def _literal_membership(value: Vector, elements: list[Literal]) -> Vector | None:
-    """Look all values up in one set; ``None`` where the type's equality is not that of the set."""
+    """Look all values up in a set; ``None`` for types whose equality is not that of the set."""
     if is_float(value.dtype) or pat.is_struct(value.dtype) or pat.is_decimal(value.dtype):
         return None
     known = [e.value for e in elements if e.value is not None]

@@ -1,4 +1,4 @@
-"""From text to values, by Spark's rules; each function takes one text and gives ``None`` for a malformed one.
+"""Parses text by Spark's rules. Each function takes one text, and returns ``None`` if it is malformed.
 
 They are called once per distinct text: no vectorised parser accepts exactly what Spark accepts.
 """
@@ -12,7 +12,7 @@ from gpujoin.backends.cpu.expressions.decimals import divide_half_up_int
 from gpujoin.model.types import MAX_PRECISION
 
 BLANK = "".join(map(chr, range(0x21))) + "\x7f"
-"""What Spark strips before it parses: ASCII white space and control characters."""
+"""Characters that Spark strips before it parses: ASCII white space and control characters."""
 
 _JAVA_BLANK = "".join(map(chr, range(0x21)))
 _LEGACY_WHOLE = re.compile(r"([+-]?)(\d*)(?:\.\d*)?\Z", re.ASCII)
@@ -113,7 +113,7 @@ def timestamp(text: str, offset: int, *, zoned: bool) -> int | None:
     Parameters
     ----------
     text : str
-        What to parse. Spark accepts more: times without a date, zone names.
+        Text to parse. Spark accepts more forms: times without a date, zone names.
     offset : int
         Seconds by which the target's zone is ahead of UTC.
     zoned : bool
@@ -122,7 +122,7 @@ def timestamp(text: str, offset: int, *, zoned: bool) -> int | None:
     Returns
     -------
     int or None
-        ``None`` where this is not one of the forms that are understood here.
+        ``None`` for other forms.
     """
     match = _TIMESTAMP.match(text.strip(BLANK))
     if match is None:

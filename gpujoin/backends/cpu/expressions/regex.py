@@ -1,4 +1,4 @@
-r"""LIKE patterns and java.util.regex patterns as RE2 patterns with exactly the same matches.
+r"""Translates LIKE patterns and java.util.regex patterns to RE2 patterns with exactly the same matches.
 
 RE2 and Java agree on less than it seems: ``.``, ``\s``, ``$`` and case folding differ, and Java has constructs that
 RE2 lacks. :func:`java_to_re2` therefore accepts a subset and refuses everything else.

@@ -1,4 +1,4 @@
-"""The rows an expression is evaluated on."""
+"""The rows on which an expression is evaluated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Rows:
     left, right : pyarrow.RecordBatch
         The two sides.
     length : int
-        Rows of each; said apart because a batch without columns has no length of its own.
+        Number of rows; passed separately because a batch without columns has no length.
     """
 
     def __init__(self, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> None:
@@ -50,7 +50,7 @@ class Rows:
 
 
 def scatter(vector: Vector, positions: npt.NDArray[np.int64], length: int) -> Vector:
-    """Put the values of some rows at their positions among all rows; the other rows are null."""
+    """Spread the values of some rows over all rows, by position; the other rows are null."""
     vector = vector.expand(len(positions))
     if vector.in_arrow:
         source = np.zeros(length, np.int64)

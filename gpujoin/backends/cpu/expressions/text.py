@@ -1,4 +1,4 @@
-"""Functions of text and bytes, by Arrow's kernels where these are exact."""
+"""Functions of text and bytes, with Arrow's kernels where these are exact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _booleans(booleans: pa.Array, valid: Mask | None) -> Vector:
 
 
 def _groups(patterns: pa.Array) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
-    """Go through the distinct values of an array and the rows that hold each; nulls are left out."""
+    """Distinct values of an array, with the rows of each; nulls are left out."""
     encoded = patterns.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
@@ -43,7 +43,7 @@ def _groups(patterns: pa.Array) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
 def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher]) -> Vector:
     """Match each row against its own pattern, one distinct pattern at a time.
 
-    Rows where either is null are not looked at, so that a bad pattern counts only where Spark would meet it.
+    Rows where text or pattern is null are skipped, so that a malformed pattern raises only where Spark would read it.
     """
     valid = mask_and(text.mask(), patterns.mask())
     if patterns.constant:

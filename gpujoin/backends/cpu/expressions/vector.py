@@ -1,4 +1,4 @@
-"""Columns of intermediate values, between Arrow and NumPy.
+"""Columns of intermediate values of expressions, as NumPy or Arrow arrays.
 
 Fixed-width values live in NumPy arrays with a separate validity mask, text, bytes and nested values in Arrow arrays.
 Decimals are unscaled integers: int64 while every value fits, Python integers in an object array otherwise, which is
@@ -68,7 +68,7 @@ class Vector:
         return Vector(self.dtype, self.values[rows], None if self.valid is None else self.valid[rows])
 
     def expand(self, length: int) -> Vector:
-        """The same with one value a row."""
+        """Repeat a constant for each row."""
         if not self.constant:
             return self
         if self.in_arrow:
@@ -180,7 +180,7 @@ def _unscaled(data: pa.Buffer, array: pa.Array) -> Array:
 
 
 def to_arrow(vector: Vector, dtype: pa.DataType, length: int) -> pa.Array:
-    """Give out a vector as an Arrow array of exactly this type."""
+    """Convert a vector to an Arrow array of exactly this type."""
     vector = vector.expand(length)
     if vector.in_arrow:
         return _cast_layout(vector.values, dtype)

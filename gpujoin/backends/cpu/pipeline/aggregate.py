@@ -59,11 +59,9 @@ class PolarsAggregation:
         self._states = [_state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
 
     def nothing(self) -> pl.DataFrame:
-        """The state of no rows at all, without keys."""
         return pl.select([expr for state in self._states for expr in state.nothing()])
 
     def size(self, state: pl.DataFrame) -> tuple[int, int]:
-        """Rows and bytes."""
         return state.height, int(state.estimated_size())
 
     def divide(self, state: pl.DataFrame, division: int) -> list[pa.Table]:
@@ -75,11 +73,9 @@ class PolarsAggregation:
         return [parts.get((i,), stored.clear()).to_arrow(compat_level=oldest) for i in range(FAN_OUT)]
 
     def restore(self, batch: pa.RecordBatch) -> pl.DataFrame:
-        """A state that was on disk."""
         return _from_spill(batch)
 
     def reduce(self, piece: Piece) -> list[pl.DataFrame]:
-        """The state of some rows."""
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
             expressions += _guarded(call)
@@ -113,7 +109,6 @@ class PolarsAggregation:
         return frame.with_columns(casts) if casts else frame
 
     def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """One state of the groups of several."""
         whole = pl.concat(states).lazy()
         merged = [expr for state in self._states for expr in state.merge()]
         if not self._keys:
@@ -121,7 +116,6 @@ class PolarsAggregation:
         return self._normalised(whole.group_by(self._keys).agg(merged)).collect()
 
     def finish(self, state: pl.DataFrame) -> Piece:
-        """Keys and Spark's buffers of the groups of a state."""
         columns = [pl.col(name) for name in self._keys]
         out: list[pl.Series] = [state.select(column).to_series() for column in columns]
         for each in self._states:

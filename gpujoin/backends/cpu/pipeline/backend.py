@@ -51,11 +51,9 @@ class CpuPipeline:
         return None
 
     def budget(self, asked: int) -> int:
-        """Bytes that a build side may take."""
         return asked
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Tell why one node, its inputs aside, cannot be run exactly as Spark would."""
         what = type(node).__name__.lower()
         reasons = [
             Reason(
@@ -78,11 +76,9 @@ class CpuPipeline:
         return tuple(reasons)
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
-        """Read Parquet."""
         return parquet.read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
-        """Read what planning needs to know of a file."""
         file_footer = footer(node, path, constants)
         if file_footer.obstacles:
             return file_footer
@@ -92,39 +88,30 @@ class CpuPipeline:
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
     ) -> Piece:
-        """Make a piece of Arrow batches."""
         return Piece.of_batches(batches, schema, metrics)
 
     def give_out(self, piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Give rows as batches of exactly a schema."""
         return to_batches(piece, schema, batch_bytes)
 
     def filter(self, piece: Piece, condition: Expression) -> Piece:
-        """Keep the rows for which a condition is true."""
         return piece.filter(condition, extent=self._extent)
 
     def project(self, piece: Piece, expressions: Sequence[Expression]) -> Piece:
-        """Give one column per expression."""
         return piece.compute(expressions, extent=self._extent)
 
     def collect(self, piece: Piece) -> Piece:
-        """Run what has been put off."""
         return piece.collect()
 
     def size(self, piece: Piece) -> tuple[int, int]:
-        """Rows and bytes of a collected piece."""
         return piece.rows, int(piece.run(piece.frame).estimated_size())
 
     def concat(self, pieces: Sequence[Piece], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
-        """Put pieces together, collected."""
         return concat(pieces, [logical(f.type) for f in schema], metrics)
 
     def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> PolarsAggregation:
-        """How the rows of a node are aggregated."""
         return PolarsAggregation(node, self._extent, metrics)
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
-        """Give the first rows in an order, collected."""
         own: list[Expression] = [
             ColumnRef(side=Side.LEFT, name=column.name, index=i, type=column.dtype)
             for i, column in enumerate(piece.columns)
@@ -143,7 +130,6 @@ class CpuPipeline:
         return compact(best)
 
     def head(self, piece: Piece, count: int) -> Piece:
-        """Give some rows, collected."""
         return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
 
     def lookup(self, node: Join, build: Piece) -> QueryJoin | None:
@@ -151,7 +137,6 @@ class CpuPipeline:
         return None if self._rung is Rung.CAREFUL else QueryJoin.of(node, build)
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
-        """Of a sample of rows, how many have one key at most."""
         names = list(dict.fromkeys(piece.columns[i].name for i in keys))
         step = max(1, piece.rows // _SAMPLE)
         sample = piece.frame.gather_every(step).select(names).drop_nulls()
@@ -168,11 +153,9 @@ class CpuPipeline:
         return True
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
-        """The layout in which one side's rows go to the gather-map engine."""
         return joins.join_schema(node, side)
 
     def to_join(self, piece: Piece, node: Join, side: Side) -> pa.RecordBatch:
-        """Rows for the gather-map engine."""
         return joins.to_join(piece, joins.join_schema(node, side))
 
     def from_join(
@@ -182,5 +165,4 @@ class CpuPipeline:
         sides: dict[Side, Piece | None],
         metrics: PipelineMetrics,
     ) -> Iterator[Piece]:
-        """Rows from the gather-map engine."""
         return joins.from_join(batches, node, sides, metrics)

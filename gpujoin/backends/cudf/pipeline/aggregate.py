@@ -82,34 +82,28 @@ class FrameAggregation(Generic[Frame]):
         return states
 
     def merge(self, states: Sequence[Frame]) -> Frame:
-        """One state of the groups of several."""
         with self._entered(), self._columns.memory_errors():
             return self._merge(states)
 
     def nothing(self) -> Frame:
-        """The state of no rows at all, without keys."""
         with self._entered():
             return self._columns.hstack([state.nothing(self._columns) for state in self._states])
 
     def finish(self, state: Frame) -> Frame:
-        """Keys and Spark's buffers of the groups of a state."""
         with self._entered():
             return self._finished(state)
 
     def size(self, state: Frame) -> tuple[int, int]:
-        """Rows and bytes."""
         backend = self._columns.backend
         return backend.frame_rows(state), backend.frame_bytes(state)
 
     def divide(self, state: Frame, division: int) -> list[pa.Table]:
-        """Rows divided by the hash of their keys."""
         with self._entered():
             parts = self._columns.partition(state, len(self._node.keys), _FAN_OUTS[division])
             schema, to_arrow = self._schema, self._columns.backend.to_arrow
             return [pa.Table.from_batches([to_arrow(part, schema)]) for part in parts]
 
     def restore(self, batch: pa.RecordBatch) -> Frame:
-        """A state that was on disk."""
         return self._columns.backend.from_arrow(pa.Table.from_batches([batch]))
 
     @property
@@ -127,7 +121,6 @@ class FrameAggregation(Generic[Frame]):
         return [bits[kind.bit_width] if is_float(kind) else kind for kind in kinds]
 
     def _reduce(self, piece: Frame) -> Frame:
-        """The state of some rows."""
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
             expressions += _inputs(call)
@@ -165,7 +158,6 @@ class FrameAggregation(Generic[Frame]):
     def _state(
         self, frame: Frame, keys: Frame, ask: Callable[[Reducer[Frame], State[Frame]], Callable[[], Frame]]
     ) -> Frame:
-        """Reduce the rows of a frame by key."""
         columns = self._columns
         groups = _Groups(columns, keys, by_id=any(state.two_passes for state in self._states))
         rows = Reducer(columns, frame, groups.ids, groups.reduce)

@@ -49,32 +49,26 @@ class DevicePipeline(Generic[Frame]):
 
     @property
     def backend(self) -> AnyBackend:
-        """What joins frames."""
         return self.columns.backend
 
     def budget(self, asked: int) -> int:
-        """Bytes that a build side may take, given what it may take on a host."""
         del asked
         return self._memory // _MEMORY_SHARE
 
     # -- what it can do ------------------------------------------------------------------------------------
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Tell why one node, its inputs aside, cannot be computed on the device exactly as Spark would."""
         return node_obstacles(node)
 
     def carries(self, schema: pa.Schema) -> bool:
-        """Tell whether rows of these types can be on the device."""
         return all(can_carry(field.type) for field in schema)
 
     def computes(self, expressions: Sequence[Expression]) -> bool:
-        """Tell whether expressions are computed on the device exactly as in Spark."""
         return all(can_compute(node) and can_carry(_typed(node)) for node in expressions)
 
     # -- in and out ----------------------------------------------------------------------------------------
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Frame | FileSlice]:
-        """Read Parquet; parts of files that are to be read on the host come back as they are."""
         source = parquet.read(self.columns, node, metrics, piece_bytes)
         while True:
             with self.entered():
@@ -84,7 +78,6 @@ class DevicePipeline(Generic[Frame]):
             yield piece
 
     def take_in(self, table: pa.Table, schema: pa.Schema) -> Frame:
-        """Copy rows to the device."""
         arrays = [
             _carried_array(column, field.type) for column, field in zip(table.columns, schema, strict=True)
         ]
@@ -97,7 +90,6 @@ class DevicePipeline(Generic[Frame]):
             return self.columns.relabelled(frame, [carried(field.type) for field in schema])
 
     def give_out(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
-        """Copy rows to the host, as one batch of a schema's types; text and bytes have 64-bit offsets there."""
         types = self.columns.types(frame)
         host_schema = pa.schema([(str(i), _large(dtype)) for i, dtype in enumerate(types)])
         batch = self.backend.to_arrow(frame, host_schema)
@@ -112,31 +104,25 @@ class DevicePipeline(Generic[Frame]):
     # -- nodes ---------------------------------------------------------------------------------------------
 
     def filter(self, frame: Frame, condition: Expression) -> Frame:
-        """Keep the rows for which a condition is true."""
         with self.entered():
             return filtered(self.columns, frame, condition)
 
     def project(self, frame: Frame, expressions: Sequence[Expression]) -> Frame:
-        """Give one column per expression."""
         with self.entered():
             return computed(self.columns, frame, expressions)
 
     def size(self, frame: Frame) -> tuple[int, int]:
-        """Rows and bytes."""
         rows = self.backend.frame_rows(frame)
         return rows, max(self.backend.frame_bytes(frame), rows if not self.columns.types(frame) else 0)
 
     def concat(self, frames: Sequence[Frame]) -> Frame:
-        """Put frames of the same types together; at least one."""
         with self.entered():
             return self.columns.concat(frames)
 
     def aggregate(self, node: PartialAggregate) -> FrameAggregation[Frame]:
-        """How the rows of a node are aggregated."""
         return FrameAggregation(self.columns, node, self.entered)
 
     def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
-        """Give the first rows in an order."""
         with self.entered():
             columns = self.columns
             rows = self.backend.frame_rows(frame)
@@ -148,11 +134,9 @@ class DevicePipeline(Generic[Frame]):
             return rows_at(columns, frame, index[:count])
 
     def head(self, frame: Frame, count: int) -> Frame:
-        """Give some rows."""
         return self.slice(frame, 0, min(count, self.backend.frame_rows(frame)))
 
     def slice(self, frame: Frame, start: int, length: int) -> Frame:
-        """Give neighbouring rows."""
         return self.backend.gather(frame, Span(start, length))
 
     # -- joins ---------------------------------------------------------------------------------------------
@@ -160,22 +144,18 @@ class DevicePipeline(Generic[Frame]):
     def keys(
         self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]
     ) -> Frame:
-        """Key columns; see :func:`.compute.key_frame`."""
         with self.entered():
             return key_frame(self.columns, frame, at, types, null_safe)
 
     def select(self, frame: Frame, at: Sequence[int]) -> Frame:
-        """Give some columns."""
         with self.entered():
             return self.columns.select(frame, at)
 
     def hstack(self, frames: Sequence[Frame]) -> Frame:
-        """Put the columns of frames side by side."""
         with self.entered():
             return self.columns.hstack(frames)
 
     def mask_column(self, mask: Any, rows: int) -> Frame:
-        """Make a boolean column of a mask of the backend."""
         with self.entered():
             return self.columns.frame([Value(pa.bool_(), mask)], (pa.bool_(),), rows)
 
