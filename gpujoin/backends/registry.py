@@ -1,4 +1,4 @@
-"""Backends by name, imported when first asked for."""
+"""Makes backends by name, and imports them at the first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = {BackendName.CPU: "gpujoin.backends.cpu", BackendName.GPU: "gpujoin.b
 
 @dataclass(frozen=True, slots=True)
 class BackendRequest:
-    """What a backend needs to know to be made.
+    """Parameters of a backend.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class BackendRequest:
 
 
 def unavailable(name: BackendName) -> Reason | None:
-    """Why a backend cannot be used in this process, or ``None`` if it can.
+    """Reason why a backend cannot be used in this process; ``None`` if it can.
 
-    Cheap, and safe to call before a fork: no device context is created.
+    Fast, and safe to call before a fork: no device context is created.
     """
     return importlib.import_module(_MODULES[name]).unavailable()
 
@@ -49,7 +49,7 @@ def create(name: BackendName, request: BackendRequest) -> AnyBackend:
     Raises
     ------
     BackendUnavailableError
-        If its packages are not installed or it has no device; the message says what to install.
+        If packages are missing, or there is no device; the message says what to install.
     """
     reason = unavailable(name)
     if reason is not None:
@@ -58,22 +58,22 @@ def create(name: BackendName, request: BackendRequest) -> AnyBackend:
 
 
 def release_cached_memory(device: int) -> None:
-    """Give memory of a GPU that nothing uses back to other processes; a no-op before a backend was made on it."""
+    """Return unused memory of a GPU to other processes. Does nothing before a backend was made on it."""
     importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
 
 
 def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> AnyPipelineBackend:
-    """Make the pipeline of the CPU, which computes every node that is computed at all."""
+    """Make the pipeline backend of the CPU."""
     return importlib.import_module(_MODULES[BackendName.CPU]).create_pipeline(request, rung)
 
 
 def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
-    """Make the pipeline of a GPU backend.
+    """Make the pipeline backend of a GPU.
 
     Raises
     ------
     BackendUnavailableError
-        If the backend is none of a GPU.
+        If the backend is not that of a GPU.
     """
     if backend.name is not BackendName.GPU:
         raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
@@ -81,18 +81,18 @@ def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
 
 
 def device_obstacles(node: Relation) -> tuple[Reason, ...]:
-    """Why one node of a pipeline cannot be computed on a GPU exactly as Spark would; safe to ask without one."""
+    """Reasons why a node cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
     reasons: tuple[Reason, ...] = importlib.import_module(_MODULES[BackendName.GPU]).node_obstacles(node)
     return reasons
 
 
 def device_compiles(condition: Expression) -> bool:
-    """Whether a GPU backend has kernels that test a resolved condition; safe to ask without a GPU."""
+    """Whether a GPU backend can compile a resolved condition into a kernel. Needs no GPU."""
     return bool(importlib.import_module(_MODULES[BackendName.GPU]).compiles(condition))
 
 
 def host_evaluator() -> ColumnEvaluator:
-    """What computes single expressions on the host, exactly as Spark would; it always can be made."""
+    """The function that computes single expressions on the host, exactly as Spark would."""
     evaluator: ColumnEvaluator = importlib.import_module(_MODULES[BackendName.CPU]).column_evaluator()
     return evaluator
 

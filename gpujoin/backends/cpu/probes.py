@@ -1,4 +1,4 @@
-"""Matches of a probe: sizes first, pairs on demand."""
+"""Matches of a probe on the CPU: their number is computed first, pairs are made on demand."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gpujoin.model.maps import Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 
 _CHUNK = 1 << 15
 _LEAST_PRODUCT = 64
-"""Pairs of probe rows of one key are a product where the key has at least so many build rows."""
+"""Least build rows of a key whose pairs are returned as a product, without storing them."""
 
 
 class UniqueProbe:
-    """Each probe row has one match or none.
+    """A probe whose rows have at most one match.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class UniqueProbe:
 
 
 class GroupProbe:
-    """Each probe row matches the rows of one group.
+    """A probe whose rows match the rows of one group each.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class GroupProbe:
         return counts_of(self._ranges) > 0
 
     def lookup(self) -> Indices:
-        """Not possible: a row may have several matches.
+        """Raise, since a row may have several matches.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class GroupProbe:
         raise GpuJoinError("lookup() needs a build with unique keys; use slices()")
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        """All pairs, at most ``max_pairs`` at a time; a row's matches may be cut."""
+        """All pairs, at most ``max_pairs`` at a time. The matches of a row may be divided between slices."""
         if not self.pairs:
             return
         ends = self._ends()
@@ -180,7 +180,7 @@ class GroupProbe:
 
     @memory_errors
     def mark_build(self, marks: Mask) -> None:
-        """Set ``marks`` wherever a build row has a match: once per group, however many probe rows meet it."""
+        """Mark the build rows with a match, once for each group, however many probe rows match it."""
         ranges = self._ranges[self.matched()]
         if self.pairs > 2 * len(ranges) or self.pairs > len(marks):
             ranges = np.unique(ranges)
@@ -201,20 +201,20 @@ def expand(
     order: IndexArray | None,
     probe_rows: int,
 ) -> PairSlice:
-    """Pairs of consecutive probe rows with ranges of positions.
+    """Make the pairs of consecutive probe rows, given their ranges of positions.
 
     Parameters
     ----------
     first : int
-        The first probe row.
+        First probe row.
     begin, counts : ndarray of int64
-        Range of positions of each row's matches.
+        First position and number of positions of each row's matches.
     length : int
         Sum of the counts.
     order : ndarray of int or None
-        Build row at each position; ``None``: the position itself.
+        Build row at each position; ``None``: the position is the row.
     probe_rows : int
-        Rows of the whole probe, for the index type.
+        Rows of the whole probe, which decide the index type.
     """
     index = index_type(probe_rows)
     if length == len(counts) and int(counts.min()) == 1:
@@ -240,7 +240,7 @@ def _positions(begin: npt.NDArray[np.int64], numbers: npt.NDArray[Any]) -> npt.N
 
 
 def _take(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``values[at]``, the indices widened a chunk at a time; −1 is the last value."""
+    """``values[at]``, with indices widened chunk by chunk; −1 is the last value."""
     if at.dtype == np.intp:
         return np.take(values, at, mode="wrap")
     out = empty(len(at), values.dtype)

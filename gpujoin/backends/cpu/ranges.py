@@ -1,4 +1,4 @@
-"""Range indexes on the CPU: `gpujoin.backends.ordered` over NumPy."""
+"""Range indexes on the CPU: `gpujoin.backends.ordered` with NumPy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 
 _BLOCK = 1 << 14
-"""Questions to a wavelet matrix at a time: their state then stays in the second-level cache from step to step."""
+"""Searches of a wavelet matrix at a time: their state stays in the second-level cache from step to step."""
 _CHUNK = 1 << 15
-"""Values at a time: what is computed of them stays in the second-level cache."""
+"""Values of a chunk: intermediate results stay in the second-level cache."""
 _FEW = 1 << 12
-"""A sorted array of so few values stays in the first-level cache: searches in any order are fast."""
+"""Sorted values that stay in the first-level cache, so that searches in any order are fast."""
 
 
 def _sort(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Ascending values, and where each was; equal values in their old order.
+    """Sort values; also return their original positions. The sort is stable.
 
-    A value and its position are sorted as one integer, which NumPy does several times as fast as it finds a
-    permutation. Where both do not fit into 64 bits the values are sorted by their lower bits, then by the upper ones.
+    A value and its position are sorted as one integer, which is several times as fast as NumPy's ``argsort``. Where
+    both do not fit 64 bits, the values are sorted by their lower bits, then by the upper ones.
     """
     rows = len(values)
     if rows < 2 or bool((values[1:] >= values[:-1]).all()):
@@ -52,12 +52,12 @@ def _sort(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDA
 def _sorted_digit(
     values: npt.NDArray[np.int64], order: npt.NDArray[np.int64] | None, low: int, shift: int, digit: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Sort some bits of the distances from ``low`` of values in some order, each above its position.
+    """Sort by ``digit`` bits of the distance from ``low``: one pass of a radix sort.
 
     Returns
     -------
     packed, order
-        The sorted integers, and the positions in them.
+        Sorted integers, which hold the bits above the position, and the positions.
     """
     rows = len(values)
     packed, positions = empty(rows, np.uint64), empty(rows, np.int64)
@@ -82,7 +82,7 @@ def _sorted_digit(
 def _search(
     ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64], including: bool
 ) -> npt.NDArray[np.int64]:
-    """Binary searches in ascending order of what is sought, so that each finds in the cache what the last one left."""
+    """Binary searches, in ascending order of the values, so that each uses the cache lines of the one before."""
     side: Any = "right" if including else "left"
     if len(ordered) <= _FEW or len(values) < _FEW:
         return np.searchsorted(ordered, values, side=side)
@@ -97,7 +97,7 @@ def _search(
 def _merged(
     ordered: npt.NDArray[np.int64], sought: npt.NDArray[np.int64], side: Any
 ) -> npt.NDArray[np.int64]:
-    """Search ascending values, some at a time between where the first and the last of them are found."""
+    """Search ascending values in chunks, each between the positions of its first and its last value."""
     positions = empty(len(sought), np.int64)
     edges = np.searchsorted(ordered, sought[::_FEW], side=side).tolist()
     edges.append(int(np.searchsorted(ordered, sought[-1], side=side)))
@@ -121,7 +121,7 @@ def _ops(rows: int) -> OrderOps:
 
 
 class CpuRangeBuild:
-    """A build side searched by order; see :class:`gpujoin.model.backend.RangeBuild`.
+    """A build side searched by order.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class CpuRangeBuild:
 
 
 class CpuGrouper:
-    """Rows numbered by key; see :class:`gpujoin.model.backend.Grouper`.
+    """Numbers rows by key.
 
     Parameters
     ----------

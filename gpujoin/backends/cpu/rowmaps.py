@@ -1,4 +1,4 @@
-"""Row maps as NumPy indices."""
+"""Converts row maps to NumPy indices, filters them, and sets marks by them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def index_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The narrowest of int32 and int64 that can number this many rows."""
+    """int32 or int64, whichever is the narrowest that can number this many rows."""
     return np.int32 if rows < 1 << 31 else np.int64
 
 
 def as_indices(rows: RowMap) -> IndexArray:
-    """A map as explicit indices; negative where there is no row."""
+    """Convert a map to explicit indices, negative where there is no row."""
     match rows:
         case Indices(values, _, _):
             return np.asarray(values)
@@ -40,7 +40,7 @@ def as_indices(rows: RowMap) -> IndexArray:
 
 
 def filtered(rows: RowMap, mask: Mask) -> RowMap:
-    """The entries of a map where a mask of its length is true."""
+    """Keep the entries of a map at which a mask is true."""
     kept = np.flatnonzero(mask)
     if len(kept) == len(mask):
         return rows
@@ -59,7 +59,7 @@ def filtered(rows: RowMap, mask: Mask) -> RowMap:
 
 
 def selected(mask: Mask) -> RowMap:
-    """Ascending positions at which a mask is true."""
+    """Positions at which a mask is true, ascending."""
     kept = np.flatnonzero(mask)
     if len(kept) == len(mask):
         return Span(0, len(mask))
@@ -67,7 +67,7 @@ def selected(mask: Mask) -> RowMap:
 
 
 def set_marks(marks: Mask, rows: RowMap) -> None:
-    """Set a mask at the rows of a map without negative entries."""
+    """Set a mask to true at the rows of a map without negative entries."""
     if rows.length == 0:
         return
     match rows:

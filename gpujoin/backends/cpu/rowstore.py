@@ -1,7 +1,7 @@
-"""A row-wise copy of the fixed-width columns of a large frame that is gathered from again and again.
+"""Row-wise copies of the fixed-width columns of large frames from which many rows are gathered.
 
-Gathering a random row from ``c`` columns misses the cache ``c`` times, from a row-wise copy once or twice. The rows
-are gathered a few at a time into a buffer that stays in the second-level cache, and taken apart there.
+Gathering a random row from ``c`` columns misses the cache ``c`` times, and from a row-wise copy once or twice. Rows are
+gathered into a buffer that stays in the second-level cache, and divided into columns there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpujoin.backends.cpu.memory import empty
 
 FEWEST_COLUMNS = 3
 FEWEST_BYTES = 24 << 20
-"""Below this the columns themselves stay cached: `benchmarks/engine/README.md`, "gathering many columns"."""
+"""Least bytes of columns for a copy; smaller columns stay in the cache (`benchmarks/engine/README.md`)."""
 _BUFFER_BYTES = 1 << 20
 _INTERLEAVED = 1 << 14
 
@@ -25,12 +25,12 @@ Columns = Sequence[npt.NDArray[Any]]
 
 
 class RowStore:
-    """Rows of several columns, each row in one place.
+    """A row-wise copy of several columns.
 
     Parameters
     ----------
     columns : sequence of ndarray
-        Of one length, any fixed-width types.
+        Columns of the same length, of any fixed-width types.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -63,7 +63,7 @@ class RowStore:
         return self._rows.nbytes
 
     def take(self, positions: npt.NDArray[np.intp]) -> list[npt.NDArray[Any]]:
-        """The columns at some rows; negative positions read row 0."""
+        """Gather rows of all columns; negative positions read row 0."""
         names = self._row.names or ()
         results = [empty(len(positions), self._row[name]) for name in names]
         step = max(1, _BUFFER_BYTES // self._row.itemsize)
@@ -78,7 +78,7 @@ class RowStore:
 
 
 class RowStoreCache:
-    """Makes a frame's row store once as many rows have been gathered as it has."""
+    """Makes the row store of a frame, once as many rows have been gathered as it has."""
 
     __slots__ = ("_gathered", "_lock", "_store")
 
@@ -88,14 +88,14 @@ class RowStoreCache:
         self._lock = threading.Lock()
 
     def get(self, columns: Columns, length: int) -> RowStore | None:
-        """The row store if it pays to use one.
+        """The row store, if using it pays.
 
         Parameters
         ----------
         columns : sequence of ndarray
-            The frame's fixed-width columns.
+            Fixed-width columns of the frame.
         length : int
-            How many rows are about to be gathered.
+            Number of rows that will be gathered.
         """
         if len(columns) < FEWEST_COLUMNS:
             return None

@@ -1,4 +1,4 @@
-"""Arrow text that may be no UTF-8: to Spark it is data like any other, to most functions of libraries undefined."""
+"""Handles Arrow text that may be no UTF-8, which is valid data for Spark but not for most functions of libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHARACTERS = {dtype: text for text, dtype in _BYTES.items()}
 
 
 def is_utf8(array: pa.Array | pa.ChunkedArray) -> bool:
-    """Tell whether a text column is UTF-8; Arrow's own check of 1 GB takes about as long as copying it."""
+    """Whether a text column is UTF-8. Arrow's check takes about as long as copying the data."""
     if isinstance(array, pa.ChunkedArray):
         return all(map(is_utf8, array.chunks))
     if pat.is_dictionary(array.type):
@@ -30,29 +30,29 @@ def is_utf8(array: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def as_bytes(text: pa.Array) -> pa.Array:
-    """The same buffers as bytes."""
+    """View text as bytes, without copying."""
     return text.view(_BYTES[text.type])
 
 
 def as_characters(values: pa.Array) -> pa.Array:
-    """The same buffers as text, whatever is in them."""
+    """View bytes as text, without checking or copying."""
     return values.view(_CHARACTERS[values.type])
 
 
 def check_utf8(array: pa.Array, reader: object) -> None:
-    """Refuse text that is no UTF-8, for a function that reads characters.
+    """Raise for text that is no UTF-8, before a function reads its characters.
 
     Parameters
     ----------
     array : pyarrow.Array
-        What the function reads; only text is looked at.
+        Operand of the function; only text is checked.
     reader : object
-        Names the function.
+        Function, for the message.
 
     Raises
     ------
     InvalidTextError
-        If there is such text.
+        If the text is no UTF-8.
     """
     if is_text(array.type) and not is_utf8(array):
         raise InvalidTextError(

@@ -1,4 +1,4 @@
-"""The GPU backend, over pylibcudf, RMM and CuPy. Importing it needs none of them, nor a GPU."""
+"""The GPU backend, which uses pylibcudf, RMM and CuPy. Importing it needs none of them, and no GPU."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def unavailable() -> Reason | None:
-    """Why the backend cannot be used in this process, or ``None`` if it can. Makes no CUDA context."""
+    """Reason why the backend cannot be used in this process; ``None`` if it can. Makes no CUDA context."""
     return why_unavailable()
 
 
 def create(request: BackendRequest) -> CudfBackend:
-    """Make a backend on one GPU. From here on this process has a CUDA context, and must not fork.
+    """Make a backend on one GPU. After that, this process has a CUDA context and must not fork.
 
     Raises
     ------
@@ -36,14 +36,14 @@ def create(request: BackendRequest) -> CudfBackend:
 
 
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:
-    """Why one node of a pipeline cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
+    """Reasons why a node cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
     from gpujoin.backends.cudf.pipeline import offers
 
     return offers.node_obstacles(node)
 
 
 def compiles(condition: Expression) -> bool:
-    """Whether a resolved condition is one that is compiled into kernels. Needs no GPU."""
+    """Whether a resolved condition can be compiled into a kernel. Needs no GPU."""
     from gpujoin.backends.cudf.expressions.evaluator import can_evaluate
     from gpujoin.backends.cudf.residual import write
 
@@ -51,7 +51,7 @@ def compiles(condition: Expression) -> bool:
 
 
 def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
-    """The pipeline of a backend."""
+    """Make the pipeline backend on top of a backend."""
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.cudf.pipeline.library import CudfColumns
 
@@ -59,7 +59,7 @@ def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
 
 
 def release_cached_memory(device: int) -> None:
-    """Give device memory that no frame uses back to the GPU, for other processes; a no-op before :func:`create`."""
+    """Return device memory that no frame uses, for other processes. Does nothing before :func:`create`."""
     import sys
 
     module = sys.modules.get("gpujoin.backends.cudf.device")

@@ -1,7 +1,7 @@
-"""Array arithmetic over an array module: CuPy on a device, NumPy on a host.
+"""Array operations that run on CuPy and on NumPy alike.
 
-Nothing here imports CuPy, so the very code that runs on a device also runs, and is tested, without one. Where the two
-modules differ (CuPy does not check index bounds, and has no ``repeat`` by an array), the common ground is used.
+Nothing here imports CuPy, so the code that runs on a device is tested without one. Only what both modules have in
+common is used: CuPy does not check index bounds, and has no ``repeat`` by an array.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ MAX_ROWS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class ArrayOps:
-    """An array module and what is done better outside it.
+    """An array module, with operations that other libraries do better.
 
     Attributes
     ----------
     xp : module
         ``cupy`` or ``numpy``.
     stable_argsort : callable
-        Ascending order of an int32 or int64 array, equal values in their old order, as int32.
+        Stable ascending order of an int32 or int64 array, as int32 positions.
     kernels : Device or None
-        Where gpujoin's own kernels run; ``None``: nowhere.
+        Device for gpujoin's own kernels; ``None``: they are not used.
     """
 
     xp: Any
@@ -41,14 +41,14 @@ class ArrayOps:
 
 
 def positions(ops: ArrayOps, mask: Array) -> Array:
-    """Ascending int32 positions at which a mask is true."""
+    """Positions at which a mask is true, as int32, ascending."""
     return ops.xp.flatnonzero(mask).astype(ops.xp.int32)
 
 
 def exclusive_offsets(ops: ArrayOps, sizes: Array) -> Array:
-    """Where each of some consecutive runs starts, and where the last one ends: ``len(sizes) + 1`` int32 values.
+    """Start of each of consecutive runs, and the end of the last one: ``len(sizes) + 1`` int32 values.
 
-    The sum of the sizes must fit int32, as it does where they count rows of one column.
+    The sum of the sizes must fit int32, as it does for rows of a column.
     """
     offsets = ops.xp.zeros(sizes.shape[0] + 1, dtype=ops.xp.int32)
     offsets[1:] = ops.xp.cumsum(sizes, dtype=ops.xp.int32)
@@ -56,26 +56,25 @@ def exclusive_offsets(ops: ArrayOps, sizes: Array) -> Array:
 
 
 def owners(ops: ArrayOps, sizes: Array, starts: Array, length: int) -> Array:
-    """Which run each of ``length`` consecutive positions belongs to.
+    """Number of the run that each of ``length`` consecutive positions belongs to.
 
     Parameters
     ----------
     sizes : int array
-        Sizes of consecutive runs; empty runs own nothing.
+        Sizes of consecutive runs; they may be empty.
     starts : int array
-        Position at which each run starts; that of the first non-empty run may be negative, being cut off there.
+        Position at which each run starts. That of the first non-empty run may be negative, if it is cut off.
     length : int
-        Number of positions, all of them owned.
+        Number of positions, each within a run.
 
     Returns
     -------
     int32 array of ``length``
         Ascending run numbers.
 
-    Notes
-    -----
-    The step to the next non-empty run is written where it starts, and a running sum spreads it: linear work, where a
-    binary search for each position would be log-linear.
+    Notes ----- At the start of each non-empty run the difference of its number to that of the run before is written,
+    and a running sum gives the numbers. That is linear work, where a binary search for each position would be
+    log-linear.
     """
     xp = ops.xp
     steps = xp.zeros(length, dtype=xp.int32)
@@ -90,18 +89,18 @@ def owners(ops: ArrayOps, sizes: Array, starts: Array, length: int) -> Array:
 
 
 def run_starts(ops: ArrayOps, ordered: Array) -> Array:
-    """int32 positions at which a new value begins in a sorted array that is not empty."""
+    """Positions at which a new value starts in a sorted array that is not empty, as int32."""
     leads = ops.xp.ones(ordered.shape[0], dtype=bool)
     leads[1:] = ordered[1:] != ordered[:-1]
     return positions(ops, leads)
 
 
 def run_ends(ops: ArrayOps, starts: Array, length: int) -> Array:
-    """Ends of the runs that :func:`run_starts` found."""
+    """Ends of the runs that :func:`run_starts` returns."""
     return ops.xp.concatenate([starts[1:], ops.xp.full(1, length, dtype=ops.xp.int32)])
 
 
 def pack(ops: ArrayOps, high: Array, low: Array) -> Array:
-    """Two int32 arrays as one int64 array; distinct pairs give distinct values."""
+    """Combine two int32 arrays to one int64 array; distinct pairs give distinct values."""
     xp = ops.xp
     return (high.astype(xp.int64) << _HALF_BITS) | (low.astype(xp.int64) & ((1 << _HALF_BITS) - 1))

@@ -1,4 +1,4 @@
-"""The backend over pylibcudf, RMM and CuPy."""
+"""The GPU backend: implements the engine's protocol with pylibcudf, RMM and CuPy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MORSEL_ROWS = 1 << 23
-"""Enough rows that launching some fifty kernels is small beside running them, at 8 to 100 MB a column."""
+"""Probe rows of a morsel: enough that launching some fifty kernels takes little time compared with running them."""
 
 
 def _on_device(method: Callable[Concatenate[CudfBackend, P], R]) -> Callable[Concatenate[CudfBackend, P], R]:
@@ -50,7 +50,7 @@ def _on_device(method: Callable[Concatenate[CudfBackend, P], R]) -> Callable[Con
 
 
 class CudfBuild:
-    """A build side on the device; see :class:`gpujoin.model.backend.Build`."""
+    """A build side on the device."""
 
     def __init__(self, device: Device, index: Index) -> None:
         self._device = device
@@ -78,7 +78,7 @@ class CudfBuild:
 
 
 class CudfRangeBuild(DeviceRangeBuild):
-    """A build side on the device, searched by order; see :class:`gpujoin.model.backend.RangeBuild`."""
+    """A build side on the device that is searched by order."""
 
     def __init__(self, device: Device, ops: ArrayOps, points: CudfFrame, *, grouped: bool) -> None:
         super().__init__(ops, device.entered, _points(points), grouped=grouped)
@@ -98,7 +98,7 @@ def _points(frame: CudfFrame) -> list[Points]:
 
 
 class CudfBackend:
-    """One GPU; see :class:`gpujoin.model.backend.Backend`. Masks and indices are CuPy arrays of bool and int32.
+    """Executes joins on one GPU. Masks and indices are CuPy arrays of bool and int32.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class CudfBackend:
 
     @property
     def threads(self) -> int:
-        """One: a probe fills the device, and a second one would only double the memory in use."""
+        """1: a probe fills the device, and a second one would only double the memory in use."""
         return 1
 
     @property
@@ -167,7 +167,7 @@ class CudfBackend:
 
     @_on_device
     def gather(self, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
-        """Rows of a frame by a map; spans share the frame's memory."""
+        """Gather rows of a frame by a map; a span shares the frame's memory."""
         return gathered(self.ops, frame, rows, choose)
 
     @_on_device
@@ -180,7 +180,7 @@ class CudfBackend:
         *,
         matched: bool = True,
     ) -> tuple[CudfFrame, CudfFrame | None] | None:
-        """Output rows at once; see :func:`gpujoin.backends.cudf.emission.emitted`."""
+        """Write join output in one pass (:func:`gpujoin.backends.cudf.emission.emitted`)."""
         matches = probe.marked() if other is None else probe.single()
         if matches is None:
             return None

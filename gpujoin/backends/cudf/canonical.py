@@ -1,4 +1,4 @@
-"""Key columns as integer words by array operations: what the kernels of ``normalise.cu`` do, for joins without them.
+"""Encodes key columns as integer words with array operations, for joins without the kernels of ``normalise.cu``.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
@@ -16,9 +16,9 @@ from gpujoin.launch.normalise import ONE_WORD_DIGITS, KeyColumn, Kind
 
 
 def takes_key(dtype: pa.DataType) -> bool:
-    """Whether key columns of a type come to the device as they are, to be normalised there.
+    """Whether key columns of a type are normalised on the device.
 
-    So do all but nested ones, 256-bit decimals, half floats and nulls, which the engine turns into codes on the host.
+    All types are, but nested ones, 256-bit decimals, half floats and nulls, which the engine codes on the host.
     """
     if pat.is_decimal(dtype):
         return bool(dtype.bit_width <= 128)
@@ -30,10 +30,10 @@ def takes_key(dtype: pa.DataType) -> bool:
 
 
 def words(xp: Any, column: KeyColumn) -> list[Array]:
-    """int32 or int64 words of a key column of fixed width: equal exactly where the keys are.
+    """Encode a key column of fixed width as int32 or int64 words, which are equal exactly where the keys are.
 
-    Words of rows that are null and match nothing are arbitrary. Of a null-safe column, nulls have words of zero, and
-    there is one word more, which says null.
+    Words of null rows that match nothing are arbitrary. In a null-safe column, nulls have words of zero, and an
+    additional word tells nulls from zeros.
     """
     column_words = _words(xp, column)
     if not column.null_safe:
@@ -47,14 +47,14 @@ def words(xp: Any, column: KeyColumn) -> list[Array]:
 
 
 def null_flag(xp: Any, column: KeyColumn) -> Array:
-    """int32 ones where a column is null."""
+    """Word of a null-safe column: 1 where it is null, else 0."""
     if column.valid is None:
         return xp.zeros(column.rows, dtype=xp.int32)
     return (~column.valid).astype(xp.int32)
 
 
 def may_match(columns: tuple[KeyColumn, ...]) -> Array | None:
-    """Mask of the rows that may match anything; ``None``: all."""
+    """Mask of the rows that may have a match; ``None``: all."""
     masks = [c.valid for c in columns if c.valid is not None and not c.null_safe]
     if not masks:
         return None
@@ -75,7 +75,7 @@ def _words(xp: Any, column: KeyColumn) -> list[Array]:
 
 
 def float_bits(xp: Any, values: Array) -> Array:
-    """Bits with −0.0 as 0.0 and one NaN, by integer operations alone: no device flushes small numbers to zero there."""
+    """Bits of floats, with −0.0 as 0.0 and a single NaN, by integer operations, which flush nothing to zero."""
     kind = np.dtype(f"int{8 * values.dtype.itemsize}")
     real = np.dtype(f"float{8 * values.dtype.itemsize}").type
     infinity, nan = (int(np.array(v, real).view(kind)) for v in (np.inf, np.nan))

@@ -1,8 +1,8 @@
-"""One GPU: making it current, its memory, and its errors.
+"""One GPU: makes it current, bounds its memory, and converts its errors.
 
 Every public method of the backend runs inside :meth:`Device.entered`. There the device and one stream are current for
-CuPy, the same stream is given to pylibcudf, and both allocate from one RMM resource. The stream is the calling thread's
-own default stream, and it is waited for on leaving: so what a method returns may be used by, and freed in, any thread.
+CuPy, the same stream is passed to pylibcudf, and both allocate from one RMM resource. The stream is the default stream
+of the calling thread. Leaving the block waits for it, so any thread may use and free what a method returns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.launch.compiler import usable_directory
 
 STREAM: Stream = PER_THREAD_DEFAULT_STREAM
-"""What to pass as ``stream=`` to pylibcudf. ``Table.from_arrow`` accepts no other kind of object than RMM's own."""
+"""Stream to pass to pylibcudf. ``Table.from_arrow`` accepts only RMM's own class."""
 
 _CUPY_CACHE_VARIABLE = "CUPY_CACHE_DIR"
 _SHARE_OF_FREE_MEMORY = 0.8
@@ -38,12 +38,12 @@ _installing = threading.Lock()
 
 
 class Device:
-    """A GPU with a bounded share of its memory.
+    """A GPU, of whose memory a bounded share is used.
 
     Parameters
     ----------
     ordinal : int
-        Which GPU, among those visible to CUDA.
+        Number of the GPU among those visible to CUDA.
     memory_limit : int or None
         Most bytes to allocate; ``None``: four fifths of what is free now.
 
@@ -52,10 +52,8 @@ class Device:
     BackendUnavailableError
         If there is no such GPU, or CUDA cannot use it.
 
-    Notes
-    -----
-    libcudf takes its temporary memory from RMM's resource of the device, which is one for the whole process. So the
-    resource is installed there, and the limit is that of the latest ``Device`` made for the GPU.
+    Notes ----- libcudf takes temporary memory from RMM's resource of the device, which is one for the whole process. So
+    the resource is installed there, and the limit is that of the latest ``Device`` made for the GPU.
     """
 
     def __init__(self, ordinal: int, memory_limit: int | None) -> None:
@@ -77,12 +75,12 @@ class Device:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Make the device current in this thread, and wait for its work at the end; blocks may be nested.
+        """Make the device current in this thread, and wait for its work at the end. Blocks may be nested.
 
         Raises
         ------
         DeviceMemoryError
-            For every way in which RMM, libcudf and CuPy say that device memory ran out.
+            For every error by which RMM, libcudf and CuPy report that device memory ran out.
         """
         if getattr(self._inside, "depth", 0):
             yield
@@ -104,7 +102,7 @@ class Device:
 
 
 def _keep_cupys_kernels() -> None:
-    """Give CuPy a folder for the kernels it compiles, where the one it would take cannot be written to."""
+    """Set CuPy's folder for compiled kernels, if its default cannot be written to."""
     if _CUPY_CACHE_VARIABLE not in os.environ:
         wanted = Path("~/.cupy/kernel_cache")
         os.environ[_CUPY_CACHE_VARIABLE] = str(usable_directory(wanted.expanduser, _CUPY_CACHE_VARIABLE))
@@ -112,10 +110,10 @@ def _keep_cupys_kernels() -> None:
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Turn every kind of out-of-memory error into :class:`~gpujoin.errors.DeviceMemoryError`.
+    """Convert all out-of-memory errors to :class:`~gpujoin.errors.DeviceMemoryError`.
 
-    The failed frames' variables are cleared: an exception that is being handled would keep device memory alive
-    through them.
+    The variables of the failed stack frames are cleared, since an exception would keep device memory alive through
+    them.
     """
     try:
         yield
@@ -132,7 +130,7 @@ def device_errors() -> Iterator[None]:
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Whether an error of RMM, libcudf or CuPy says that memory ran out."""
+    """Whether an error of RMM, libcudf or CuPy is an out-of-memory error."""
     if isinstance(problem, MemoryError):
         return True
     if getattr(problem, "status", None) == _CUDA_OUT_OF_MEMORY:
@@ -141,7 +139,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 def free_bytes() -> int:
-    """Bytes that RMM's resource of the current device can still give, as far as it knows."""
+    """Bytes that RMM's resource of the current device can still provide, as far as it knows."""
     resource = rmm.mr.get_current_device_resource()
     if isinstance(resource, rmm.mr.LimitingResourceAdaptor):
         return resource.get_allocation_limit() - resource.get_allocated_bytes()
@@ -149,7 +147,7 @@ def free_bytes() -> int:
 
 
 def release_cached_memory(ordinal: int) -> None:
-    """Give the memory that no frame uses back to the GPU, for other processes; e.g. when a GPU slot is given up."""
+    """Return memory that no frame uses, for other processes; for example when a GPU slot is released."""
     if ordinal in _installed and _pools_supported(ordinal):
         _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
 
@@ -169,7 +167,7 @@ def _install(ordinal: int, limit: int | None) -> int:
 
 
 def _pool(ordinal: int, limit: int) -> rmm.mr.DeviceMemoryResource:
-    """The driver's own pool of the device where there is one; else a pool of RMM's that grows as needed."""
+    """The driver's own memory pool, if there is one; else a growing pool of RMM."""
     if not _pools_supported(ordinal):
         most = limit // _POOL_ALIGNMENT * _POOL_ALIGNMENT
         return rmm.mr.PoolMemoryResource(

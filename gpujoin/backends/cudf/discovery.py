@@ -1,8 +1,8 @@
-"""Whether the backend can be used in this process, found out without a CUDA context.
+"""Finds out whether the backend can be used in this process, without making a CUDA context.
 
-Spark forks its Python workers, and a CUDA context does not survive a fork; so neither CuPy, RMM nor the CUDA runtime
-may be asked here. The CUDA driver library is only opened, never initialised; devices are counted by NVML, which holds
-no context, or, where NVML is missing (it is optional in containers), by the driver's files.
+Spark forks its Python workers, and a CUDA context does not survive a fork. So neither CuPy, RMM nor the CUDA runtime
+may be called here. The CUDA driver library is only opened, never initialised. Devices are counted by NVML, which makes
+no context, or by the driver's files if NVML is missing, which is optional in containers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEW_CUDA = (13, 0)
 
 
 def why_unavailable() -> Reason | None:
-    """Why this process cannot use the backend, or ``None`` if it can, as far as can be told without a context."""
+    """Reason why this process cannot use the backend; ``None`` if it can, as far as known without a context."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return _reason(
@@ -42,7 +42,7 @@ def why_unavailable() -> Reason | None:
 
 
 def suggested_extra() -> str:
-    """The extra of gpujoin that fits the installed driver: ``cu12`` for one older than CUDA 13."""
+    """The extra of gpujoin for the installed driver: ``cu12`` for drivers older than CUDA 13."""
     driver = _library("libcuda.so.1")
     version = ctypes.c_int(0)
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
@@ -51,9 +51,10 @@ def suggested_extra() -> str:
 
 
 def hidden_by_environment(environment: Mapping[str, str]) -> str | None:
-    """How the environment hides every GPU from CUDA, or ``None`` if it does not.
+    """Describe how the environment hides every GPU from CUDA; ``None`` if it does not.
 
-    ``CUDA_VISIBLE_DEVICES`` that is set but names no device first (empty, ``-1``, ``NoDevFiles``) hides all.
+    ``CUDA_VISIBLE_DEVICES`` hides all GPUs if it is set but does not start with a device (empty, ``-1``,
+    ``NoDevFiles``).
     """
     value = environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -87,7 +88,7 @@ def _nvml_devices() -> int | None:
 
 
 def _device_files(root: Path = Path("/")) -> int:
-    """Devices of the kernel driver; ``/dev/dxg`` stands for the GPUs of a Windows host."""
+    """Device files of the kernel driver; ``/dev/dxg`` stands for the GPUs of a Windows host."""
     listed = root / "proc/driver/nvidia/gpus"
     if listed.is_dir():
         return len(list(listed.iterdir()))

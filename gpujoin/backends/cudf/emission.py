@@ -1,4 +1,4 @@
-"""The output of a join with at most one match a probe row, made in one pass where the planner's choice is that.
+"""Writes the output of a join with at most one match a probe row in one pass, where the planner chooses that.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
@@ -21,14 +21,14 @@ _logger = logging.getLogger("gpujoin")
 
 @dataclass(frozen=True)
 class Emitted:
-    """Output columns.
+    """The output columns of both sides.
 
     Attributes
     ----------
     rows : int
-        How many rows.
+        Number of rows.
     probe, build : tuple of FieldColumn
-        The columns of either side. Values of null rows are arbitrary.
+        Columns of each side. Values of null rows are arbitrary.
     """
 
     rows: int
@@ -38,14 +38,14 @@ class Emitted:
 
 @dataclass(frozen=True)
 class EmittedSide:
-    """The columns of one side that are to be output.
+    """The columns of one side that go to the output.
 
     Attributes
     ----------
     fields : Fields
-        Those whose values have one width.
+        Fixed-width columns.
     fixed : bool
-        Whether those are all.
+        Whether all columns have fixed width.
     packing : Packing
         Packed rows of the frame that the columns are from.
     """
@@ -64,7 +64,7 @@ def emitted(
     *,
     matched: bool = True,
 ) -> Emitted | None:
-    """The probe rows with a match, or those without one, and what they match.
+    """Write the probe rows with a match and their build rows, or the probe rows without a match.
 
     Parameters
     ----------
@@ -73,19 +73,19 @@ def emitted(
     matches : UniqueMatches
         The build row of each probe row.
     probe : EmittedSide
-        What is output of the probe side.
+        Output columns of the probe side.
     build : EmittedSide or None
-        What is output of the build side; ``None``: nothing.
+        Output columns of the build side; ``None``: there are none.
     choose : callable
         The planner's choice.
     matched : bool
-        False: the rows without a match, with nothing of the build side.
+        False: rows without a match are returned, and nothing of the build side.
 
     Returns
     -------
     Emitted or None
-        In the order of the probe rows. ``None``: to be made by maps, by the planner's choice, or since it does not fit
-        the device in one piece, or its kernels do not compile.
+        Output in the order of the probe rows. ``None``: gather maps must be used, because the planner chose them, the
+        output does not fit the device in one piece, or kernels do not compile.
     """
     rows = matches.pairs if matched else int(matches.row.shape[0]) - matches.pairs
     facts = EmissionFacts(

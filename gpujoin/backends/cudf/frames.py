@@ -1,4 +1,4 @@
-"""Tables on the device, and the way in and out."""
+"""Frames: tables on the device, with upload and download."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _NUMPY = {
 
 @dataclass(frozen=True)
 class CudfFrame:
-    """Columns on the device.
+    """A table on the device.
 
     Attributes
     ----------
     table : pylibcudf.Table
-        Columns of the storage types (see :mod:`gpujoin.backends.cudf.storage`); knows its row count without any.
+        Columns of the storage types (:mod:`gpujoin.backends.cudf.storage`), and the row count.
     types : tuple of pyarrow.DataType
-        What the columns stand for.
+        Types that the columns stand for.
     dictionaries : dict of int to pyarrow.Array
-        The values of each dictionary-encoded column, which stay on the host.
+        Values of each dictionary-encoded column, which stay on the host.
     packing : Packing
-        Its fixed-width columns as rows, once that pays.
+        Fixed-width columns as packed rows, once that pays.
     null_safe : tuple of bool
-        Of key columns that are not codes: whether null equals null.
+        For key columns that are not codes: whether null equals null.
     """
 
     table: plc.Table
@@ -60,11 +60,11 @@ class CudfFrame:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that its rows take, shared or not, packed copies included."""
+        """Device memory of the rows, also if shared, with packed copies."""
         return sum(column_bytes(column) for column in self.table.columns()) + self.packing.nbytes
 
     def with_table(self, table: plc.Table) -> CudfFrame:
-        """Other rows of the same columns."""
+        """The same columns with other rows."""
         return CudfFrame(table, self.types, self.dictionaries)
 
 
@@ -76,7 +76,7 @@ def upload(table: pa.Table) -> CudfFrame:
     GpuJoinError
         If a column's type is not one that ``can_gather`` admits.
     DeviceMemoryError
-        If it does not fit, or has more rows than a device column can.
+        If the table does not fit, or has more rows than a device column can have.
     """
     check_length(table.num_rows)
     for column in table.schema:
@@ -106,7 +106,7 @@ def upload(table: pa.Table) -> CudfFrame:
 
 
 def null_row(types: tuple[pa.DataType, ...]) -> plc.Table:
-    """One row of nulls. What is empty or all null is cut or repeated from it, so that every type has one way in."""
+    """Frame of a single null row, from which empty and all-null frames are made, for every type alike."""
     nulls = [pa.nulls(1, storage_type(dtype)) for dtype in types]
     table = plc.Table.from_arrow(pa.table(nulls, names=[str(i) for i in range(len(types))]), stream=STREAM)
     STREAM.synchronize()
@@ -114,7 +114,7 @@ def null_row(types: tuple[pa.DataType, ...]) -> plc.Table:
 
 
 def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
-    """A frame as one Arrow batch of exactly a schema.
+    """Copy a frame to the host, as one Arrow batch of exactly a schema.
 
     Raises
     ------
@@ -146,12 +146,12 @@ def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_array(column: plc.Column) -> Array:
-    """The values of a fixed-width column as a CuPy array over the same memory; those of null rows are arbitrary."""
+    """View the values of a fixed-width column as a CuPy array; values of null rows are arbitrary."""
     return _view(column, _NUMPY[column.type().id()], column.size(), column.offset())
 
 
 def text_parts(column: plc.Column) -> tuple[Array, Array]:
-    """Offsets of the rows of a text column, one more than there are rows, and the bytes that they point into."""
+    """Offsets of the rows of a text column, one more than rows, and the bytes."""
     data = column.data()
     if column.size() == 0 or column.num_children() == 0:
         return cupy.zeros(column.size() + 1, dtype=cupy.int32), cupy.zeros(1, dtype=cupy.uint8)
@@ -163,18 +163,18 @@ def text_parts(column: plc.Column) -> tuple[Array, Array]:
 
 
 def decimal_words(column: plc.Column) -> tuple[Array, Array]:
-    """Low (unsigned) and high (signed) 64 bits of a DECIMAL128 column, as strided CuPy arrays over the same memory."""
+    """View the low (unsigned) and high (signed) 64 bits of a DECIMAL128 column as strided CuPy arrays."""
     words = _view(column, np.dtype("int64"), 2 * column.size(), 2 * column.offset())
     return words.view(np.uint64)[::2], words[1::2]
 
 
 def is_fixed_width(column: plc.Column) -> bool:
-    """Whether a column's values have one width and no structure."""
+    """Whether a column has values of fixed width."""
     return column.type().id() in _NUMPY or column.type().id() == _T.DECIMAL128
 
 
 def as_field(column: plc.Column) -> FieldColumn:
-    """A fixed-width column as kernels pack it."""
+    """Convert a fixed-width column to the form that kernels pack."""
     if column.type().id() == _T.DECIMAL128:
         words = _view(column, np.dtype("int64"), 2 * column.size(), 2 * column.offset())
         return FieldColumn(words.reshape(-1, 2), validity(column))
@@ -182,7 +182,7 @@ def as_field(column: plc.Column) -> FieldColumn:
 
 
 def from_field(given: FieldColumn, dtype: plc.DataType) -> plc.Column:
-    """What kernels made of fields as a column over the same memory, the mask of nulls apart."""
+    """Convert a column that kernels have gathered to a cuDF column over the same memory; the mask is copied."""
     # Not by a column of words: two for each decimal may be more than a column holds.
     data = plc.gpumemoryview(given.values) if given.values.ndim > 1 else as_column(given.values).data()
     if given.valid is None:
@@ -201,24 +201,24 @@ def _view(column: plc.Column, dtype: np.dtype[Any], size: int, offset: int) -> A
 
 
 def as_column(array: Array) -> plc.Column:
-    """A contiguous CuPy array as a column over the same memory, without nulls."""
+    """View a contiguous CuPy array as a column without nulls."""
     return plc.Column.from_cuda_array_interface(cupy.ascontiguousarray(array), stream=STREAM)
 
 
 def validity(column: plc.Column) -> Array | None:
-    """Mask of the rows that are not null; ``None`` if all are."""
+    """Mask of the rows that are not null; ``None`` if there are no nulls."""
     return None if column.null_count() == 0 else as_array(plc.unary.is_valid(column, stream=STREAM))
 
 
 def retyped(column: plc.Column, dtype: plc.DataType) -> plc.Column:
-    """A fixed-width column read as another type of the same width, over the same memory."""
+    """View a fixed-width column as another type of the same width."""
     return plc.Column(
         dtype, column.size(), column.data(), column.null_mask(), column.null_count(), column.offset(), []
     )
 
 
 def column_bytes(column: plc.Column) -> int:
-    """Device memory that the rows of a column take; of variable-width ones, that of the column they were cut from."""
+    """Device memory of the rows of a column; for variable width, that of the column that they were sliced from."""
     if column.num_children() or column.type().id() == _T.STRING:
         return column.device_buffer_size()
     mask = (column.size() + 7) // 8 if column.null_count() else 0
@@ -226,7 +226,7 @@ def column_bytes(column: plc.Column) -> int:
 
 
 def device_ops() -> ArrayOps:
-    """CuPy, with libcudf's radix sort and gpujoin's own kernels, on the current device."""
+    """Array operations of the current device: CuPy, libcudf's radix sort and gpujoin's own kernels."""
     return ArrayOps(cupy, _stable_argsort, CudaDevice(free_bytes))
 
 

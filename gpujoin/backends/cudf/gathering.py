@@ -1,4 +1,4 @@
-"""Rows of a frame by a map, and how many bytes that will be."""
+"""Gathers rows of a frame by a map, and computes the size of the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _T = plc.types.TypeId
 
 
 def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
-    """Rows of a frame by a map; a null row where it has none.
+    """Gather rows of a frame by a map; the row is null where the map has none.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
     rows : RowMap
         Map of the rows to gather.
     choose : callable or None
-        Chooses whether fixed-width columns come from packed rows; ``None``: they do not.
+        Chooses whether fixed-width columns are gathered from packed rows; ``None``: they are not.
 
     Raises
     ------
     DeviceMemoryError
-        If the result does not fit, or has more rows than a device column can.
+        If the result does not fit, or has more rows than a device column can have.
     """
     rowmaps.check_length(rows.length)
     if not frame.table.columns():
@@ -80,7 +80,7 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
 
 
 def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather) -> dict[int, plc.Column]:
-    """The columns, by position, that the planner wants gathered from packed rows, gathered."""
+    """Gather from packed rows the columns for which the planner chooses that, by position."""
     if ops.kernels is None:
         return {}
     columns = frame.table.columns()
@@ -92,7 +92,7 @@ def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
 
 
 def _held(columns: Sequence[plc.Column]) -> list[int]:
-    """Positions of the columns whose values have one width."""
+    """Positions of the fixed-width columns."""
     return [i for i, column in enumerate(columns) if is_fixed_width(column)]
 
 
@@ -115,7 +115,7 @@ def output_at_once(
     *,
     matched: bool,
 ) -> tuple[CudfFrame, CudfFrame | None] | None:
-    """Output rows of either side as frames; see :func:`gpujoin.backends.cudf.emission.emitted`."""
+    """Write join output in one pass, as frames (:func:`gpujoin.backends.cudf.emission.emitted`)."""
     if ops.kernels is None:
         return None
     sides = [None if frame is None else _emitted_side(frame) for frame in (probe, build)]
@@ -140,7 +140,7 @@ def _frame_of(like: CudfFrame, fields: tuple[FieldColumn, ...], rows: int) -> Cu
 
 
 def _nulls(frame: CudfFrame, length: int) -> plc.Table:
-    """Nothing but nulls: one row of them, repeated. libcudf itself makes none from a struct column without rows."""
+    """Frame of null rows, by repeating one: libcudf cannot make them from a struct column without rows."""
     first = as_column(cupy.zeros(length, dtype=cupy.int32))
     return plc.copying.gather(
         null_row(frame.types), first, plc.copying.OutOfBoundsPolicy.DONT_CHECK, stream=STREAM
@@ -148,9 +148,9 @@ def _nulls(frame: CudfFrame, length: int) -> plc.Table:
 
 
 def gathered_bytes(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
-    """Bytes of data, offsets excluded, of each column after :func:`gathered`; zero for fixed-width columns.
+    """Bytes of data of each column after :func:`gathered`, without offsets; zero for fixed-width columns.
 
-    Exact for text; for lists and structs the bytes of all that lies below, a boolean counting as one byte.
+    Exact for text. For lists and structs, the bytes of all child values, with one byte for a boolean.
     """
     index: Array | None = None
     sizes: list[int] = []
@@ -171,7 +171,7 @@ def gathered_bytes(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> tuple[int, 
 
 
 def variable(column: plc.Column) -> bool:
-    """Whether a column holds anything of variable width."""
+    """Whether a column, or a child of it, has variable width."""
     kind = column.type().id()
     if kind == _T.STRUCT:
         return any(variable(child) for child in column.children())
@@ -179,7 +179,7 @@ def variable(column: plc.Column) -> bool:
 
 
 def value_bytes(ops: ArrayOps, column: plc.Column) -> Array:
-    """int64 bytes of each value of a column, offsets excluded; none for a null one of variable width."""
+    """Bytes of each value of a column as int64, without offsets; zero for a null of variable width."""
     kind = column.type().id()
     if kind == _T.STRUCT:
         view = column.struct_view()
@@ -204,5 +204,5 @@ def value_bytes(ops: ArrayOps, column: plc.Column) -> Array:
 
 
 def _offsets(column: plc.Column) -> Array:
-    """The ``size + 1`` offsets of the rows of a text or list column that is not empty."""
+    """Offsets of a text or list column that is not empty, one more than rows."""
     return as_array(column.child(0))[column.offset() : column.offset() + column.size() + 1]

@@ -1,10 +1,10 @@
-"""Finding matches with array operations alone: what libcudf and CuPy offer, without kernels of gpujoin's own.
+"""Finds matches with array operations of libcudf and CuPy, without gpujoin's own kernels.
 
-Every algorithm maps the keys of a row to a *group*, the set of build rows with equal keys, held as
-:class:`~gpujoin.launch.matches.Places`, or one row a group where keys are unique.
+Every algorithm maps the key of a row to a *group*, the set of build rows with that key. Groups are stored as
+:class:`~gpujoin.launch.matches.Places`, or as one row for each group if keys are unique.
 
-cuDF's own joins cannot be used for this: from Python they neither keep a build side nor tell the size of a result
-before allocating it.
+cuDF's own joins cannot be used: from Python they neither keep a build side nor return the size of a result before it is
+allocated.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 
 SMALL_TABLE_SLOTS = 1 << 24
-"""A direct-address table up to this size (64 MiB) is made however few the rows: about a device's L2 cache."""
+"""Slots up to which a direct-address table is always used: 64 MiB, about the L2 cache of a device."""
 
 SLOTS_PER_ROW = 4
-"""A larger direct-address table may have this many slots for each row: the memory of the codes themselves, twice."""
+"""Most slots of a larger direct-address table for each row: twice the memory of the codes."""
 
 
 class Locator(Protocol):
-    """Finds the group of a code."""
+    """Finds the group of each code."""
 
     @property
     def algorithm(self) -> str:
-        """Its name, for metrics and explanations."""
+        """Name of the algorithm, for metrics and explanations."""
         ...
 
     @property
@@ -46,13 +46,13 @@ class Locator(Protocol):
         ...
 
     def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
-        """int32 group of each row, −1 where there is none."""
+        """Group of each row as int32, −1 where there is none."""
         ...
 
 
 @dataclass(frozen=True)
 class DirectAddress:
-    """Group = code − low. Groups of absent codes are empty."""
+    """The group is the code minus the least code. Groups of absent codes are empty."""
 
     low: int
     high: int
@@ -69,7 +69,7 @@ class DirectAddress:
 
 @dataclass(frozen=True)
 class SortedCodes:
-    """Group = rank of the code among the distinct build codes, by binary search."""
+    """The group is the rank of the code among the distinct build codes, found by binary search."""
 
     distinct: Array
     algorithm: str = "cudf sorted"
@@ -91,7 +91,7 @@ class SortedCodes:
 
 @dataclass(frozen=True)
 class NoKeys:
-    """No build row matches anything."""
+    """Finds no group: no build row can have a match."""
 
     algorithm: str = "empty"
     nbytes: int = 0
@@ -102,12 +102,12 @@ class NoKeys:
 
 @dataclass(frozen=True)
 class OneRow:
-    """Groups of at most one row: keys are unique.
+    """Groups of at most one row each, for unique keys.
 
     Attributes
     ----------
     row : int32 array
-        Row of each group, −1 for an empty one.
+        Row of each group, −1 for an empty group.
     """
 
     row: Array
@@ -122,12 +122,12 @@ Groups: TypeAlias = OneRow | Places
 
 
 def group_rows(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> tuple[Locator, Groups]:
-    """Group the rows of a build side by code, by the algorithm that their range and duplicates suggest.
+    """Group the rows of a build side by code. The algorithm depends on the range of the codes and on duplicates.
 
     Parameters
     ----------
     exact : bool
-        Whether codes are keys, so that their range means something; hashes are spread all over theirs.
+        Whether codes are keys, whose range is meaningful, and not hashes.
     """
     xp = ops.xp
     if built.valid is None:
@@ -155,7 +155,7 @@ def group_rows(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> tuple[Locator,
 
 
 def _by_slot(ops: ArrayOps, row_ids: Array, slots: Array, size: int) -> Groups:
-    """Groups of a direct-address table. Keys are unique if every row finds itself in the slot that it wrote to."""
+    """Make groups by direct address. Keys are unique if every row remains in the slot that it was written to."""
     table = ops.xp.full(size, -1, dtype=ops.xp.int32)
     table[slots] = row_ids
     if bool((table[slots] == row_ids).all()):
@@ -219,5 +219,5 @@ class ArrayMatcher:
 
 
 def match_by_arrays(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> ArrayMatcher:
-    """Make key codes searchable; see :func:`group_rows`."""
+    """Build a search structure over key codes with array operations."""
     return ArrayMatcher(ops, *group_rows(ops, built, exact=exact))

@@ -1,10 +1,17 @@
-"""The searchable build side, over key codes: integers that are equal if and only if, or at least if, the keys are.
+"""The search structure of a build side on a device, over integer codes of keys.
 
-A *matcher* finds the build rows of equal codes: by gpujoin's own kernels (:mod:`gpujoin.backends.cudf.kernels`), or by
-array operations alone (:mod:`gpujoin.backends.cudf.grouping`). Rows of equal keys lie side by side in compressed sparse
-row form, in ascending order, or there is at most one. Exact match counts are then differences of offsets, and pairs are
-made on demand by expanding a slice of the running count (Sioulas et al., "Hardware-conscious hash-joins on GPUs", ICDE
-2019, describe such count-then-write output).
+Equal keys have equal codes. Codes that are hashes may also be equal for different keys, so their matches are compared
+by key afterwards. A *matcher* finds the build rows of a code, with gpujoin's own kernels
+(:mod:`gpujoin.backends.cudf.kernels`) or with array operations (:mod:`gpujoin.backends.cudf.grouping`). Build rows are
+unique, or rows with the same key lie side by side in compressed sparse row form. The number of matches of a probe row
+is then a difference of offsets, and pairs are made on demand from a slice of the running count (count-then-write
+output, Sioulas et al., "Hardware-conscious hash-joins on GPUs", ICDE 2019). An example::
+
+    build   row  0 1 2      by key   key 5   rows 0 2      probe   5  start 0, count 2
+            key  5 7 5               key 7   row  1                9  count 0
+                                                                   7  start 2, count 1
+
+    running count 2 2 3     pair 1 belongs to probe row 0, build row 2; pair 2 to probe row 2, build row 1
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ from gpujoin.model.maps import Indices, MapOrder, OutOfBounds, RowMap, Span
 
 
 class Keys(Protocol):
-    """A key frame as an index sees it."""
+    """A key frame, as an index reads it."""
 
     def __len__(self) -> int:
         """Row count."""
@@ -42,27 +49,27 @@ class Keys(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether equal codes mean equal keys; otherwise matches are verified."""
+        """Whether equal codes imply equal keys; otherwise matches are verified."""
         ...
 
     def columns(self) -> tuple[KeyColumn, ...]:
-        """The columns as kernels take them, which then code and compare them in place of the two methods below."""
+        """The columns for kernels, which code and compare them in place of the two methods below."""
         ...
 
     def coded(self, seed: int) -> KeyCodes:
-        """Codes of the rows; a seed chooses among hash functions where codes are not exact."""
+        """Codes of the rows. The seed chooses the hash function where codes are not exact."""
         ...
 
     def same(self, rows: Array, other: Any, other_rows: Array) -> Array:
-        """For each i, whether row ``rows[i]`` here and row ``other_rows[i]`` of ``other`` have equal keys.
+        """Compare keys pairwise: row ``rows[i]`` of this frame with row ``other_rows[i]`` of ``other``.
 
-        All these rows have no null key.
+        None of these rows has a null key.
         """
         ...
 
 
 class Matcher(Protocol):
-    """Finds the build rows of a code."""
+    """Finds the build rows of each code."""
 
     @property
     def algorithm(self) -> str:
@@ -76,38 +83,38 @@ class Matcher(Protocol):
 
     @property
     def places(self) -> Places | None:
-        """Build rows by code, ascending for each; ``None`` where no code has two."""
+        """Build rows ordered by code, ascending within each; ``None`` if no code has two rows."""
         ...
 
     def match(self, probe: KeyCodes) -> UniqueMatches | Ranges:
-        """Matches of each probe row: ``UniqueMatches`` if and only if ``places`` is ``None``."""
+        """Matches of each probe row; ``UniqueMatches`` if and only if ``places`` is ``None``."""
         ...
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """int32 probe and build rows of pairs ``begin … end - 1``, given the running count of the matches."""
+        """Probe and build rows of the pairs ``begin … end - 1`` as int32, given the running count of the matches."""
         ...
 
 
 class Coding(Protocol):
-    """A way to turn keys into codes."""
+    """Converts keys to codes."""
 
     @property
     def exact(self) -> bool:
-        """Whether equal codes mean equal keys; otherwise matches are verified."""
+        """Whether equal codes imply equal keys; otherwise matches are verified."""
         ...
 
     def codes(self, keys: Keys) -> KeyCodes:
-        """Codes of some keys of either side."""
+        """Codes of keys of either side."""
         ...
 
     def same(self, left: Keys, left_rows: Array, right: Keys, right_rows: Array) -> Array:
-        """Whether the keys of pairs of rows are equal."""
+        """Compare the keys of pairs of rows."""
         ...
 
 
 @dataclass(frozen=True)
 class ArrayCoding:
-    """Codes made by array operations."""
+    """Converts keys to codes with array operations."""
 
     seed: int
     exact: bool
@@ -123,32 +130,32 @@ class Entered(Protocol):
     """Makes a device current."""
 
     def __call__(self) -> AbstractContextManager[Any]:
-        """For the length of a ``with`` block."""
+        """Context manager that makes the device current."""
         ...
 
 
 class Index:
-    """A build side; see :class:`gpujoin.model.backend.Build`, whose meaning it has over :class:`Keys`.
+    """A build side over :class:`Keys`; implements :class:`gpujoin.model.backend.Build`.
 
     Parameters
     ----------
     ops : ArrayOps
-        The array module, and the device for kernels if there is one.
+        Array operations, and the device for kernels if there is one.
     keys : Keys
-        The build side's keys; kept only if matches must be verified.
+        Keys of the build side; kept only if matches must be verified.
     entered : callable
-        Makes the device current for a ``with`` block; every public method of probes uses it.
+        Context manager that makes the device current; every public method of probes uses it.
     seeds : int
-        How many hash functions to try before giving up on telling keys apart.
+        Number of hash functions to try, if different keys have equal hashes.
     choose : callable or None
         Chooses an algorithm by the facts of the keys; ``None``: array operations alone.
     wanted : Wanted
-        What will be asked for; ``MARKS`` allows for smaller tables.
+        Use of the build side; ``MARKS`` allows smaller tables.
 
     Raises
     ------
     GpuJoinError
-        If every one of the hash functions gives two different build keys one code.
+        If two different build keys have equal hashes under each of the hash functions.
     """
 
     def __init__(
@@ -175,7 +182,7 @@ class Index:
         )
 
     def _codings(self, keys: Keys, seeds: int, *, kernels: bool) -> Iterator[Coding]:
-        """Ways to code the keys, the best first; hash functions one after the other."""
+        """Codings to try, the best first."""
         if kernels and self.ops.kernels is not None:
             yield from kernel_codings(self.ops.kernels, keys.columns(), seeds)
         for seed in range(1 if keys.exact else seeds):
@@ -184,7 +191,7 @@ class Index:
     def _matcher(
         self, keys: Keys, coding: Coding, choose: Choose | None, wanted: Wanted
     ) -> tuple[Matcher | None, int]:
-        """A matcher for keys under a coding, if there is one, and the number of rows."""
+        """Make a matcher for a coding; ``None`` if it is impossible. Also returns the number of rows."""
         if isinstance(coding, ArrayCoding):
             built = coding.codes(keys)
             return match_by_arrays(self.ops, built, exact=coding.exact), built.rows
@@ -197,7 +204,7 @@ class Index:
         ), len(keys)
 
     def _collision(self, keys: Keys, coding: Coding, places: Places | None) -> bool:
-        """Whether two rows of one code have different keys."""
+        """Whether two rows with the same code have different keys."""
         if places is None:
             return False
         others = places.rows[places.first[_group_of_place(self.ops, places)]]
@@ -210,7 +217,7 @@ class Index:
 
     @property
     def algorithm(self) -> str:
-        """That of the matcher; ``fingerprint`` with it says that codes are hashes, and matches verified."""
+        """Name of the matcher; it ends with ``fingerprint`` if codes are hashes and matches are verified."""
         name = self.matcher.algorithm
         return f"{name} fingerprint" if self._keys is not None and name != "empty" else name
 
@@ -221,7 +228,7 @@ class Index:
 
     @cached_property
     def group_of_place(self) -> Array:
-        """Group of each place, kept for further marking."""
+        """Group of each place; kept for further calls."""
         assert self.matcher.places is not None
         groups = _group_of_place(self.ops, self.matcher.places)
         if self.ops.kernels is not None and int(groups.shape[0]):
@@ -230,7 +237,7 @@ class Index:
         return groups
 
     def match(self, keys: Keys) -> tuple[int, UniqueMatches | Ranges]:
-        """Row count of a probe's keys, and their matches, verified where codes are not exact."""
+        """Find the matches of keys, and verify them if codes are not exact. Also returns the number of rows."""
         probe = self.coding.codes(keys)
         if probe.rows > MAX_ROWS:
             raise GpuJoinError(f"a probe of {probe.rows} rows is over the {MAX_ROWS} rows of a device column")
@@ -238,7 +245,7 @@ class Index:
         return probe.rows, matches if self._keys is None else self._verified(keys, self._keys, matches)
 
     def _verified(self, keys: Keys, build: Keys, matches: UniqueMatches | Ranges) -> UniqueMatches | Ranges:
-        """The matches whose keys are equal; all build rows of one code have one key."""
+        """Keep the matches whose keys are equal. All build rows with the same code have the same key."""
         if isinstance(matches, UniqueMatches):
             maybe = positions(self.ops, matches.row >= 0)
             wrong = maybe[~self.coding.same(keys, maybe, build, matches.row[maybe])]
@@ -254,7 +261,7 @@ class Index:
 
 
 class IndexProbe:
-    """Matches of some keys against an index; see :class:`gpujoin.model.backend.Probe`."""
+    """The matches of keys in an index."""
 
     def __init__(self, index: Index, keys: Keys) -> None:
         self._index = index
@@ -272,7 +279,7 @@ class IndexProbe:
         return self._index.rows
 
     def restricted_to(self, matches: UniqueMatches) -> IndexProbe:
-        """The same probe with other matches."""
+        """The same probe with fewer matches."""
         other = copy.copy(self)
         other._matches = matches  # noqa: SLF001 - of the same class
         other.pairs = matches.pairs
@@ -284,11 +291,11 @@ class IndexProbe:
         return Indices(self._matches.row, self.rows, OutOfBounds.NULLIFY)
 
     def single(self) -> UniqueMatches | None:
-        """What was found, where no probe row has two matches; ``None`` elsewhere."""
+        """The matches, if no probe row has two; else ``None``."""
         return self._matches if isinstance(self._matches, UniqueMatches) else None
 
     def marked(self) -> UniqueMatches:
-        """Row 0 in place of the build row of each probe row that has any."""
+        """Matches that only say which probe rows have one: build row 0 stands for any."""
         matches, xp = self._matches, self._index.ops.xp
         if isinstance(matches, UniqueMatches):
             return matches

@@ -1,4 +1,4 @@
-"""Finding matches with gpujoin's own kernels, by the algorithm that the planner chooses from the facts of the keys."""
+"""Finds matches with gpujoin's own kernels, by the algorithm that the planner chooses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTEAD = "a kernel does not compile, so cuDF joins instead: %s"
 
 
 class UniqueTable(Protocol):
-    """A table of at most one row a key."""
+    """A table with at most one row for each key."""
 
     @property
     def nbytes(self) -> int:
@@ -28,12 +28,12 @@ class UniqueTable(Protocol):
         ...
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
-        """The build row of each probe row."""
+        """Find the build row of each probe row."""
         ...
 
 
 class ManyTable(Protocol):
-    """A table of any number of rows a key."""
+    """A table with any number of rows for each key."""
 
     @property
     def nbytes(self) -> int:
@@ -42,17 +42,17 @@ class ManyTable(Protocol):
 
     @property
     def places(self) -> Places:
-        """Build rows by key."""
+        """Build rows ordered by key."""
         ...
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
-        """First place and number of the build rows of each probe row."""
+        """Find the matches of each probe row, as first place and number of places."""
         ...
 
 
 @dataclass(frozen=True)
 class UniqueMatcher:
-    """At most one build row a key; see :class:`gpujoin.backends.cudf.index.Matcher`."""
+    """Matcher for unique keys."""
 
     device: Device
     table: UniqueTable
@@ -68,13 +68,13 @@ class UniqueMatcher:
         return self.table.probe(self.device, probe)
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """There are no ranges to expand."""
+        """Not called: matches are unique."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class _Sampling:
-    """A partitioned table that looks at a sample of the probe rows before it orders them."""
+    """A partitioned table that probes a sample first, and partitions the probe rows only if enough of them match."""
 
     table: partition.PartitionedTable
     least_match: float
@@ -89,7 +89,7 @@ class _Sampling:
 
 @dataclass(frozen=True)
 class ManyMatcher:
-    """Any number of build rows a key; see :class:`gpujoin.backends.cudf.index.Matcher`."""
+    """Matcher for keys with any number of build rows."""
 
     device: Device
     table: ManyTable
@@ -113,7 +113,7 @@ class ManyMatcher:
 
 @dataclass(frozen=True)
 class MarksMatcher:
-    """A set of keys: tells which probe rows have a match, by row 0 in place of the row they match."""
+    """Matcher that only finds which probe rows have a match; build row 0 stands for any."""
 
     device: Device
     table: direct.KeySet
@@ -130,7 +130,7 @@ class MarksMatcher:
         return UniqueMatches(marks.astype(self.device.xp.int32) - self.device.xp.int32(1), matches)
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """There are no ranges to expand."""
+        """Not called: matches are unique."""
         raise NotImplementedError
 
 
@@ -138,16 +138,16 @@ KernelMatcher = UniqueMatcher | ManyMatcher | MarksMatcher
 
 
 class _Keys(Protocol):
-    """A key frame as its columns."""
+    """A key frame of which only the columns are read."""
 
     def columns(self) -> tuple[KeyColumn, ...]:
-        """The columns as kernels take them."""
+        """The columns, for kernels."""
         ...
 
 
 @dataclass(frozen=True)
 class PackedCoding:
-    """Keys packed exactly into a code; see :class:`gpujoin.backends.cudf.index.Coding`."""
+    """Packs keys exactly into codes of 64 or 128 bits."""
 
     device: Device
     layout: KeyLayout
@@ -162,7 +162,7 @@ class PackedCoding:
 
 @dataclass(frozen=True)
 class HashedCoding:
-    """64-bit hashes of keys; see :class:`gpujoin.backends.cudf.index.Coding`."""
+    """Hashes keys to 64 bits."""
 
     device: Device
     seed: int
@@ -178,7 +178,7 @@ class HashedCoding:
 def kernel_codings(
     device: Device, columns: Sequence[KeyColumn], seeds: int
 ) -> Iterator[PackedCoding | HashedCoding]:
-    """Ways to code key columns with kernels: packed where they fit, else by one hash function after the other."""
+    """Codings by kernels: packed codes if the keys fit, else hashes with one seed after the other."""
     try:
         layout = normalise.layout_of(device, columns)
     except KernelCompileError as problem:
@@ -194,25 +194,25 @@ def kernel_codings(
 def match_by_kernels(
     device: Device, codes: Callable[[], KeyCodes], choose: Choose, wanted: Wanted, *, exact: bool
 ) -> KernelMatcher | None:
-    """Make key codes searchable by the algorithm chosen for them.
+    """Build a matcher over key codes, by the algorithm that is chosen for them.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     codes : callable
-        Gives the codes of the build rows.
+        Returns the codes of the build rows.
     choose : callable
         The planner's choice.
     wanted : Wanted
-        ``MARKS``: rows of equal keys need not be told apart.
+        ``MARKS``: one row of each key is enough.
     exact : bool
-        Whether the range of the codes means anything.
+        Whether codes are keys, whose range is meaningful, and not hashes.
 
     Returns
     -------
     KernelMatcher or None
-        ``None``: the choice is to use no kernels, or one does not compile, which is logged.
+        ``None`` if the choice is to use no kernels, or if a kernel does not compile, which is logged.
     """
     try:
         built = codes()
@@ -228,7 +228,7 @@ def match_by_kernels(
 
 
 def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
-    """Facts of build keys: one pass over them, and a sample."""
+    """Measure the facts of build keys, in one pass and from a sample."""
     column = facts.column_facts(device, built)
     sample = facts.sample_facts(device, built, facts.sampled(device, built))
     return KeyFacts(
@@ -274,9 +274,9 @@ def _by_address(device: Device, built: KeyCodes, keys: direct.Range, wanted: Wan
 
 
 def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> KernelMatcher:
-    """A matcher for many rows a key, or, where no key turns out to have two, for one.
+    """Make a matcher for duplicate keys, or for unique ones if no key turns out to have two rows.
 
-    So whether a build side counts as unique does not depend on how it was searched.
+    So whether a build side counts as unique does not depend on the algorithm.
     """
     if table.places.most > 1:
         # Pairs are made when a probe asks for them: too late for another way.
@@ -287,7 +287,7 @@ def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> Ke
 
 @dataclass(frozen=True)
 class _OfOne:
-    """A table for many rows a key in which no key has two."""
+    """A table for duplicate keys in which no key has two rows, used as a table of unique keys."""
 
     table: ManyTable
 

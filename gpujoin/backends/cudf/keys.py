@@ -1,4 +1,4 @@
-"""Key frames as an index sees them."""
+"""Key frames on the device, in the form that an index reads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ _SEED_STEP = 0x9E3779B9
 
 @dataclass(frozen=True)
 class FrameKeys:
-    """The columns of a key frame; see :class:`gpujoin.backends.cudf.index.Keys`.
+    """The columns of a key frame.
 
-    Kernels take the columns as they are. Without kernels, columns of fixed width are words, integers that are equal
-    exactly where the keys are: one word is its own code, two of 32 bits are packed into one int64, and text, or more
-    words, get the 64-bit xxHash of the row, and what has equal hashes is compared, column by column. Hashing and
-    comparing cost one pass of gathers over the matches, whatever the types and their number; joining the keys by
-    cuDF's own join would hash the whole build side again at every probe.
+    Kernels read the columns directly. Without kernels, fixed-width columns are encoded as words, integers that are
+    equal exactly where the keys are. A single word is the code, two words of 32 bits are packed into one int64, and
+    text or more words are hashed by xxHash to 64 bits. Matches of hashes are compared column by column, which costs one
+    pass of gathers over the matches. cuDF's own join would hash the whole build side again at every probe.
     """
 
     ops: ArrayOps
@@ -61,7 +60,7 @@ class FrameKeys:
 
     @cached_property
     def _words(self) -> list[Array]:
-        """Words of all columns; of null-safe texts, what says that they are null."""
+        """Words of all columns; for null-safe texts, the word that tells nulls."""
         all_words: list[Array] = []
         for column in self._columns:
             if column.kind is not Kind.TEXT:
@@ -99,7 +98,7 @@ class FrameKeys:
 
 
 def _key_column(column: plc.Column, dtype: pa.DataType, null_safe: bool) -> KeyColumn:
-    """A column of a key frame, sharing its memory."""
+    """View a column of a key frame as kernels read it."""
     kind, valid = column.type().id(), validity(column)
     if kind == _T.STRING:
         offsets, data = text_parts(column)

@@ -1,4 +1,4 @@
-"""Gathering fixed-width columns from packed rows, where the planner's choice is that.
+"""Gathers fixed-width columns from packed rows, where the planner chooses that.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
@@ -23,16 +23,16 @@ _logger = logging.getLogger("gpujoin")
 
 @dataclass
 class Packing:
-    """What a frame remembers of its gathers. May be shared by threads.
+    """The packed rows of a frame, and the counts that decide when they are made. May be shared by threads.
 
     Attributes
     ----------
     entries : int
-        Entries of all maps in no order, so far.
+        Entries of all maps so far that were not ascending.
     packed : PackedRows or None
-        Its fixed-width columns, once packing them has paid.
+        Fixed-width columns as packed rows, once packing pays.
     refused : bool
-        Packing was tried and is not to be tried again.
+        Whether packing failed and must not be tried again.
     """
 
     entries: int = 0
@@ -55,11 +55,11 @@ class Fields:
     rows : int
         Number of rows.
     widths : tuple of int
-        Bytes of a value of each.
+        Bytes of a value of each column.
     nullable : tuple of bool
-        Whether each has nulls.
+        Whether each column has nulls.
     columns : callable
-        Gives the columns.
+        Returns the columns.
     """
 
     rows: int
@@ -71,7 +71,7 @@ class Fields:
 def gathered_by_rows(
     device: Device, packing: Packing, fields: Fields, rows: RowMap, choose: ChooseGather
 ) -> list[FieldColumn] | None:
-    """Columns gathered from packed rows.
+    """Gather columns from packed rows.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ def gathered_by_rows(
     Returns
     -------
     list of FieldColumn or None
-        ``None``: they are to be gathered column by column, by the planner's choice, or since packed rows do not fit or
-        their kernels do not compile. Values of null rows are arbitrary.
+        Columns in which values of null rows are arbitrary. ``None``: gather column by column, because the planner chose
+        that, packed rows do not fit, or kernels do not compile.
 
     Raises
     ------
     DeviceMemoryError
-        If what is gathered does not fit.
+        If the gathered columns do not fit.
     """
     if not isinstance(rows, Indices) or not fields.widths or not fields.rows or not rows.length:
         return None
@@ -130,12 +130,12 @@ def gathered_by_rows(
 
 
 def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
-    """The columns of a frame as rows, made once; the caller holds the lock of ``packing``.
+    """Pack the columns of a frame into rows, once. The caller holds the lock of ``packing``.
 
     Returns
     -------
     PackedRows or None
-        ``None``: they do not fit, or their kernels do not compile, now or when this was tried before.
+        ``None`` if the rows do not fit, or kernels do not compile, now or in an earlier call.
     """
     if packing.refused:
         return None
@@ -158,7 +158,7 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
 
 
 def row_bytes(fields: Fields) -> int | None:
-    """Bytes of a packed row; ``None``: the columns cannot be packed."""
+    """Bytes of a packed row; ``None`` if the columns cannot be packed."""
     try:
         return RowLayout.of(fields.widths, nullable=any(fields.nullable)).row_bytes
     except KernelArgumentError:

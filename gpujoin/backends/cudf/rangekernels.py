@@ -1,4 +1,4 @@
-"""Range indexes on the device by gpujoin's own kernels: the same order, counts and pairs as by array operations."""
+"""Range indexes on the device with gpujoin's own kernels. Order, counts and pairs are those of array operations."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _NEAREST = tuple((spec, "nearest_rows") for spec in nearest.SPECIALISATIONS)
 def kernel_index(
     device: Device, ops: OrderOps, points: Sequence[Points], groups: Points | None, rows: int
 ) -> KernelRangeIndex | None:
-    """Make a build side searchable by kernels.
+    """Build a range index that kernels search.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     ops : OrderOps
-        The array module of its arrays.
+        Array operations of the device's arrays.
     points, groups, rows
-        See :class:`gpujoin.backends.ordered.index.RangeIndex`.
+        As for :class:`gpujoin.backends.ordered.index.RangeIndex`.
 
     Returns
     -------
     KernelRangeIndex or None
-        ``None``: a kernel does not compile, or groups have too high numbers, which is logged.
+        ``None`` if a kernel does not compile, or group numbers are too high, which is logged.
     """
     if not _compile(device, (*_ONE_POINT, *(_TWO_POINTS if len(points) == _PAIR else ()))):
         return None
@@ -65,7 +65,7 @@ def kernel_index(
 
 
 def _compile(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> bool:
-    """Whether kernels compile; the first that does not is logged."""
+    """Whether kernels compile; the first one that does not is logged."""
     try:
         for spec, name in kernels:
             device.kernel(spec, name)
@@ -76,7 +76,7 @@ def _compile(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> bool:
 
 
 def _kept(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Array | None:
-    """Rows that may match something; ``None``: all."""
+    """Rows that may have a match; ``None``: all."""
     masks = [column.valid for column in points]
     if groups is not None:
         masks += [groups.valid, groups.values >= 0]
@@ -93,22 +93,22 @@ def _all_of(masks: Sequence[Array | None]) -> Array | None:
 
 
 class KernelRangeIndex:
-    """A build side that kernels search by order.
+    """A range index that kernels search.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     ops : OrderOps
-        The array module of its arrays.
+        Array operations of the device's arrays.
     values : sequence of int64 arrays
-        One or two points of each row that may match something.
+        One or two points of each row that may have a match.
     groups : int64 array or None
-        Their groups; ``None``: all are one.
+        Groups of these rows; ``None``: all are one group.
     number : int
-        Groups, empty ones included.
+        Number of groups, empty ones included.
     kept : int array or None
-        Which rows those are; ``None``: all.
+        Numbers of the rows that may have a match; ``None``: all.
     rows : int
         Number of rows, those of no group included.
     """
@@ -164,7 +164,7 @@ class KernelRangeIndex:
         return total + (0 if self._wavelet is None else self._wavelet.nbytes)
 
     def wavelet(self) -> wavelet.Matrix:
-        """The second points, searchable in any stretch; made when first needed."""
+        """Wavelet matrix of the second points; made when first needed."""
         with self._lock:
             if self._wavelet is None:
                 assert self.second is not None
@@ -176,7 +176,7 @@ class KernelRangeIndex:
             return self._wavelet
 
     def find(self, bounds: Sequence[Range], groups: Points | None) -> Stretches:
-        """Where the matches of some probe rows lie."""
+        """Find the stretches of the matches of probe rows."""
         masks = [column.valid for pair in bounds for column in pair]
         masks += [] if groups is None else [groups.valid]
         group = None if groups is None else groups.values
@@ -196,11 +196,11 @@ class KernelRangeIndex:
 
     @cached_property
     def finds_nearest(self) -> bool:
-        """Whether :meth:`nearest` is possible: its kernels are compiled when this is first asked."""
+        """Whether :meth:`nearest` is possible; the first call compiles its kernels."""
         return _compile(self.device, _NEAREST)
 
     def nearest(self, points: Points, groups: Points | None, terms: NearestTerms) -> UniqueMatches:
-        """The nearest build row of each probe row; only for one point."""
+        """Find the nearest build row of each probe row; only for indexes of one point."""
         valid = _all_of([points.valid, None if groups is None else groups.valid])
         sought = nearest.Sought(points.values, valid, None if groups is None else groups.values)
         wanted = nearest.Terms(
@@ -220,9 +220,9 @@ class _Second:
     Attributes
     ----------
     distinct : Ordered
-        Each of them once.
+        Distinct second points.
     ranks : int32 array of shape ``(places,)``
-        Rank among those of the point at each place.
+        Rank of the second point at each place among the distinct ones.
     """
 
     distinct: Ordered
@@ -244,7 +244,7 @@ class _Second:
 
 
 def _order(ops: OrderOps, keys: Sequence[Array]) -> Array:
-    """Ascending order by several keys, the last one first; rows that agree in all stay in their order."""
+    """Stable ascending order by several keys, of which the last one is the most significant."""
     _, order = ops.sort(keys[0])
     for key in keys[1:]:
         _, inner = ops.sort(key[order])
@@ -261,14 +261,14 @@ def _ascends(values: Array, groups: Array | None) -> bool:
 
 
 class KernelRangeProbe(OrderedProbe):
-    """Matches of some rows in a :class:`KernelRangeIndex`.
+    """The matches of rows in a :class:`KernelRangeIndex`.
 
     Parameters
     ----------
     index : KernelRangeIndex
         Index of the build side.
     bounds, groups
-        See :class:`gpujoin.backends.ordered.index.RangeProbe`.
+        As for :class:`gpujoin.backends.ordered.index.RangeProbe`.
     """
 
     def __init__(self, index: KernelRangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:

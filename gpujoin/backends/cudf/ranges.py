@@ -1,4 +1,4 @@
-"""Range indexes on the device: by gpujoin's own kernels, or `gpujoin.backends.ordered` over the device's arrays."""
+"""Range indexes on the device, with gpujoin's own kernels or with `gpujoin.backends.ordered` over its arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
 
 def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]]) -> OrderOps:
-    """What range indexes need, in terms of this backend's arrays."""
+    """Array operations of the device for range indexes."""
     xp = ops.xp
 
     def search(ordered: Array, values: Array, including: bool) -> Array:
@@ -35,16 +35,16 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
 
 
 class DeviceRangeBuild:
-    """A build side searched by order; see :class:`gpujoin.model.backend.RangeBuild`.
+    """A build side on the device that is searched by order.
 
     Parameters
     ----------
     ops : ArrayOps
-        The arrays of the backend, and the device for kernels if there is one.
+        Array operations, and the device for kernels if there is one.
     entered : callable
-        Makes the device current for a ``with`` block.
+        Context manager that makes the device current.
     columns : sequence of Points
-        The group if ``grouped``, and one or two points.
+        Column of groups if ``grouped``, and one or two points.
     grouped : bool
         Whether there is a column of groups.
     """
@@ -84,7 +84,7 @@ class DeviceRangeBuild:
         return (columns[0], columns[1:]) if self._grouped else (None, columns)
 
     def probe_columns(self, columns: Sequence[Points]) -> OrderedProbe:
-        """Find the matches of each row, given the columns of its frame."""
+        """Find the matches of each row, given the columns of its key frame."""
         groups, bounds = self._grouped_apart(columns)
         pairs = list(zip(bounds[::2], bounds[1::2], strict=True))
         if isinstance(self._index, KernelRangeIndex):
@@ -92,7 +92,7 @@ class DeviceRangeBuild:
         return RangeProbe(self._index, pairs, groups)
 
     def nearest_columns(self, columns: Sequence[Points], terms: NearestTerms) -> LookupProbe:
-        """Find the nearest row for each row, given the columns of its frame."""
+        """Find the nearest row of each row, given the columns of its key frame."""
         assert isinstance(self._index, KernelRangeIndex)
         groups, (points,) = self._grouped_apart(columns)
         matches = self._index.nearest(points, groups, terms)
@@ -100,14 +100,14 @@ class DeviceRangeBuild:
 
 
 class LookupProbe:
-    """At most one match of each row; see :class:`gpujoin.model.backend.Probe`.
+    """A probe whose matches are known, at most one for each probe row.
 
     Parameters
     ----------
     ops : ArrayOps
-        The arrays of the backend.
+        Array operations of the device.
     entered : callable
-        Makes the device current for a ``with`` block.
+        Context manager that makes the device current.
     matches : UniqueMatches
         The matches.
     """

@@ -1,12 +1,12 @@
-"""Conditions as C++, to be compiled into a kernel: one pass over the pairs, where arrays would take one a node.
+"""Compiles residual conditions into kernels: one pass over the pairs, instead of one for each node of the condition.
 
-Where a probe found at most one match a row, no pairs are made: the kernel reads the columns of both sides in place and
+Where each probe row has at most one match, no pairs are made. The kernel reads the columns of both sides in place, and
 drops the matches for which the condition is not true.
 
-Written for fixed-width values: logic, comparisons, null tests, casts that widen, sums and differences of integers,
-sums, differences and products of doubles. Every other condition, and every one that fails on some pair, is evaluated
-by :class:`~gpujoin.backends.cudf.expressions.evaluator.Evaluator`, which knows for which rows Spark would have
-evaluated what.
+Conditions over fixed-width values are translated to C++: logic, comparisons, null tests, widening casts, sums and
+differences of integers, and sums, differences and products of doubles. All others, and those that fail for some pair,
+are evaluated by :class:`~gpujoin.backends.cudf.expressions.evaluator.Evaluator`, which knows for which rows Spark
+evaluates each node.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from gpujoin.model.jointype import Side
 _logger = logging.getLogger("gpujoin")
 
 FEWEST_PAIRS = 1 << 16
-"""For fewer pairs the passes saved are not worth the half second that compiling a new condition may take."""
+"""Least pairs for which a kernel is compiled, which may take half a second for a new condition."""
 
 MOST_TEXT = 1 << 12
-"""A longer condition would take seconds to compile."""
+"""Most characters of a condition in C++: longer ones take seconds to compile."""
 
 MOST_MEMBERS = 16
-"""So would one with longer lists: the compiler's time grows faster than they do."""
+"""Most elements of an ``IN`` list: the compiler's time grows faster than the list."""
 
 _INSTEAD = "a condition does not compile, so it is evaluated by array operations: %s"
 _MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
@@ -47,16 +47,16 @@ _WORD_BITS = 64
 
 
 class _NotWrittenError(GpuJoinError):
-    """A condition has a part that is not written as C++."""
+    """A condition has a part that is not translated to C++."""
 
 
 def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int) -> Array:
-    """Mask of pairs for which a condition is true: by a kernel where that pays and can be, else by array operations.
+    """Mask of the pairs for which a condition is true, by a kernel if possible and useful, else by array operations.
 
     Raises
     ------
     ExpressionEvaluationError
-        If it fails on a value in ANSI mode.
+        If the condition fails on a value in ANSI mode.
     """
     if ops.kernels is not None and length >= FEWEST_PAIRS:
         compiled = compiled_mask(ops.kernels, source, condition, length)
@@ -66,14 +66,14 @@ def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int)
 
 
 def compiled_mask(device: Device, source: Source, condition: Expression, length: int) -> Array | None:
-    """Mask of pairs for which a condition is true, by a kernel; ``None`` if it takes another way to say.
+    """Mask of the pairs for which a condition is true, by a kernel; ``None`` if the kernel cannot tell.
 
     Parameters
     ----------
     device : Device
         Device that runs the kernels and holds the arrays.
     source : Source
-        Columns, one row a pair.
+        Columns, with one row for each pair.
     condition : Expression
         Resolved condition.
     length : int
@@ -99,7 +99,7 @@ def restricted_matches(
     build_rows: int,
     probe_side: Side,
 ) -> UniqueMatches | None:
-    """The matches for which a condition is true, by a kernel.
+    """Keep the matches for which a condition is true, by a kernel.
 
     Parameters
     ----------
@@ -110,21 +110,22 @@ def restricted_matches(
     condition : Expression
         Resolved condition.
     matches : UniqueMatches
-        At most one match a probe row.
+        Matches, at most one for each probe row.
     build_rows : int
-        Rows of the build side.
+        Number of rows of the build side.
     probe_side : Side
         Which side of the condition the probe side is.
 
     Returns
     -------
     UniqueMatches or None
-        ``None``: there are too few to compile for, the condition takes another way to say, or fails on some pair.
+        ``None`` if there are too few matches to compile for, if the condition cannot be compiled, or if it fails on
+        some pair.
 
     Raises
     ------
     DeviceMemoryError
-        If what is left does not fit.
+        If the result does not fit.
     """
     if ops.kernels is None or matches.pairs < max(1, FEWEST_PAIRS):
         return None
@@ -146,7 +147,7 @@ def restricted_matches(
 
 
 def _column(device: Device, source: Source, node: ColumnRef, rows: int, *, nulls: bool) -> ConditionColumn:
-    """A column, or its nulls alone, as kernels read it: one value a row, where a source may have one for all."""
+    """Column of a condition as kernels read it, or its nulls alone. A constant is repeated for each row."""
     xp = device.xp
 
     def whole(array: Array) -> Array:
@@ -162,14 +163,14 @@ def _column(device: Device, source: Source, node: ColumnRef, rows: int, *, nulls
 
 @dataclass(frozen=True)
 class Written:
-    """A condition as C++.
+    """A condition in C++.
 
     Attributes
     ----------
     text : str
-        An expression over the helpers of ``residual.cu``.
+        Expression that uses the helpers of ``residual.cu``.
     columns : tuple of (ColumnRef, bool)
-        What it reads, by number, and whether it asks for nothing but nulls.
+        Columns in the order in which the text numbers them, and whether only their nulls are read.
     """
 
     text: str
@@ -177,7 +178,7 @@ class Written:
 
 
 def write(condition: Expression) -> Written | None:
-    """A resolved condition as C++; ``None`` if it has a part that is not written so, or would be too long."""
+    """Translate a resolved condition to C++; ``None`` if a part cannot be translated, or if it would be too long."""
     writer = _Writer()
     try:
         text = writer.node(condition)
@@ -227,7 +228,7 @@ class _Writer:
 
 
 def _same_unscaled(source: pa.DataType | None, target: pa.DataType | None) -> bool:
-    """Whether a decimal keeps its unscaled integer in a wider one, both of one word."""
+    """Whether a cast of a decimal keeps its unscaled integer, with one word in both types."""
     if source is None or target is None or not (pat.is_decimal128(source) and pat.is_decimal128(target)):
         return False
     return bool(source.scale == target.scale and source.precision <= target.precision and not is_wide(target))

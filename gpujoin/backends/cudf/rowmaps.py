@@ -1,4 +1,4 @@
-"""Row maps in terms of arrays."""
+"""Converts row maps to arrays, filters them, and sets marks by them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.maps import AllNull, Indices, MapOrder, OutOfBounds, Repeat, RowMap, Span, Tile
 
 OUT_OF_BOUNDS = -(1 << 31)
-"""An index that libcudf takes for no row whatever the size of the table: it adds the row count to negative ones."""
+"""Index that libcudf treats as out of bounds for tables of any size. It adds the row count to negative indices."""
 
 
 def indices(ops: ArrayOps, rows: RowMap) -> Array:
-    """A map as int32 indices, negative where there is no row.
+    """Convert a map to int32 indices, negative where there is no row.
 
     Raises
     ------
     DeviceMemoryError
-        If it is longer than a device column may be; a smaller part of it will do.
+        If the map is longer than a device column may be; smaller slices of it may succeed.
     """
     xp = ops.xp
     check_length(rows.length)
@@ -34,7 +34,7 @@ def indices(ops: ArrayOps, rows: RowMap) -> Array:
 
 
 def gather_indices(ops: ArrayOps, rows: RowMap) -> Array:
-    """A map as libcudf wants it: :func:`indices` with every negative one as ``OUT_OF_BOUNDS``."""
+    """Convert a map to indices for libcudf, with ``OUT_OF_BOUNDS`` where there is no row."""
     index = indices(ops, rows)
     if may_miss(rows):
         return ops.xp.where(index < 0, OUT_OF_BOUNDS, index).astype(ops.xp.int32)
@@ -49,7 +49,7 @@ def may_miss(rows: RowMap) -> bool:
 
 
 def filtered(ops: ArrayOps, rows: RowMap, mask: Array) -> RowMap:
-    """The entries of a map where a mask of its length is true."""
+    """Keep the entries of a map at which a mask is true."""
     kept = positions(ops, mask)
     count = int(kept.shape[0])
     match rows:
@@ -66,7 +66,7 @@ def filtered(ops: ArrayOps, rows: RowMap, mask: Array) -> RowMap:
 
 
 def selected(ops: ArrayOps, mask: Array, value: bool) -> RowMap:
-    """Ascending positions at which a mask has a value."""
+    """Positions at which a mask has a value, ascending."""
     selected_rows = positions(ops, mask if value else ~mask)
     count = int(selected_rows.shape[0])
     return Span(0, count) if count == mask.shape[0] else _ascending(selected_rows)
@@ -77,7 +77,7 @@ def _ascending(values: Array) -> Indices:
 
 
 def set_marks(ops: ArrayOps, marks: Array, rows: RowMap) -> None:
-    """Set a mask at the rows of a map that is never out of bounds."""
+    """Set a mask to true at the rows of a map that is never out of bounds."""
     if isinstance(rows, Span):
         marks[rows.start : rows.start + rows.length] = True
     else:
@@ -85,12 +85,12 @@ def set_marks(ops: ArrayOps, marks: Array, rows: RowMap) -> None:
 
 
 def check_length(length: int) -> None:
-    """Refuse more rows than a device column holds.
+    """Raise for more rows than a device column can have.
 
     Raises
     ------
     DeviceMemoryError
-        If there are.
+        If there are more.
     """
     if length > MAX_ROWS:
         raise DeviceMemoryError(

@@ -1,8 +1,9 @@
-"""How each Arrow type lies on the device, and back.
+"""Converts Arrow types to the types in which columns are stored on the device, and back.
 
-A payload only rides: any fixed-width type is uploaded as an integer or decimal of its width, bytes as text (libcudf
-neither validates nor alters text, and has no binary type), maps as lists of structs. All of these are the same Arrow
-buffers under another name, so nothing is copied; the exact type wanted is put back when a frame is given out.
+Payload is not computed with, only moved. So any fixed-width type is uploaded as an integer or decimal of its width,
+bytes as text (libcudf neither validates nor changes text, and has no binary type), and maps as lists of structs. These
+are the same Arrow buffers under another type, so nothing is copied. The exact type is restored when a frame is
+downloaded.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary
 
 
 def storage_type(dtype: pa.DataType) -> pa.DataType | None:
-    """The type that a column of ``dtype`` has on the device, or ``None`` if it has none.
+    """Storage type of a column on the device; ``None`` if there is none.
 
-    A dictionary-encoded column stores its int32 codes; its values stay on the host. That, extension types and string
-    views are for whole columns only, not below a list or struct.
+    A dictionary-encoded column stores int32 codes; its values stay on the host. Dictionaries, extension types and
+    string views are supported as whole columns only, not within a list or struct.
     """
     if pat.is_dictionary(dtype):
         return pa.int32()
@@ -68,9 +69,9 @@ def _fixed_storage(dtype: pa.DataType) -> pa.DataType | None:
 
 
 def store(array: pa.Array) -> pa.Array:
-    """An array as its storage type, sharing its buffers where their layout allows.
+    """Convert an array to its storage type. Buffers are shared where their layout allows.
 
-    Dictionary-encoded arrays become codes; the values are the caller's to keep.
+    Dictionary-encoded arrays become codes; the caller must keep the values.
     """
     dtype = array.type
     if pat.is_dictionary(dtype):
@@ -101,16 +102,16 @@ def _store(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = None) -> pa.Array:
-    """An array that came from the device, as the type it stands for.
+    """Convert an array from the device to the type that it stands for.
 
     Parameters
     ----------
     array : Array
-        Of the storage type, up to what libcudf does not keep: names, precision, the width of offsets.
+        Array of the storage type; names, precision and offset width may differ, which libcudf does not keep.
     dtype : DataType
         Type of the result.
     dictionary : Array or None
-        The values of a dictionary-encoded column.
+        Values of a dictionary-encoded column.
 
     Raises
     ------
@@ -152,7 +153,7 @@ def _restore(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _restored_child(array: pa.Array, field: pa.Field) -> pa.Array:
-    """A child column; one that is declared without nulls loses those that its parent's nulls gave it."""
+    """Restore a child column. If its field is not nullable, nulls that come from the parent are removed."""
     child = _restore(array, field.type)
     if field.nullable or child.null_count == 0 or pat.is_null(field.type):
         return child
@@ -181,7 +182,7 @@ def _relabelled(array: pa.Array, dtype: pa.DataType, children: list[pa.Array] | 
 
 
 def _own_buffers(array: pa.Array) -> list[pa.Buffer | None]:
-    """The array's own buffers, without those of its children."""
+    """Buffers of the array itself, without those of its children."""
     buffers: list[pa.Buffer | None] = array.buffers()
     if pat.is_list(array.type) or pat.is_map(array.type) or pat.is_large_list(array.type):
         return buffers[:2]

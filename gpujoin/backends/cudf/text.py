@@ -1,4 +1,4 @@
-"""Text and columns of an expression, from libcudf."""
+"""Text values and columns of expressions, with libcudf."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SEARCHES = {
 
 
 def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
-    """Mask of ``length`` candidate pairs for which a condition is true; see :mod:`.expressions.evaluator`.
+    """Mask of the candidate pairs for which a condition is true.
 
     Raises
     ------
     ExpressionEvaluationError
-        If it fails on a value in ANSI mode.
+        If the condition fails on a value in ANSI mode.
     """
     return evaluated(ops, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length), condition, length)
 
@@ -52,7 +52,7 @@ def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfF
 def restricted(
     ops: ArrayOps, condition: Expression, probe: IndexProbe, frames: dict[Side, CudfFrame], probe_side: Side
 ) -> IndexProbe | None:
-    """A probe with the matches for which a condition is true; see :func:`.residual.restricted_matches`."""
+    """Drop the matches of a probe for which a condition is not true (:func:`.residual.restricted_matches`)."""
     matches = probe.single()
     if matches is None:
         return None
@@ -63,14 +63,14 @@ def restricted(
 
 @dataclass(frozen=True, eq=False)
 class CudfText:
-    """A text column, or a constant for ``length`` rows; see :class:`.evaluate.Text`."""
+    """A text column, or a constant for ``length`` rows."""
 
     content: plc.Column | str | None
     length_: int
 
     @cached_property
     def column(self) -> plc.Column:
-        """One text a row; an empty one for a null constant, whose results are masked anyway."""
+        """Column with a text for each row. A null constant becomes empty text, since its results are masked."""
         if isinstance(self.content, plc.Column):
             return self.content
         return plc.Column.from_scalar(self._scalar, self.length_, stream=STREAM)
@@ -82,7 +82,7 @@ class CudfText:
 
     @property
     def operand(self) -> plc.Column | plc.Scalar:
-        """What libcudf takes as a second operand."""
+        """The text as second operand of libcudf's functions."""
         return self.content if isinstance(self.content, plc.Column) else self._scalar
 
     @property
@@ -110,7 +110,7 @@ class CudfText:
 
 @dataclass(frozen=True)
 class FrameSource:
-    """The columns of two frames of candidate pairs; see :class:`.evaluate.Source`."""
+    """The columns of two frames of candidate pairs, as leaves of expressions."""
 
     frames: dict[Side, CudfFrame]
     length: int
@@ -141,7 +141,7 @@ class FrameSource:
         return self.frames[node.side].types[node.index]
 
     def _plain(self, node: ColumnRef) -> tuple[plc.Column, pa.DataType]:
-        """The column and the type of its values, a dictionary being looked up."""
+        """Column of values and its type; a dictionary is decoded."""
         frame, dtype = self.frames[node.side], self._type(node)
         column = frame.table.columns()[node.index]
         while isinstance(dtype, pa.BaseExtensionType):

@@ -1,1 +1,1 @@
-"""Searching by order instead of by equality: over an array module, for every backend."""
+"""Range indexes: search structures by order, written over an array module for every backend."""

@@ -46,7 +46,7 @@ _ROWS_A_SEARCH = 16
 
 @dataclass(frozen=True)
 class Points:
-    """One integer a row.
+    """An integer point for each row.
 
     Attributes
     ----------
@@ -61,11 +61,11 @@ class Points:
 
 
 Range: TypeAlias = tuple[Points, Points]
-"""Lowest and highest point of each row's matches, both included; none if the lowest is the higher one."""
+"""Lowest and highest point of each row's matches, both included; no match if the lowest is greater."""
 
 
 class _Scale:
-    """Points as distances from the least one of the build side, where that leaves room for the group's number.
+    """Encodes points as distances from the least build point, where that leaves enough bits for the group number.
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ class _Scale:
         self.size = self.high - self.low + 1 if any_rows else 0
 
     def add_to(self, keys: Array, values: Array) -> None:
-        """Add the numbers, from 0, of the build side's points, in place."""
+        """Add the numbers of the build side's points to sort keys, in place."""
         keys += values
         keys -= self.low
 
     def below(self, bounds: Array, including: bool) -> Array | None:
-        """How many points there may be that are less than each bound, or not greater; ``None``: 0 everywhere."""
+        """Number of possible points below each bound, or up to and including it; ``None``: 0 for all."""
         xp = self._xp
         if not self.size or (not including and bool((bounds <= self.low).all())):
             return None
@@ -96,7 +96,7 @@ class _Scale:
 
 
 class _Axis:
-    """Points as ranks among the distinct ones of the build side."""
+    """Encodes points as ranks among the distinct build points."""
 
     def __init__(self, ops: OrderOps, values: Array) -> None:
         self._ops = ops
@@ -113,17 +113,17 @@ class _Axis:
         return int(self.distinct.shape[0])
 
     def add_to(self, keys: Array, values: Array) -> None:
-        """Add the ranks of the build side's points, which the axis was made of, in place."""
+        """Add the ranks of the build side's points to sort keys, in place."""
         del values
         keys += self.ranks
 
     def below(self, bounds: Array, including: bool) -> Array:
-        """How many distinct points are less than each bound, or not greater."""
+        """Number of distinct points below each bound, or up to and including it."""
         return self._ops.search(self.distinct, bounds, including)
 
 
 class RangeIndex:
-    """A build side that is searched by order.
+    """The index of a build side by order.
 
     Parameters
     ----------
@@ -132,14 +132,14 @@ class RangeIndex:
     points : sequence of Points
         One or two points of each build row.
     groups : Points or None
-        Rows with equal keys have equal numbers, from 0; negative: a row matches nothing. ``None``: all are equal.
+        Group number of each row, from 0; negative: the row matches nothing. ``None``: all rows are one group.
     rows : int
         Number of rows.
 
     Raises
     ------
     DeviceMemoryError
-        If there are too many groups and points to be numbered in 62 bits.
+        If groups and points together do not fit 62 bits.
     """
 
     def __init__(self, ops: OrderOps, points: Sequence[Points], groups: Points | None, rows: int) -> None:
@@ -187,7 +187,7 @@ class RangeIndex:
             raise DeviceMemoryError("too many keys and points for one index; the engine divides them")
 
     def _take_second(self, order: Array, groups: Array | None) -> None:
-        """Keep the second points in the order of the first, and see whether they ascend within each group."""
+        """Order the second points by the first ones, and test whether they ascend within each group."""
         assert self.second is not None
         xp = self.ops.xp
         self.seconds = self.second.ranks[order]
@@ -221,7 +221,7 @@ class RangeIndex:
         return size + (0 if self._wavelet is None else self._wavelet.nbytes)
 
     def wavelet(self) -> WaveletMatrix:
-        """The second points, searchable in any stretch; made when first needed."""
+        """Wavelet matrix of the second points; made when first needed."""
         with self._lock:
             if self._wavelet is None:
                 assert self.seconds is not None
@@ -230,7 +230,7 @@ class RangeIndex:
             return self._wavelet
 
     def stretches(self, bounds: Range, groups: Points | None) -> tuple[Array, Array]:
-        """Begin and end of each probe row's stretch by the first point."""
+        """Find the begin and end of each probe row's stretch by the first point."""
         search = self.ops.search
         low, high = bounds[0].values, bounds[1].values
         if self.axis is None:
@@ -242,7 +242,7 @@ class RangeIndex:
         return begin, begin if end is None else search(self.keys, first + end, False)
 
     def _begin_of(self, groups: Array) -> Array:
-        """Where groups begin; anything for those that no build row has."""
+        """First position of each group; arbitrary for groups without build rows."""
         starts = self._starts
         return starts[self.ops.xp.clip(groups, 0, starts.shape[0] - 1)]
 
@@ -263,14 +263,14 @@ class RangeIndex:
         return self.second.below(bounds[0].values, False), self.second.below(bounds[1].values, True)
 
     def second_stretches(self, low: Array, high: Array, groups: Points | None) -> tuple[Array, Array]:
-        """Begin and end of each probe row's stretch by the second point, where it ascends too."""
+        """Find the begin and end of each probe row's stretch by the second point, where it ascends too."""
         first = 0 if groups is None else groups.values * self._second_step
         search = self.ops.search
         return search(self.second_keys, first + low, False), search(self.second_keys, first + high, False)
 
 
 def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
-    """Where a row may match something; ``None``: everywhere."""
+    """Mask of the rows that may have a match; ``None``: all."""
     masks = [column.valid for column in columns]
     if groups is not None:
         masks += [groups.valid, groups.values >= 0]
@@ -282,16 +282,16 @@ def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
 
 
 class RangeProbe(OrderedProbe):
-    """Matches of some rows in a :class:`RangeIndex`, by array operations.
+    """The matches of rows in a :class:`RangeIndex`, by array operations.
 
     Parameters
     ----------
     index : RangeIndex
         Index of the build side.
     bounds : sequence of (Points, Points)
-        For each of its points the lowest and highest that match.
+        Lowest and highest matching value of each point.
     groups : Points or None
-        Group of each row; negative where there is none. ``None`` where the build side has no groups.
+        Group of each row, negative where it has none. ``None`` if the build side has no groups.
     """
 
     def __init__(self, index: RangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:
@@ -335,7 +335,7 @@ class RangeProbe(OrderedProbe):
         return counts, int(counts.sum()) if self.rows else 0
 
     def _seen(self, most: int) -> Iterator[tuple[Array, Array]]:
-        """Probe rows and positions of candidates that are matches, from at most so many candidates at a time."""
+        """Probe rows and positions of the candidates that match, testing at most ``most`` candidates at a time."""
         stretches, seconds = self._matches, self._index.seconds
         assert stretches.second is not None
         assert seconds is not None
@@ -365,7 +365,7 @@ class RangeProbe(OrderedProbe):
         return probe.astype(self._ops.index), self._index.order[position]
 
     def _position(self, probe: Array, number: Array) -> Array:
-        """Where in the index the ``number``-th match of each probe row is."""
+        """Position in the index of the ``number``-th match of each probe row."""
         begin = self._matches.begin[probe]
         if self._skipped is None:
             return begin + number
@@ -373,7 +373,7 @@ class RangeProbe(OrderedProbe):
         return self._index.wavelet().select(begin, end, number + self._skipped[probe])
 
     def _parts(self, counts: Array, total: int, most: int) -> Iterator[tuple[Array, Array]]:
-        """Row and number within the row, for ``counts`` things a row, at most so many at a time."""
+        """Row, and number within the row, of ``counts`` items for each row, at most ``most`` at a time."""
         if not total:
             return
         xp = self._ops.xp

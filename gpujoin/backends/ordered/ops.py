@@ -1,6 +1,6 @@
-"""What the indexes of this room need of a backend's arrays.
+"""Array operations that range indexes need of a backend.
 
-Only the common ground of NumPy and CuPy is used besides, so the very code that runs on a device runs, and is tested,
+Otherwise only functions that NumPy and CuPy have in common are used, so the code that runs on a device is tested
 without one.
 """
 
@@ -17,24 +17,24 @@ Array: TypeAlias = Any
 
 @dataclass(frozen=True)
 class OrderOps:
-    """An array module and what is done better outside it.
+    """An array module, with operations that a backend does better.
 
     Attributes
     ----------
     xp : module
         ``numpy`` or ``cupy``.
     sort : callable (int64 array) -> (int64 array, int array)
-        The values ascending, and where each was; equal values in their old order.
+        Stable sort: ascending values, and their original positions.
     search : callable (sorted int64 array, int64 array, bool) -> int64 array
-        How many sorted values are less than each of the others, or, if the flag is set, not greater.
+        Number of sorted values less than each value, or up to and including it if the flag is set.
     owners : callable (int64 array, int) -> int array
-        ``[0] * sizes[0] + [1] * sizes[1] + …``, given the sizes, one at least positive, and their sum.
+        ``[0] * sizes[0] + [1] * sizes[1] + …``, given the sizes, at least one of them positive, and their sum.
     index : dtype
-        Of row numbers that leave an index.
+        Type of row numbers that an index returns.
     block : int
-        How many questions are best asked at a time: what fits a cache, or fills a device.
+        Best number of searches at a time: they fit a cache, or fill a device.
     entered : callable
-        Makes the device current for a ``with`` block.
+        Context manager that makes the device current.
     """
 
     xp: Any

@@ -1,7 +1,8 @@
-"""What every probe of an index by order has in common: which way matches are counted and found, and the protocol.
+"""The base class of probes of range indexes: it chooses the method, and implements the probe protocol.
 
-The ways themselves are array operations (:mod:`gpujoin.backends.ordered.index`) or, on a device, kernels. Which of
-them is taken is decided here, from counts alone, so all give pairs in one order.
+The methods themselves are array operations (:mod:`gpujoin.backends.ordered.index`) or, on a device, kernels. The choice
+between testing candidates and searching a wavelet matrix is made here, from counts alone, so all backends return pairs
+in the same order.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from gpujoin.model.backend import PairSlice
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
 LOOKS_PER_STEP = 2
-"""Candidates that can be looked at one after the other in the time of one step of one search in a wavelet matrix:
+"""Candidates that can be tested in the time of one step of a search in a wavelet matrix; measured in
 `benchmarks/engine/README.md`, "two ranges"."""
 CANDIDATES = 1 << 20
-"""Positions looked at in one go where no size was asked for."""
+"""Candidates tested at a time where the caller gives no limit."""
 
 
 @dataclass(frozen=True)
 class Stretches:
-    """Where the first point of each probe row's matches lies in the order of the index.
+    """The stretch of each probe row: the positions whose first point matches.
 
     Attributes
     ----------
     begin, length : int array
-        First position, and number of positions; the number is zero where a row can match nothing.
+        First position and number of positions; zero where a row cannot have a match.
     total : int
         Sum of the lengths.
     second : object or None
-        What the second point must be, where that is not settled by the stretch.
+        Range of the second point, if there is one that the stretch does not imply.
     """
 
     begin: Array
@@ -44,7 +45,7 @@ class Stretches:
 
 
 class OrderedIndex(Protocol):
-    """A build side by order, as a probe needs to know it."""
+    """A range index, as a probe reads it."""
 
     @property
     def ops(self) -> OrderOps:
@@ -58,7 +59,7 @@ class OrderedIndex(Protocol):
 
     @property
     def places(self) -> int:
-        """How many positions there are."""
+        """Number of positions."""
         ...
 
     @property
@@ -68,7 +69,7 @@ class OrderedIndex(Protocol):
 
 
 class OrderedProbe(ABC):
-    """Matches of some rows in an index; see :class:`gpujoin.model.backend.RangeProbe`.
+    """The matches of rows in a range index; implements :class:`gpujoin.model.backend.RangeProbe`.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class OrderedProbe(ABC):
         self._matches = stretches
         self.rows = int(stretches.begin.shape[0])
         self._searched = False
-        """Whether pairs are found by a search for each, not by looking at what the first point admits."""
+        """Whether each pair is found by a search, and not by testing the candidates of the first point."""
         self.resumable = True
         """Whether :meth:`pairs_at` is possible."""
         if stretches.second is None:
@@ -96,23 +97,23 @@ class OrderedProbe(ABC):
 
     @abstractmethod
     def _count_by_search(self) -> tuple[Array, int]:
-        """Matches of each row and of all, given two points; also makes ready for what follows."""
+        """Count the matches of each row and of all by searches, for two points."""
 
     @abstractmethod
     def _count_by_looking(self) -> tuple[Array, int]:
-        """The same at the cost of one look for each position that the first point admits."""
+        """Count the matches of each row and of all by testing the candidates of the first point."""
 
     @abstractmethod
     def _looked(self, most: int) -> Iterator[tuple[Array, Array]]:
-        """Probe and build rows of pairs, from at most so many positions at a time, all of which are looked at."""
+        """Probe and build rows of pairs, by testing at most ``most`` candidates at a time."""
 
     @abstractmethod
     def _numbered(self, most: int) -> Iterator[tuple[Array, Array]]:
-        """Probe and build rows of pairs, at most so many at a time, each found by its number."""
+        """Probe and build rows of pairs, at most ``most`` at a time, each found by its number."""
 
     @abstractmethod
     def _continued(self, rows: Array, counts: Array, skip: int, total: int) -> tuple[Array, Array]:
-        """Probe and build rows of the next ``counts`` pairs, ``total`` in all, of some rows after ``skip`` each."""
+        """Probe and build rows of the ``counts`` pairs of each given row after the first ``skip``; ``total`` in all."""
 
     # -- the protocol --------------------------------------------------------------------------------------
 
@@ -122,13 +123,13 @@ class OrderedProbe(ABC):
             return self.counts > 0
 
     def lookup(self) -> Indices:
-        """The first match of each row, or −1; all of them only where the build is said to be unique."""
+        """Map from each row to its first match, −1 if it has none; only for unique builds."""
         return self.edge(last=False)
 
     def edge(self, *, last: bool) -> Indices:
-        """The match with the lowest or highest first point, or −1; of several the first or last row.
+        """Map from each row to its match with the lowest or highest point, −1 if it has none.
 
-        Only for one point.
+        Of several such matches, the first or last row is taken. Only for indexes of one point.
         """
         with self._ops.entered():
             xp, begin = self._ops.xp, self._matches.begin
@@ -148,7 +149,7 @@ class OrderedProbe(ABC):
                 yield part
 
     def _guarded(self, make: Callable[[], Iterator[tuple[Array, Array]]]) -> Iterator[tuple[Array, Array]]:
-        """The same with the device current only while a part is being made."""
+        """Iterate with the device current only while a slice is being made."""
         source = make()
         while True:
             with self._ops.entered():

@@ -1,11 +1,16 @@
-"""Ranks within any stretch of a sequence of integers: a wavelet matrix.
+"""Wavelet matrix: counts and finds the values of a range within any stretch of a sequence of integers.
 
-For every bit of the values, from the highest, the sequence is divided stably into zeros and ones, and how many zeros
-come before each position is kept. A question about a stretch of the sequence then goes down the bits, the stretch
-remaining a stretch: F. Claude, G. Navarro, A. Ordóñez, The wavelet matrix, Information Systems 47 (2015).
+For each bit of the values, from the highest on, the sequence is divided stably into zeros and ones, and the number of
+zeros before each position is stored. A search follows the bits, and a stretch of the sequence stays a stretch at each
+level (F. Claude, G. Navarro, A. Ordóñez, The wavelet matrix, Information Systems 47, 2015). An example with values of
+two bits, where the values less than 2 among positions 1 to 3 are counted::
 
-Here the sequence are the second coordinates of points in order of their first, so that a rectangle is a stretch and a
-range of values: its points are counted, and the k-th of them found, in as many steps as the values have bits.
+    values    3 0 2 1      high bits  1 0 1 0      zeros before each position  0 0 1 1 2
+    search    positions 1 to 3 hold 0 2 1: two of their high bits are zero, so two values are less than 2
+
+A range index uses it for the second points, in the order of the first ones. The matches of two ranges are then a
+stretch and a range of values: they are counted, and the k-th of them is found, in as many steps as the values have
+bits.
 """
 
 from __future__ import annotations
@@ -16,23 +21,23 @@ from dataclasses import dataclass
 from gpujoin.backends.ordered.ops import Array, OrderOps
 
 _BLOCK_BITS = 8
-"""Zeros are counted from the beginning for every 256th position, and from there, in one byte, for each."""
+"""Bits of a block: zeros are counted from the start for every 256th position, and from there in one byte."""
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Zeros before each position, for one bit.
+    """The zeros before each position, for one bit.
 
     Attributes
     ----------
     bit : int
         Number of the bit, counted from the lowest.
     blocks : int64 array
-        Zeros before every 256th position.
+        Number of zeros before every 256th position.
     within : uint8 array
-        Zeros since then, for each of ``length + 1`` positions.
+        Number of zeros since then, for each of ``length + 1`` positions.
     zeros : int
-        Zeros in all: where the ones begin at the next level.
+        Number of zeros in all, the first position of the ones at the next level.
     """
 
     bit: int
@@ -45,7 +50,7 @@ class _Level:
 
 
 class WaveletMatrix:
-    """A sequence of non-negative integers, searchable.
+    """A wavelet matrix over a sequence of non-negative integers.
 
     Parameters
     ----------
@@ -54,7 +59,7 @@ class WaveletMatrix:
     values : int64 array, shape (n,)
         Sequence to search.
     limit : int
-        A number that no value exceeds.
+        Upper limit of the values.
     """
 
     def __init__(self, ops: OrderOps, values: Array, limit: int) -> None:
@@ -83,15 +88,15 @@ class WaveletMatrix:
 
     @property
     def depth(self) -> int:
-        """Steps of a question."""
+        """Steps of a search."""
         return len(self._levels)
 
     def count_below(self, begin: Array, end: Array, bound: Array) -> Array:
-        """How many values at positions ``begin … end - 1`` are less than a bound in ``0 … limit``, row by row."""
+        """Count the values less than ``bound``, from 0 to ``limit``, at positions ``begin … end - 1``, row by row."""
         return self._in_blocks(self._count_below, begin, end, bound)
 
     def select(self, begin: Array, end: Array, number: Array) -> Array:
-        """Position of the ``number``-th value, from 0, of those at ``begin … end - 1`` by value, then position."""
+        """Position of the ``number``-th value, from 0, among those at ``begin … end - 1``, by value, then position."""
         return self._in_blocks(self._select, begin, end, number)
 
     def _in_blocks(

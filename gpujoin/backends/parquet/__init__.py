@@ -1,1 +1,1 @@
-"""What is known of Parquet files before they are decoded, for both backends."""
+"""Reads footers and statistics of Parquet files, for both backends."""

@@ -1,7 +1,7 @@
-"""Parquet files before they are decoded: footers, what of them is read, and whether it can be read as Spark reads it.
+"""Opens Parquet files: finds the columns and row groups to read, and whether they can be read as Spark reads them.
 
-A file is read as it was planned or not at all: its size and modification time are compared before and after, and every
-problem is a :class:`ScanError` that names it.
+A file must be the one that was planned: its size and modification time are compared before and after reading. Every
+problem is a :class:`ScanError` that names the file.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _PROLEPTIC_SINCE = (3, 1)
 
 @dataclass(frozen=True)
 class Source:
-    """A column of the scan in one file.
+    """A column of a scan in one file.
 
     Attributes
     ----------
     name : str or None
-        In the file; ``None``: it has no such column, whose values then are null.
+        Name in the file; ``None``: the file has no such column, and its values are null.
     leaf : int
         Number of the column chunk in a row group.
     arrow : pyarrow.DataType or None
-        The file's own type.
+        Type in the file.
     int96 : bool
-        Whether it is stored as INT96.
+        Whether values are stored as INT96.
     integers : bool
-        Whether it is stored as INT32 or INT64.
+        Whether values are stored as INT32 or INT64.
     """
 
     name: str | None
@@ -53,7 +53,7 @@ class Source:
 
 
 def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
-    """Read what planning needs to know of a file.
+    """Read the facts of a file that planning needs.
 
     Raises
     ------
@@ -87,12 +87,12 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
 def opened(
     scan: Scan, part: FileSlice, metrics: PipelineMetrics
 ) -> Iterator[tuple[ParquetFooter, list[Source], list[int]]]:
-    """Open a slice's file: its columns, and the row groups to read, those that no row can leave being skipped.
+    """Open the file of a slice: its columns and the row groups to read, without those that cannot pass the filters.
 
     Raises
     ------
     ScanError
-        If the file is not as planned, before or after, or a column is not read here as Spark would read it.
+        If the file is not the planned one, before or after, or a column cannot be read as Spark reads it.
     """
     check_unchanged(part)
     parquet = footer_of(part.path, part.size)
@@ -113,12 +113,12 @@ def opened(
 
 
 def check_unchanged(part: FileSlice) -> None:
-    """Compare a file with what it was when it was planned.
+    """Raise if a file has changed since it was planned.
 
     Raises
     ------
     ScanError
-        If its size or modification time differs, or it is gone.
+        If its size or modification time differs, or it was removed.
     """
     current = facts(part.path)
     if current.size != part.size or part.modified_ms not in (None, current.modified_ms):
@@ -134,7 +134,7 @@ def footer_of(path: str, size: int) -> ParquetFooter:
     Raises
     ------
     ScanError
-        If it is missing, no Parquet file, encrypted, truncated or corrupt.
+        If the file is missing, no Parquet file, encrypted, truncated or corrupt.
     """
     try:
         with open_binary(path) as file:
@@ -148,12 +148,12 @@ def footer_of(path: str, size: int) -> ParquetFooter:
 
 
 def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
-    """Give the row groups that a slice says, by number or by the bytes in which their middle lies.
+    """Row groups of a slice, by number, or by the byte range that their middle lies in.
 
     Raises
     ------
     ScanError
-        If the file has fewer.
+        If the file has fewer row groups.
     """
     count = len(parquet.groups)
     if part.row_groups is not None:
@@ -168,7 +168,7 @@ def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
 
 
 def _middle(parquet: ParquetFooter, group: int) -> int:
-    """The byte in the middle of a row group: a split reads the groups whose middle lies in it."""
+    """Middle byte of a row group: a split reads the groups whose middle lies in it."""
     chunks = [parquet.chunk(group, leaf) for leaf in range(len(parquet.leaves))]
     start = min((chunk.start for chunk in chunks), default=0)
     return start + sum(chunk.compressed for chunk in chunks) // 2
@@ -177,7 +177,7 @@ def _middle(parquet: ParquetFooter, group: int) -> int:
 def runs(
     groups: Sequence[int], sources: Sequence[Source], parquet: ParquetFooter, piece_bytes: int
 ) -> Iterator[tuple[int, ...]]:
-    """Neighbouring row groups, together near a size."""
+    """Join neighbouring row groups to runs near a size."""
     leaves = [source.leaf for source in sources if source.name is not None]
     run: list[int] = []
     size = 0
@@ -197,7 +197,7 @@ def runs(
 
 
 def legacy_calendar(parquet: ParquetFooter, columns: pa.Schema) -> str | None:
-    """Why a file's dates may be in the old calendar, or ``None``."""
+    """Reason why dates of a file may be in the old calendar; ``None`` if they are not."""
     if not any(pat.is_date(f.type) or pat.is_timestamp(f.type) for f in columns):
         return None
     version = parquet.facts.get(_SPARK_VERSION)
@@ -221,9 +221,9 @@ class FileColumns:
     Parameters
     ----------
     parquet : ParquetFooter
-        The file's footer.
+        Footer of the file.
     case_sensitive : bool
-        Whether names that differ in case are different ones.
+        Whether names are compared with regard to case.
     """
 
     def __init__(self, parquet: ParquetFooter, *, case_sensitive: bool) -> None:
@@ -237,12 +237,12 @@ class FileColumns:
         return name if self._case_sensitive else name.lower()
 
     def source_of(self, field: pa.Field) -> Source:
-        """Find a scan's column in the file.
+        """Find a column of the scan in the file.
 
         Raises
         ------
         ScanError
-            If several fit its name, or its type is one that is not read here as Spark reads it.
+            If several columns have its name, or its type cannot be read as Spark reads it.
         """
         path = self._parquet.path
         fitting = self._columns.get(self._key(field.name), [])
@@ -298,7 +298,7 @@ def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bo
 def group_may_match(
     scan: Scan, part: FileSlice, sources: Sequence[Source], parquet: ParquetFooter, group: int
 ) -> bool:
-    """Whether the statistics leave it open that rows of a group pass the scan's filters."""
+    """Whether rows of a group may pass the scan's filters, by the statistics."""
 
     def statistics(index: int) -> Statistics | None:
         if index >= len(sources):
@@ -310,7 +310,7 @@ def group_may_match(
 
 
 def statistics_of(source: Source, parquet: ParquetFooter, group: int) -> Statistics | None:
-    """Give what a row group's footer tells of a column, if anything."""
+    """Statistics of a column in a row group, if there are any."""
     rows = parquet.groups[group].rows
     if source.name is None:
         return Statistics(None, None, nulls=rows, rows=rows)

@@ -1,8 +1,8 @@
-"""Parquet's footers: the schema, the row groups, and where their columns are.
+"""Reads Parquet footers: the schema, the row groups, and the positions of their columns.
 
 Structs and numbers of fields are those of Parquet's format,
-https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift. What contradicts itself or the file
-is refused with a message; a column that is not asked for is not looked at.
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift. A footer that contradicts itself or
+the file is refused with a message. Only the columns that are used are checked.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gpujoin.errors import ScanError
 _MAGIC = b"PAR1"
 _MAGIC_ENCRYPTED = b"PARE"
 _TAIL = 8
-"""Bytes at the end of a file: the length of the footer, in four, and the magic."""
+"""Bytes at the end of a file: the length of the footer (4 bytes) and the magic number."""
 _READ_AT_ONCE = 1 << 16
 """Bytes from the end of a file that are read first; most footers are shorter."""
 MOST_FOOTER_BYTES = 64 << 20
-"""Longer footers are left to Spark: reading one takes seconds, and a damaged length must not take all memory."""
+"""Longest footer that is read. Longer ones take seconds, and a damaged length must not take all memory."""
 _MOST_NESTED = 100
 _MOST_CODEC = 7
 
 
 class Physical(IntEnum):
-    """How values are stored: ``Type`` of the format."""
+    """Physical types: ``Type`` of the format."""
 
     BOOLEAN = 0
     INT32 = 1
@@ -51,7 +51,7 @@ class _Repetition(IntEnum):
 
 
 class _Converted(IntEnum):
-    """The older way to say what values mean: ``ConvertedType``."""
+    """Older logical types: ``ConvertedType`` of the format."""
 
     UTF8 = 0
     ENUM = 4
@@ -74,7 +74,7 @@ class _Converted(IntEnum):
 
 
 class _Logical(IntEnum):
-    """The newer way: the fields of the union ``LogicalType``."""
+    """Newer logical types: the fields of the union ``LogicalType`` of the format."""
 
     STRING = 1
     ENUM = 4
@@ -114,22 +114,22 @@ _FILE_METADATA = Struct({
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column that has values of its own; in nested types there are several of them.
+    """A leaf of the schema: a column with values of its own. Nested columns have several.
 
     Attributes
     ----------
     path : tuple of str
-        Its name, below those of the groups it is in.
+        Names of the groups that it is in, and its own name.
     physical : Physical
-        How values are stored.
+        Physical type.
     length : int
         Bytes of a value of fixed length.
     flat : bool
-        Whether it is a column of the file itself, with one value or null in each row.
+        Whether it is a column of the file, with one value or null in each row.
     arrow : pyarrow.DataType or None
-        What values mean, as Spark takes it; ``None``: not known here, or two things at once.
+        Type that the values have in Spark; ``None`` if unknown or contradictory.
     ordered : bool
-        Whether ``min_value`` and ``max_value`` of its statistics are in the order of its type.
+        Whether ``min_value`` and ``max_value`` of the statistics are in the order of the type.
     """
 
     path: tuple[str, ...]
@@ -142,7 +142,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class FileColumn:
-    """A column of the file, which a nested one makes of several leaves.
+    """A column of the file, which consists of several leaves if it is nested.
 
     Attributes
     ----------
@@ -161,18 +161,18 @@ class FileColumn:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """A column's pages in one row group.
+    """The pages of a column in one row group.
 
     Attributes
     ----------
     start : int
-        Byte of the file at which they begin.
+        First byte of the pages in the file.
     compressed, uncompressed : int
-        Bytes, as they are and once decompressed.
+        Bytes of the pages, compressed and uncompressed.
     values : int
-        Values, nulls included.
+        Number of values, with nulls.
     statistics : dict from int to object
-        Fields of ``Statistics``, as they are there.
+        Fields of ``Statistics``, undecoded.
     """
 
     start: int
@@ -184,14 +184,14 @@ class ColumnChunk:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows whose columns are stored together.
+    """A row group.
 
     Attributes
     ----------
     rows : int
         Number of rows.
     chunks : tuple of int
-        Where the description of each leaf's column chunk begins in the footer.
+        Offset in the footer of the description of each leaf's column chunk.
     """
 
     rows: int
@@ -200,7 +200,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class ParquetFooter:
-    """What a file tells of itself.
+    """The footer of a file.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class ParquetFooter:
         Raises
         ------
         ScanError
-            If it is encrypted, in another file, or cannot be where or what it is said to be.
+            If the chunk is encrypted or in another file, or if its description cannot be true.
         """
         about = self.leaves[leaf]
         name = ".".join(about.path)
@@ -280,14 +280,14 @@ def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:
     file : binary file
         With ``seek`` and ``read``.
     size : int
-        Of the file, in bytes.
+        Length of the file in bytes.
 
     Raises
     ------
     ScanError
-        If it is no Parquet file, encrypted, truncated or corrupt.
+        If the file is no Parquet file, encrypted, truncated or corrupt.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     if size < len(_MAGIC) + _TAIL:
         raise _damaged(path, f"it has {size} bytes")
@@ -348,7 +348,7 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
 def _schema(
     elements: list[dict[int, Any]], orders: list[dict[int, Any]]
 ) -> tuple[tuple[FileColumn, ...], tuple[Leaf, ...]]:
-    """Columns and leaves of the schema: a tree whose nodes are listed parents first, each with its number of children.
+    """Columns and leaves of the schema, a tree whose nodes are listed parents first, with their numbers of children.
 
     For example ``root(2), x, list(1), element`` has the columns ``x``, leaf 0, and ``list``, leaf 1.
     """
@@ -410,7 +410,7 @@ _DIGITS = {Physical.INT32: 9, Physical.INT64: 18, Physical.BYTE_ARRAY: 76}
 
 
 def _arrow_type(physical: Physical, element: dict[int, Any]) -> pa.DataType | None:
-    """What the values of a column mean."""
+    """Type that the values of a column have in Spark."""
     converted, logical = element.get(6), element.get(10)
     if converted is None and logical is None:
         return pa.binary(element[2]) if _fixed(physical, element) else _BARE.get(physical)
@@ -451,7 +451,7 @@ def _of_converted(converted: int | None, element: dict[int, Any]) -> pa.DataType
 
 
 def _of_logical(logical: dict[int, Any]) -> tuple[pa.DataType | None, int | None]:
-    """A type, and the older name for the same."""
+    """Arrow type of a logical type, and its older form."""
     if len(logical) != 1:
         return None, None
     [(kind, about)] = logical.items()
@@ -495,7 +495,7 @@ def _decimal(precision: int | None, scale: int) -> pa.DataType | None:
 
 
 def _stored(physical: Physical, meaning: pa.DataType, element: dict[int, Any]) -> bool:
-    """Whether values of a meaning can be stored so."""
+    """Whether a physical type can store values of a logical type."""
     if meaning in _BYTES_ONLY:
         return physical is Physical.BYTE_ARRAY
     if pa.types.is_decimal(meaning):

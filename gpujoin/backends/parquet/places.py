@@ -1,7 +1,7 @@
-"""Where Parquet files are: in the local file system, or in an object store that speaks S3.
+"""Opens Parquet files in the local file system, or in an object store with the S3 protocol.
 
-A file in a store is named by a URI, ``s3://bucket/key``; any other path is local. PyArrow reads the stores, and finds
-their endpoint, region and credentials as AWS's own tools do: in the environment, a profile, or the machine's role.
+A file in a store has a URI, ``s3://bucket/key``; any other path is local. PyArrow reads the stores. It finds their
+endpoint, region and credentials as AWS's own tools do: in the environment, a profile, or the machine's role.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _STORE = "s3://"
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What tells one content of a file from another.
+    """Size and modification time of a file, by which a changed file is noticed.
 
     Attributes
     ----------
     size : int
         Length in bytes.
     modified_ms : int
-        Modification time, in milliseconds since 1970; of a store, in whole seconds.
+        Modification time, in milliseconds since 1970; stores have whole seconds.
     """
 
     size: int
@@ -37,22 +37,22 @@ class FileFacts:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is one of the local file system."""
+    """Whether a path is in the local file system."""
     return not path.startswith(_STORE)
 
 
 def in_store(rest: str) -> str:
-    """Make the path of a file in a store of what follows its scheme and colon in a URI."""
+    """Path of a file in a store, given the part of its URI after the scheme and the colon."""
     return _STORE + rest.lstrip("/")
 
 
 def facts(path: str) -> FileFacts:
-    """Look a file up.
+    """Read the facts of a file.
 
     Raises
     ------
     ScanError
-        If it is not there, or may not be looked at.
+        If the file does not exist, or may not be read.
     """
     gone = "was it removed since the query was planned?"
     try:
@@ -69,12 +69,12 @@ def facts(path: str) -> FileFacts:
 
 
 def open_binary(path: str) -> Any:
-    """Open a file, local or of a store, for reading and seeking; to be closed, as by ``with``.
+    """Open a local file, or one in a store, for reading and seeking. The caller closes it.
 
     Raises
     ------
     OSError, pyarrow.ArrowException
-        If it is not there, or may not be read.
+        If the file does not exist, or may not be read.
     """
     if is_local(path):
         return Path(path).open("rb")
@@ -94,6 +94,6 @@ def _store(bucket: str) -> pafs.FileSystem:
 
 
 def _stored(path: str) -> tuple[pafs.FileSystem, str]:
-    """The store of a file, and its name there."""
+    """Store of a file, and its name there."""
     name = path.removeprefix(_STORE)
     return _store(name.partition("/")[0]), name

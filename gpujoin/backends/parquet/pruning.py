@@ -1,4 +1,4 @@
-"""Row groups that no row can leave, by their statistics."""
+"""Decides by statistics which row groups have no row that passes a filter."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gpujoin.model.types import is_float, is_whole, logical
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is known of a column in a row group.
+    """Statistics of a column in a row group.
 
     Attributes
     ----------
     low, high : object
-        Bounds of its values, as Python values of the column's type; ``None``: not known.
+        Bounds of the values, as Python values of the column's type; ``None``: unknown.
     nulls : int or None
-        How many are null, if known.
+        Number of nulls; ``None``: unknown.
     rows : int
-        How many rows there are.
+        Number of rows.
     """
 
     low: Any
@@ -35,14 +35,14 @@ Lookup = Callable[[int], Statistics | None]
 
 
 def may_match(condition: Expression, statistics: Lookup) -> bool:
-    """Tell whether a row may exist for which a condition is true; ``True`` where it is not known.
+    """Whether a row may exist for which a condition is true; true if unknown.
 
     Parameters
     ----------
     condition : Expression
         Resolved condition.
     statistics : callable
-        From a column's index to what is known of it.
+        Statistics of a column, by its index.
     """
     if isinstance(condition, Literal):
         return bool(condition.value)
@@ -106,7 +106,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
 
 
 def _unwrapped(node: Expression) -> Expression:
-    """Look through a cast to a wider integer, which changes no value."""
+    """Drop a cast to a wider integer, which changes no value."""
     if (
         isinstance(node, Cast)
         and node.child.type is not None
@@ -118,7 +118,7 @@ def _unwrapped(node: Expression) -> Expression:
 
 
 def _constant(node: Expression) -> Any:
-    """The value of a literal, integers also under casts that change no value."""
+    """Value of a literal, also of an integer under casts that change no value."""
     if isinstance(node, Literal):
         return node.value
     inner = _unwrapped(node)
@@ -126,5 +126,5 @@ def _constant(node: Expression) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """Text is ordered by bytes."""
+    """Convert a value to one that Python orders as Spark does: text as bytes."""
     return value.encode() if isinstance(value, str) else value

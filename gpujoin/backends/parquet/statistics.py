@@ -1,8 +1,8 @@
-"""What the footer tells of a column's values in a row group, as far as it can be believed.
+"""Decodes the statistics of a column in a row group, and drops those that cannot be trusted.
 
-Statistics are not used where they contradict themselves or the column: more nulls than rows, a least value beyond the
-greatest, bounds of a column that is all null, a number of another width than the type's. Those of floats
-are never used: NaN, Spark's greatest number, is in none.
+Statistics are not used if they contradict themselves or the column: if there are more nulls than rows, if the least
+value exceeds the greatest, if a column of nulls has bounds, or if a number has another width than its type. Those of
+floats are never used, since they do not include NaN, which is Spark's greatest number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpujoin.backends.parquet.metadata import Leaf, Physical
 from gpujoin.backends.parquet.pruning import Statistics
 
 _OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN = 1, 2, 3, 5, 6
-"""Fields of ``Statistics``. The old bounds were compared as signed numbers, whatever the type."""
+"""Fields of ``Statistics``. The old bounds were compared as signed numbers, for every type."""
 _WIDTHS = {Physical.BOOLEAN: 1, Physical.INT32: 4, Physical.INT64: 8}
 _EXACT = Context(prec=100)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -33,14 +33,14 @@ def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | No
     leaf : Leaf
         Column that the statistics are of.
     fields : mapping from int to object
-        The format's ``Statistics``, by field.
+        Fields of the format's ``Statistics``, by number.
     rows : int
-        Of the row group; the column has as many values, nulls included.
+        Rows of the row group; the column has as many values, with nulls.
 
     Returns
     -------
     Statistics or None
-        Text as bytes, the rest as Python values of the column's type; ``None``: nothing is told that can be believed.
+        Bounds as Python values of the column's type, text as bytes; ``None`` if no statistics can be trusted.
     """
     nulls = fields.get(_NULLS)
     if nulls is not None and not 0 <= nulls <= rows:
@@ -67,12 +67,12 @@ def _unsigned(leaf: Leaf) -> bool:
 
 
 def _value(leaf: Leaf, raw: bytes) -> Any:
-    """A bound as a Python value, or ``None`` for a type whose bounds are not used.
+    """Decode a bound to a Python value; ``None`` for types whose bounds are not used.
 
     Raises
     ------
     ValueError, OverflowError
-        If it is no value of the type, or none of Python's.
+        If it is no value of the type, or has no value in Python.
     """
     dtype = leaf.arrow
     width = leaf.length if leaf.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(leaf.physical)

@@ -1,4 +1,4 @@
-"""Reading Thrift's compact protocol, in which Parquet writes its footers.
+"""Reads Thrift's compact protocol, in which Parquet writes its footers.
 
 A struct is a run of fields up to a zero byte. Each field says its number and its wire type, so that a reader takes the
 fields it knows and skips the others. The format is
@@ -9,8 +9,8 @@ is a struct whose field 1 is the integer 7 and whose field 2 is the two bytes ``
 - ``18``: the number is 1 greater, the wire type 8, bytes; ``02``: how many; ``68 69``: the bytes.
 - ``00``: the end.
 
-Whatever the bytes are, reading ends, with values or with :class:`ThriftError`: a length is never taken on trust, and
-structs are nested no deeper than :data:`MOST_DEEP`.
+Reading any bytes ends with values or with :class:`ThriftError`: every length is checked, and structs may be nested no
+deeper than :data:`MOST_DEEP`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from enum import Enum
 from typing import Any
 
 MOST_DEEP = 32
-"""Structs within structs; Parquet's own go six deep."""
+"""Most levels of nested structs; Parquet's own have six."""
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
 _INTEGERS = (_I16, _I32, _I64)
 _LONG_LIST = 15
-"""In the place of a list's length: the length follows."""
+"""Value in place of a list's length which says that the length follows."""
 _DOUBLE_BYTES = 8
 _UUID_BYTES = 16
 _MOST_BITS = 70
-"""Ten bytes of seven bits: the longest integer."""
+"""Most bits of an integer: ten bytes of seven bits."""
 
 
 class ThriftError(ValueError):
-    """Bytes are not what the compact protocol, or the struct that is read, allows."""
+    """The bytes are not valid in the compact protocol, or in the struct that is read."""
 
 
 class Scalar(Enum):
-    """A value that holds no others."""
+    """A value that is no struct and no list."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -47,21 +47,21 @@ class Scalar(Enum):
 
 @dataclass(frozen=True)
 class Struct:
-    """Fields to read of a struct, by number; its other fields are skipped."""
+    """The fields of a struct to read, by number; other fields are skipped."""
 
     fields: Mapping[int, Kind]
 
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list, whose elements are all of one kind."""
+    """A list of elements of the same kind."""
 
     element: Scalar | Struct
 
 
 @dataclass(frozen=True)
 class Positions:
-    """A list of structs that are read later: of each only where it begins."""
+    """A list of structs that are read later; only their offsets are returned."""
 
 
 Kind = Scalar | Struct | ListOf | Positions
@@ -73,17 +73,17 @@ def read(data: bytes, at: int, struct: Struct) -> dict[int, Any]:
     Parameters
     ----------
     data : bytes
-        Holds the struct, and may hold more.
+        Bytes of the struct, possibly followed by others.
     at : int
         Offset of the first byte.
     struct : Struct
-        The fields that are wanted.
+        Fields to read.
 
     Returns
     -------
     dict from int to object
-        The fields that are there, by number: ``bool``, ``int``, ``bytes``, ``dict``, or a list of these; a list of
-        :class:`Positions` gives integers.
+        Values of the fields that are present, by number: ``bool``, ``int``, ``bytes``, ``dict``, or a list of these; a
+        list of :class:`Positions` gives integers.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _list(data: bytes, at: int, kind: ListOf | Positions, depth: int) -> tuple[l
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Wire type and number of the elements, and where they begin; each takes a byte at least."""
+    """Wire type and number of the elements, and the offset of the first; each takes at least one byte."""
     head = data[at]
     size, at = (head >> 4, at + 1) if head >> 4 != _LONG_LIST else _unsigned(data, at + 1)
     if size > len(data) - at:
@@ -174,7 +174,7 @@ def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """An integer of seven bits a byte, the lowest first; the top bit says that another byte follows."""
+    """Read an integer of seven bits a byte, lowest first; the top bit says that another byte follows."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -188,7 +188,7 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
-    """A signed integer in zigzag form: 0, -1, 1, -2, … are 0, 1, 2, 3 and so on."""
+    """Read a signed integer in zigzag form: 0, -1, 1, -2, … are written as 0, 1, 2, 3 and so on."""
     value, at = _unsigned(data, at)
     return value >> 1 ^ -(value & 1), at
 
@@ -233,7 +233,7 @@ def _skip_struct(data: bytes, at: int, depth: int) -> int:
 
 
 def _skip(data: bytes, at: int, wire: int, depth: int) -> int:
-    """Find the end of a field's value; a Boolean is in the wire type and has no bytes of its own."""
+    """Find the end of a field's value. A Boolean is part of the wire type and has no bytes of its own."""
     if wire in (_TRUE, _FALSE):
         return at
     if wire in (_LIST, _SET):

@@ -1,1 +1,1 @@
-"""Relational nodes on the CPU: in Polars where that is exactly Spark, by Arrow and NumPy elsewhere."""
+"""Relational nodes on the CPU: in Polars where the result is exactly Spark's, with Arrow and NumPy elsewhere."""

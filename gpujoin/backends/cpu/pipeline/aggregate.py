@@ -1,4 +1,4 @@
-"""Aggregation by Polars into states that merge exactly.
+"""Aggregates with Polars into states that can be merged exactly.
 
 A *state* is a frame with one row per group: the keys, then the columns of each call's :class:`_State`. Sums of integers
 and decimals are kept in 128 bits. Decimals of many digits are summed in two parts, ``high`` × 10**18 + ``sum``, so that
@@ -27,13 +27,13 @@ from gpujoin.model.types import is_float, is_text, logical
 _LIMB = 10**18
 _LIMB_DIGITS = 18
 _SAFE_DIGITS = 26
-"""Decimals of so few digits can be summed in 128 bits over 2**40 rows."""
+"""Most digits of decimals that are summed in 128 bits: the sum of 2**40 rows fits."""
 _SUMMABLE = 1 << 126
 _HASH_SEED = 0x5EED
 """Seed of the first division of states on disk; each further division takes the next one."""
 _WORD = 1 << 64
 _LOW = "_low"
-"""Ends the name of the low half of a 128-bit column on disk: Arrow has no integers of 128 bits."""
+"""Suffix of the column with the low half of a 128-bit integer on disk: Arrow has no such integers."""
 
 
 class PolarsAggregation:
@@ -44,7 +44,7 @@ class PolarsAggregation:
     node : PartialAggregate
         What to compute.
     extent : Extent
-        Which expressions become part of the query.
+        Expressions that become part of the query.
     metrics : PipelineMetrics
         Counters to add to.
     """
@@ -65,7 +65,7 @@ class PolarsAggregation:
         return state.height, int(state.estimated_size())
 
     def divide(self, state: pl.DataFrame, division: int) -> list[pa.Table]:
-        """Rows divided by the hash of their keys; text and bytes are copied: views would carry other rows' along."""
+        """Divide a state by the hash of its keys. Text and bytes are copied: views would refer to data of all rows."""
         numbers = (state.select(self._keys).hash_rows(seed=_HASH_SEED + division) % FAN_OUT).alias("part")
         stored = _for_spill(state)
         parts = stored.with_columns(numbers).partition_by("part", as_dict=True, include_key=False)
@@ -104,7 +104,7 @@ class PolarsAggregation:
         return [taken.run(self._normalised(frame))]
 
     def _normalised(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Bring the columns of a state into their normal form, as :meth:`_State.normalise` of each call says."""
+        """Bring the columns of a state into their normal form, by :meth:`_State.normalise` of each call."""
         casts = [expr for state in self._states for expr in state.normalise()]
         return frame.with_columns(casts) if casts else frame
 
@@ -129,7 +129,7 @@ class PolarsAggregation:
 
 
 def _for_spill(state: pl.DataFrame) -> pl.DataFrame:
-    """Replace 128-bit integers by a high half of that name, rounded down, and a low half, which is not negative."""
+    """Replace 128-bit integers by a high half of the same name, rounded down, and a low half that is not negative."""
     halves = []
     for name, dtype in state.schema.items():
         if dtype == pl.Int128:
@@ -152,7 +152,7 @@ def _from_spill(batch: pa.RecordBatch) -> pl.DataFrame:
 
 
 def _guarded(call: AggregateCall) -> list[Expression]:
-    """Arguments, then the filter: where that is not true, an argument is not evaluated, and so does not raise."""
+    """Arguments, then the filter. Arguments are evaluated, and may raise, only where the filter is true."""
     if call.filter is None:
         return list(call.arguments)
     guarded: list[Expression] = [
@@ -173,7 +173,7 @@ def _key(column: Column) -> pl.Expr:
 
 
 def _one_width(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
-    """Values of one type in one form, whatever a piece carried them in: text as bytes, decimals in one width."""
+    """Cast values to the form that is the same in all pieces: text as bytes, decimals in 128 bits."""
     if is_text(dtype):
         return expression.cast(pl.Binary)
     if not pat.is_decimal(dtype):
@@ -182,7 +182,7 @@ def _one_width(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
 
 
 class _State(ABC):
-    """The columns of one call's state: how they come from rows, merge, and become Spark's buffer."""
+    """The state columns of one call: how they are computed from rows, merged, and converted to Spark's buffer."""
 
     def __init__(self, call: AggregateCall, prefix: str) -> None:
         self.call = call
@@ -196,20 +196,20 @@ class _State(ABC):
 
     @property
     def value(self) -> pl.Expr:
-        """The argument, null in rows that the filter leaves out."""
+        """The argument; null in rows that the filter excludes."""
         return pl.col(f"{self.prefix}_x0")
 
     @abstractmethod
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
-        """State columns from a group's rows."""
+        """State columns, computed from a group's rows."""
 
     @abstractmethod
     def merge(self) -> list[pl.Expr]:
-        """State columns from those of several states."""
+        """State columns, merged from those of several states."""
 
     @abstractmethod
     def nothing(self) -> list[pl.Expr]:
-        """State columns of no rows."""
+        """State columns of an aggregation over no rows."""
 
     def normalise(self) -> list[pl.Expr]:
         """Replacements for state columns, applied after each step; none unless overridden."""
@@ -217,7 +217,7 @@ class _State(ABC):
 
     @abstractmethod
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
-        """The buffer's columns."""
+        """Columns of Spark's buffer."""
 
 
 class _Count(_State):
@@ -243,7 +243,7 @@ class _Count(_State):
 
 
 class _ExactSum(_State):
-    """Sums and averages of integers and decimals, and how many values there were."""
+    """Sums and averages of integers and decimals: the sum and the number of values."""
 
     def __init__(self, call: AggregateCall, prefix: str) -> None:
         super().__init__(call, prefix)
@@ -324,7 +324,7 @@ class _ExactSum(_State):
 
 
 class _FloatSum(_State):
-    """Sums of floats, and averages of floats and integers: in doubles, as Spark."""
+    """Sums of floats, and averages of floats and integers, in doubles as in Spark."""
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
         del arguments, rows
@@ -371,7 +371,7 @@ class _Extreme(_State):
 
 
 class _Moments(_State):
-    """Count, mean, and sum of squared deviations; merged as by Chan, Golub and LeVeque."""
+    """Count, mean, and sum of squared deviations, merged by the formula of Chan, Golub and LeVeque."""
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
         del arguments, rows
@@ -396,7 +396,7 @@ class _Moments(_State):
 
 
 class _Edge(_State):
-    """A group's first or last row, among those that count."""
+    """``first`` and ``last``: the group's first or last row that counts."""
 
     def _pick(self, value: pl.Expr) -> pl.Expr:
         return value.first() if self.call.function is AggregateFunction.FIRST else value.last()
@@ -410,7 +410,7 @@ class _Edge(_State):
         return [self._pick(value.filter(taking)).alias(self.name("v")), taking.any().alias(self.name("set"))]
 
     def _taking(self, value: pl.Expr) -> pl.Expr | None:
-        """Rows that count, where not all do."""
+        """Mask of the rows that count; ``None`` if all do."""
         mask = None if self.call.filter is None else self.column("m")
         if self.call.ignore_nulls:
             return value.is_not_null()  # null where the filter leaves a row out

@@ -1,4 +1,4 @@
-"""The CPU's pipeline backend."""
+"""The pipeline backend of the CPU, which runs relational nodes as Polars queries."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate
 from gpujoin.model.types import is_float, logical
 
 _SAMPLE = 1 << 16
-"""Rows that are looked at to see whether some key has many."""
+"""Rows of the sample in which the commonest key is counted."""
 
 
 class CpuPipeline:
-    """Relational nodes as Polars queries; see `gpujoin.backends.cpu.pipeline`.
+    """Runs relational nodes as Polars queries.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class CpuPipeline:
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
-        """What Polars raises; a panic is no ``Exception``."""
+        """Exceptions of Polars that are no ``Exception``: panics."""
         return (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
     @property
@@ -133,7 +133,7 @@ class CpuPipeline:
         return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
 
     def lookup(self, node: Join, build: Piece) -> QueryJoin | None:
-        """Prepare to join within the query."""
+        """Prepare a join within the query."""
         return None if self._rung is Rung.CAREFUL else QueryJoin.of(node, build)
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
@@ -143,7 +143,7 @@ class CpuPipeline:
         return int(piece.run(sample.group_by(names).len().select(pl.col("len").max())).item() or 0)
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
-        """Tell whether the known bounds prove that expressions cannot fail."""
+        """Whether the known bounds prove that expressions cannot fail."""
         columns = [column for piece in pieces for column in piece.columns]
         try:
             for expression in expressions:

@@ -1,9 +1,9 @@
-"""Columns of a piece: how Spark's values are carried in a Polars frame, and what is known of them.
+"""Columns of a piece: the Polars types that carry Spark's values, and bounds of the values.
 
-Decimals are carried as unscaled integers, 64 bits wide while the known bounds allow it, else 128; the scale stays in
-the column's type. Text is carried as text while it is UTF-8, else as bytes: to Spark it is bytes, which it compares and
-joins as such, while Polars may do anything with text that is none. Timestamps are carried without their zone.
-Everything else has its natural Polars type.
+Decimals are carried as unscaled integers, of 64 bits if the known bounds allow it, else of 128 bits; the scale stays in
+the column's type. Text is carried as text if it is UTF-8, else as bytes. Spark compares and joins text as bytes,
+whatever they are, but the behaviour of Polars is undefined for text that is no UTF-8. Timestamps are carried without
+their zone. All other values have their natural Polars type.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpujoin.backends.cpu.utf8 import as_bytes, as_characters, is_utf8
 from gpujoin.model.types import is_bytes, is_text, logical
 
 Bounds = tuple[int, int]
-"""Least and greatest value that may occur, nulls aside."""
+"""Least and greatest value that may occur, not counting nulls."""
 
 INT64: Bounds = (-(1 << 63), (1 << 63) - 1)
 INT128: Bounds = (-(1 << 127), (1 << 127) - 1)
 
 
 def within(bounds: Bounds, limits: Bounds) -> bool:
-    """Tell whether all values fit."""
+    """Whether all values within bounds are within limits."""
     return limits[0] <= bounds[0] and bounds[1] <= limits[1]
 
 
 def magnitude(bounds: Bounds) -> int:
-    """Give the largest absolute value."""
+    """Largest absolute value within bounds."""
     return max(abs(bounds[0]), abs(bounds[1]))
 
 
@@ -54,28 +54,28 @@ _EXACT = Context(prec=100)
 
 
 def unscaled(value: Decimal, scale: int) -> int | None:
-    """The integer that carries a decimal, or ``None`` if the decimal has more digits after the point."""
+    """Unscaled integer of a decimal; ``None`` if the decimal has more digits after the point."""
     shifted = value.scaleb(scale, _EXACT)
     whole = int(shifted)
     return whole if whole == shifted else None
 
 
 class Unmeasured(Exception):  # noqa: N818  # says what is missing, and never reaches a user
-    """Bounds were asked for of a column whose values have not been read yet."""
+    """Bounds were needed of a column whose values have not been read yet."""
 
 
 class LazyBounds:
-    """Bounds of a column's values, computed when first asked for.
+    """Bounds of a column's values, computed at the first use.
 
-    Bounds are proofs: what they say is taken to hold for every value. So they come from the values themselves, and not
-    from a file's statistics, which may lie. A column that is still to be read has no bounds yet.
+    Bounds are used as proofs that nothing overflows. So they are computed from the values themselves, and not taken
+    from a file's statistics, which may be wrong. A column that is not read yet has no bounds.
 
     Parameters
     ----------
     dtype : pyarrow.DataType
         Type of the values. Integers, decimals and dates have bounds.
     compute : callable, optional
-        Gives the bounds, or ``None`` where all values are null. Left out: the values have not been read.
+        Returns the bounds, or ``None`` if all values are null. Omitted: the values have not been read.
     """
 
     __slots__ = ("_bounds", "_compute", "_dtype")
@@ -87,11 +87,11 @@ class LazyBounds:
 
     @property
     def measured(self) -> bool:
-        """Whether bounds can be given, now or on demand."""
+        """Whether the bounds are known, or can be computed."""
         return self._compute is not None or self._bounds is not None or type_bounds(self._dtype) is None
 
     def get(self) -> Bounds | None:
-        """Give the bounds; ``None`` for a type that has none.
+        """The bounds; ``None`` for a type that has none.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class LazyBounds:
 
 
 def as_lazy(bounds: Bounds | LazyBounds | None, dtype: pa.DataType) -> LazyBounds:
-    """Give bounds that may be known as such that are computed when asked for."""
+    """Convert bounds, which may be known already, to :class:`LazyBounds`."""
     return bounds if isinstance(bounds, LazyBounds) else LazyBounds(dtype, lambda: bounds)
 
 
@@ -118,13 +118,13 @@ class Column:
     Attributes
     ----------
     name : str
-        In the frame; unique there.
+        Name of the column in the frame; unique there.
     dtype : pyarrow.DataType
-        Spark's type, as Arrow's.
+        Spark's type, as an Arrow type.
     bounds : LazyBounds
-        Of its integers, unscaled decimals or days.
+        Bounds of integers, unscaled decimals or days.
     wide : bool
-        Carried in the wider of two forms: a decimal in 128 bits, text as bytes.
+        Whether values are carried in the wider of two forms: decimals in 128 bits, text as bytes.
     """
 
     name: str
@@ -154,7 +154,7 @@ def can_carry(dtype: pa.DataType) -> bool:
 
 
 def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type[pl.DataType]:
-    """Find the Polars type that carries a type, in the wider form where there are two."""
+    """Polars type that carries values of a type, in the wider form if ``wide``."""
     dtype = logical(dtype)
     if pat.is_decimal(dtype):
         return pl.Int128 if wide else pl.Int64
@@ -177,12 +177,12 @@ def is_wide(series: pl.Series, dtype: pa.DataType) -> bool:
 def series_of(
     array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, *, checked: bool = False
 ) -> tuple[pl.Series, bool]:
-    """Take an Arrow column in.
+    """Convert an Arrow column to a Polars series.
 
     Parameters
     ----------
     array : pyarrow.Array or pyarrow.ChunkedArray
-        In any layout of the type's values.
+        Values, in any layout of the type.
     dtype : pyarrow.DataType
         Logical type of the values.
     checked : bool
@@ -191,9 +191,9 @@ def series_of(
     Returns
     -------
     series : polars.Series
-        As :func:`polars_type` says.
+        Values in the type of :func:`polars_type`.
     wide : bool
-        Whether it is carried in the wider form: decimals that need it, and text that is no UTF-8.
+        Whether the wider form is used: for decimals that need it, and for text that is no UTF-8.
     """
     dtype = logical(dtype)
     if isinstance(array, pa.Array):
@@ -219,7 +219,7 @@ def series_of(
 
 
 def as_text(series: pl.Series) -> pl.Series:
-    """Bytes as text where they are UTF-8, else as they are."""
+    """Convert bytes to text if they are UTF-8; else return them unchanged."""
     try:
         return series.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -291,11 +291,11 @@ def measured(series: pl.Series, dtype: pa.DataType) -> Callable[[], Bounds | Non
 
 
 def remeasured(column: Column, series: pl.Series) -> Column:
-    """Describe the same column, whose values are now at hand."""
+    """The same column with bounds of its values, which are now available."""
     return replace(column, bounds=LazyBounds(column.dtype, measured(series, column.dtype)))
 
 
 def column_of(name: str, series: pl.Series, dtype: pa.DataType, *, wide: bool = False) -> Column:
-    """Describe a column whose values are at hand."""
+    """Describe a column whose values are available."""
     dtype = logical(dtype)
     return Column(name, dtype, LazyBounds(dtype, measured(series, dtype)), wide)

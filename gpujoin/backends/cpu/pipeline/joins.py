@@ -1,4 +1,4 @@
-"""Joins within a Polars query, and the layout in which rows go to the gather-map engine and back."""
+"""Joins within a Polars query, and conversion of rows for the gather-map engine and back."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_bytes, is_float, is_text, logical
 
 _MOST_BUILD_ROWS = 1 << 18
-"""Polars hashes the build side anew for each piece: `benchmarks/pipeline/README.md`, "build sides"."""
+"""Most build rows of a join in Polars, which hashes them again for each piece (`benchmarks/pipeline/README.md`)."""
 _MOST_MATCHES = 4
-"""Build rows of one key: beyond this a piece might grow without bound."""
+"""Most build rows of a key of a join in Polars: with more, an output piece may become too large."""
 
 _INT64_DIGITS = 18
 
 
 @dataclass(frozen=True)
 class QueryJoin:
-    """A join by Polars.
+    """A join that becomes part of the stream side's Polars query.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class QueryJoin:
 
     @classmethod
     def of(cls, node: Join, build: Piece) -> QueryJoin | None:
-        """Prepare a join; ``None`` where Polars would not do it exactly, or where the gather-map engine is better."""
+        """Prepare a join; ``None`` if Polars would not be exact, or if the gather-map engine is faster."""
         spec, side = node.spec, node.build_side
         stream = side.other
         plain = {
@@ -78,7 +78,7 @@ class QueryJoin:
         yield self._joined(piece)
 
     def finish(self) -> Iterator[Piece]:
-        """Nothing is left: the build side is never given out by itself."""
+        """No rows: the join types of this class return no build rows by themselves."""
         return iter(())
 
     def _joined(self, piece: Piece) -> Piece:
@@ -156,7 +156,7 @@ def _renumbered(node: Expression, positions: dict[tuple[Side, int], int]) -> Exp
 
 
 def join_schema(node: Join, side: Side) -> pa.Schema:
-    """Decimals go as integers and text as views, except where keys or a condition need their type."""
+    """Schema for the gather-map engine: decimals as integers, text as views, unless keys or a condition read them."""
     schema = node.side(side).schema
     other = node.side(side.other).schema
     typed = _read(node.spec.condition, side) | {
@@ -177,7 +177,7 @@ def _layout(dtype: pa.DataType) -> pa.DataType:
 
 
 def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of a piece in such a layout."""
+    """Convert the rows of a piece to that schema."""
     frame = piece.eager()
     if not len(schema):
         return pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
@@ -199,7 +199,7 @@ def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
 def from_join(
     batches: Iterable[pa.RecordBatch], node: Join, sides: dict[Side, Piece | None], metrics: PipelineMetrics
 ) -> Iterator[Piece]:
-    """Pieces of the join's output, one for each batch."""
+    """Convert output batches to pieces, one for each batch."""
     origins: list[Column | None] = []
     for side in (Side.LEFT, Side.RIGHT):
         piece = sides.get(side)

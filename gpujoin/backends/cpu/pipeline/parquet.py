@@ -1,7 +1,7 @@
-"""Reading Parquet: pages are decoded by Polars; those of INT96 timestamps and of stores by PyArrow.
+"""Reads Parquet. Polars decodes pages; PyArrow decodes those with INT96 timestamps and those in object stores.
 
-A file is read as it was planned or not at all: its size and modification time are compared before and after, and every
-problem is a :class:`ScanError` that names it.
+A file must be the one that was planned: its size and modification time are compared before and after reading. Every
+problem is a :class:`ScanError` that names the file.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _DECODED = (
     pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32,
     pl.Float64, pl.Decimal, pl.String, pl.Binary, pl.Date, pl.Datetime, pl.Categorical, pl.Enum, pl.Null,
 )  # fmt: skip
-"""Types of Polars from which columns are made."""
+"""Polars types that are supported."""
 
 PIECE_BYTES = 128 << 20
-"""Decoded bytes of the columns read that a piece aims at."""
+"""Decoded bytes that a piece aims at, of the columns that are read."""
 
 _WHOLE = 4
-"""A row group of so many pieces is read whole: that takes less time than reading it in slices."""
+"""Most pieces of a row group that is read at once, which takes less time than reading it in slices."""
 _VIEW_BYTES = 16
 _SAMPLE = 1024
-"""Rows by which it is estimated how long those of a row group are in memory."""
+"""Rows of the sample from which the size of a row group in memory is estimated."""
 
 _Decoded: TypeAlias = tuple[pl.LazyFrame, dict[str, str], frozenset[str]]
-"""A file's columns as a lazy frame, what each is called in it, and which are text carried as bytes."""
+"""A file's columns as a lazy frame, their names in it, and the set of texts that are carried as bytes."""
 
 
 def read(
@@ -60,9 +60,9 @@ def read(
     metrics : PipelineMetrics
         Counters to add to.
     piece_bytes : int
-        Decoded size at which a piece is cut, at row group boundaries.
+        Decoded size of a piece; pieces end at row group boundaries.
     rung : Rung
-        Polars decodes on the fast one, PyArrow on those below.
+        Polars decodes on the fastest rung, PyArrow on lower ones.
 
     Raises
     ------
@@ -76,9 +76,9 @@ def read(
 
 
 def obstacles(scan: Scan, path: str) -> list[str]:
-    """Tell why Polars cannot read a file whose footer is sound.
+    """Reasons why Polars cannot read a file whose footer is valid.
 
-    It must know the types of all columns, those that are not read too.
+    Polars must know the types of all columns, also of those that are not read.
     """
     try:
         schema = pl.read_parquet_schema(path)
@@ -114,7 +114,7 @@ def _read_slice(
 def _slices(
     parquet: ParquetFooter, sources: Sequence[Source], group: int, piece_bytes: int
 ) -> Iterator[tuple[_Decoded, int]]:
-    """Read a row group in one pass, some rows at a time: Polars would decompress all of it for each slice."""
+    """Read a row group in one pass, some rows at a time. Polars would decompress all of it for each slice."""
     path, rows = parquet.path, parquet.groups[group].rows
     named = {source.name: source for source in sources if source.name is not None}
     if not named:
@@ -137,7 +137,7 @@ def _slices(
 
 
 def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int) -> int:
-    """Memory that Polars takes for the columns of a row group: texts are views into pages and dictionaries."""
+    """Memory that Polars takes for the columns of a row group. Texts are views into pages and dictionaries."""
     rows, size = parquet.groups[group].rows, 0
     for source in sources:
         if source.name is not None:
@@ -214,7 +214,7 @@ def _decoded(
 
 
 def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pa.Table:
-    """Columns of row groups as PyArrow decodes them, which gives INT96 timestamps in microseconds."""
+    """Columns of row groups, decoded by PyArrow, with INT96 timestamps in microseconds."""
     try:
         with _arrow_reader(path) as reader:
             return reader.read_row_groups(list(run), columns=list(named), use_threads=False)
@@ -224,7 +224,7 @@ def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pa.
 
 @contextmanager
 def _arrow_reader(path: str) -> Iterator[pq.ParquetFile]:
-    """Open a file whose footer is sound; INT96 timestamps come in microseconds."""
+    """Open a file whose footer is valid; INT96 timestamps are decoded to microseconds."""
     with (
         open_binary(path) as file,
         pq.ParquetFile(file, coerce_int96_timestamp_unit="us", pre_buffer=not is_local(path)) as reader,
@@ -233,7 +233,7 @@ def _arrow_reader(path: str) -> Iterator[pq.ParquetFile]:
 
 
 def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
-    """Decoded columns in Polars' form; text that is no UTF-8 as bytes."""
+    """Convert decoded columns to Polars; text that is no UTF-8 becomes bytes."""
     frame = pl.DataFrame([_taken(table[name], source.arrow).alias(name) for name, source in named.items()])
     text = (name for name, source in named.items() if source.arrow is not None and is_text(source.arrow))
     as_bytes = frozenset(name for name in text if frame.schema[name] == pl.Binary)
@@ -241,7 +241,7 @@ def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
 
 
 def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
-    """A column as Polars has it; text that is no UTF-8 as bytes."""
+    """Convert a column to Polars; text that is no UTF-8 becomes bytes."""
     if dtype is not None and is_text(dtype):
         return series_of(column, dtype)[0]
     series = pl.from_arrow(column)
@@ -250,7 +250,7 @@ def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
 
 
 def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool) -> pl.Expr:
-    """A file's values in the form in which pieces carry them."""
+    """Convert a file's values to the form in which pieces carry them."""
     file_type = source.arrow
     assert file_type is not None
     if pat.is_decimal(dtype):

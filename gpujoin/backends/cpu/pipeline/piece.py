@@ -1,4 +1,4 @@
-"""A piece: some rows of a relation, as a lazy Polars query and what is known of its columns."""
+"""Pieces on the CPU: rows of a relation as a lazy Polars query, with bounds of the columns."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.types import logical
 
 ROW = "row"
-"""A column that stands for the rows of a frame without columns: Polars would forget how many there are."""
+"""Name of the column that keeps the number of rows of a frame without columns, which Polars would lose."""
 
 _names = itertools.count()
 
 
 def fresh() -> str:
-    """A column name that no other column of this process has."""
+    """A new column name, unique in this process."""
     return f"c{next(_names)}"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of a relation.
+    """Rows of a relation, as a lazy query.
 
     Attributes
     ----------
     frame : polars.LazyFrame
-        The query that gives them.
+        Query that computes the rows.
     columns : tuple of Column
-        The relation's columns, in order; the frame may have others, and several may be the same one.
+        Columns of the relation, in order. The frame may have others, and a column of it may occur several times.
     rows : int
-        How many rows there are at most.
+        Most rows that the query returns.
     files : tuple of str
         Files that are read when the query runs.
     metrics : PipelineMetrics
@@ -71,7 +71,7 @@ class Piece:
 
     @classmethod
     def of_frame(cls, frame: pl.DataFrame, dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
-        """Take in a frame whose columns carry values of these types in order."""
+        """Make a piece of a frame whose columns carry values of these types."""
         columns = [
             column_of(series.name, series, dtype, wide=is_wide(series, logical(dtype)))
             for series, dtype in zip(frame.get_columns(), dtypes, strict=True)
@@ -82,7 +82,7 @@ class Piece:
     def of_batches(
         cls, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
     ) -> Piece:
-        """Take in Arrow data, in any layout of the schema's values."""
+        """Make a piece of Arrow data, in any layout of the schema's values."""
         if not len(schema):
             return without_columns(sum(batch.num_rows for batch in batches), metrics)
         if not batches:
@@ -95,7 +95,7 @@ class Piece:
         return cls.of_frame(pl.DataFrame(series), [logical(f.type) for f in schema], metrics)
 
     def collect(self) -> Piece:
-        """Run the query, so that what follows starts from its result, whose values can be measured."""
+        """Run the query. The values of the result are in memory, so their bounds can be computed."""
         frame = self.run(self.frame.select(self._needed()))
         columns = tuple(
             column if column.bounds.measured else remeasured(column, frame[column.name])
@@ -104,12 +104,12 @@ class Piece:
         return dataclasses.replace(self, frame=frame.lazy(), columns=columns, rows=frame.height, files=())
 
     def run(self, query: pl.LazyFrame) -> pl.DataFrame:
-        """Run a query made of the piece's own.
+        """Run a query that starts from the piece's query.
 
         Raises
         ------
         DecodeError
-            If Polars cannot read a file: it is corrupt, has gone, or has text that is no UTF-8.
+            If Polars cannot read a file, because it is corrupt, was removed, or has text that is no UTF-8.
         """
         if not self.files:
             return query.collect()
@@ -141,10 +141,10 @@ class Piece:
         Parameters
         ----------
         condition : Expression
-            Over the piece's columns.
+            Condition over the piece's columns.
         split : bool
-            Whether conjuncts are tried one after the other, as Spark's filters do: the next does not look at rows on
-            which one is not true.
+            Whether conjuncts are applied one after the other, as in Spark's filters: each sees only rows for which
+            those before it are true.
         extent : Extent
             Which expressions become part of the query.
         """
@@ -169,7 +169,7 @@ class Piece:
         )
 
     def compute(self, expressions: Sequence[Expression], *, extent: Extent = Extent.ALL) -> Piece:
-        """Give one column per expression; ``extent`` says which become part of the query."""
+        """Compute one column for each expression; ``extent`` says which become part of the query."""
         if not expressions:
             return dataclasses.replace(self, columns=())
         piece, lowered = self.lowered(expressions, extent)
@@ -199,10 +199,10 @@ class Piece:
     def lowered(
         self, expressions: Sequence[Expression], extent: Extent = Extent.ALL
     ) -> tuple[Piece, list[Lowered | None]]:
-        """Turn expressions into Polars expressions; ``None`` for those that must be evaluated.
+        """Translate expressions to Polars expressions; ``None`` for those that must be evaluated.
 
-        Where a proof needs the bounds of columns that are still to be read, the query is run first. The expressions are
-        over the piece that comes back.
+        Where a proof needs the bounds of columns that are not read yet, the query runs first. The expressions refer to
+        the piece that is returned.
         """
         try:
             return self, [_lowered(expression, self.columns, extent) for expression in expressions]
@@ -220,7 +220,7 @@ class Piece:
         return series.alias(name), column_of(name, series, dtype, wide=wide)
 
     def batch(self, expression: Expression) -> pa.RecordBatch:
-        """The columns that an expression reads, as Arrow; the others are empty of meaning."""
+        """The columns that an expression reads, as Arrow; the other columns are placeholders."""
         read = {ref.index for ref in expression.columns()}
         taken = (
             self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect()
@@ -236,7 +236,7 @@ class Piece:
         return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
 
     def slice(self, start: int, length: int) -> Piece:
-        """Some rows of a collected piece."""
+        """Rows ``start`` to ``start + length - 1`` of a collected piece."""
         return dataclasses.replace(
             self, frame=self.frame.slice(start, length), rows=max(0, min(length, self.rows - start))
         )
@@ -258,7 +258,7 @@ def _left_only(expression: Expression) -> Expression:
 
 
 def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
-    """Put pieces of one relation together, collected."""
+    """Concatenate pieces of a relation, collected."""
     frames = [piece.eager() for piece in pieces]
     if not dtypes:
         return without_columns(sum(frame.height for frame in frames), metrics)
@@ -279,7 +279,7 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
 
 
 def compact(piece: Piece) -> Piece:
-    """Copy the texts of a collected piece, whose views else hold on to the texts of all rows they were taken from."""
+    """Copy the texts of a collected piece, whose views otherwise keep the texts of all rows they were taken from."""
     texts = [name for name, dtype in piece.frame.collect_schema().items() if dtype in (pl.String, pl.Binary)]
     if not texts:
         return piece
@@ -289,19 +289,19 @@ def compact(piece: Piece) -> Piece:
 
 
 def empty(dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
-    """A piece of no rows."""
+    """A piece without rows."""
     frame = pl.DataFrame(schema={fresh(): polars_type(dtype) for dtype in dtypes})
     return Piece.of_frame(frame, dtypes, metrics)
 
 
 def without_columns(rows: int, metrics: PipelineMetrics) -> Piece:
-    """A piece of rows that have no columns."""
+    """A piece of rows without columns."""
     frame = pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)})
     return Piece(frame.lazy(), (), rows, metrics=metrics)
 
 
 def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Give a piece out as Arrow batches of exactly a schema.
+    """Convert a piece to Arrow batches of exactly a schema.
 
     Batches are near ``batch_bytes``, not empty, and small enough for 32-bit offsets.
     """
@@ -338,9 +338,9 @@ def _batches(frame: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]
 
 
 def float_key(expression: pl.Expr, dtype: pa.DataType) -> pl.Expr:
-    """Make equal floats identical: one NaN, and no negative zero.
+    """Make equal floats identical: a single NaN, and no negative zero.
 
-    Not by adding zero, which Polars skips for a constant zero: that would leave -0.0 as it is.
+    Adding a constant zero does not work: Polars skips it, so -0.0 would remain.
     """
     kind = pl.Float32 if pat.is_float32(dtype) else pl.Float64
     return (

@@ -1,6 +1,6 @@
-"""Expressions on the device: which are computed exactly as Spark does, and how, by family.
+"""Expressions on the device: which of them are computed exactly as in Spark, and how.
 
-Fixed-width values are computed in CuPy, text by libcudf. In ANSI mode an operation that fails must raise only for rows
-that Spark evaluates it for: the right side of ``AND`` not where the left is false, a branch of ``CASE`` only where it
-is chosen, a right operand not where the left is null. So each node is given the mask of its *active* rows.
+Fixed-width values are computed by CuPy, text by libcudf. In ANSI mode an operation may raise only for rows for which
+Spark evaluates it: the right side of ``AND`` only where the left is not false, a branch of ``CASE`` only where it is
+chosen, a right operand only where the left is not null. So each node gets the mask of its *active* rows.
 """

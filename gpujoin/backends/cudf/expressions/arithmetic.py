@@ -1,4 +1,4 @@
-"""Arithmetic of integers and floats on the device; decimals are those of pipelines."""
+"""Arithmetic of integers and floats on the device. Decimals are computed by pipelines only."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _is_nan(run: Evaluator, node: Call, active: Active) -> Value:
 
 
 def _checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer:
-    """Offer a function of numbers of one type whose result may overflow it.
+    """Offer a function of numbers of one type whose result may overflow.
 
     Parameters
     ----------
     compute : callable
-        From the array module and the operands' arrays to the result and the rows that overflow.
+        Computes the result and the mask of overflows, from the array module and the operands' arrays.
     """
 
     def run(run: Evaluator, node: Call, active: Active) -> Value:
@@ -47,7 +47,7 @@ def _checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer:
 
 
 def _division(run: Evaluator, node: Call, active: Active) -> Value:
-    """The divisor first, as in Spark: where it is null or zero the dividend is not evaluated."""
+    """Evaluate the divisor first, as Spark does: the dividend is not evaluated where it is null or zero."""
     assert node.type is not None
     right = run.fixed(node.arguments[1], active)
     zero = right.data == 0

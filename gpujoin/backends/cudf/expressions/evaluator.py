@@ -1,7 +1,7 @@
-"""Walks a resolved expression and computes it for the rows that Spark would; says what is offered, without a device.
+"""Evaluates resolved expressions on the device, for the rows for which Spark would; knows which it can, without one.
 
-Not offered: regular expressions (of another dialect), case mapping, decimal arithmetic, time zones with rules, nested
-values, byte strings, and casts that may fail or whose result depends on settings.
+Not offered are regular expressions (libcudf's dialect differs), case mapping, decimal arithmetic, time zones with
+rules, nested values, byte strings, and casts that may fail or whose result depends on settings.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ FUNCTIONS: dict[Function, Offer] = {
     **text.FUNCTIONS,
     **dates.FUNCTIONS,
 }
-"""What is offered, and how it is computed."""
+"""The functions that are offered, and how they are computed."""
 
 
 class Text(Protocol):
-    """One text a row, or one for all rows, in whatever form the engine below understands."""
+    """A text for each row, or one for all rows, in the form of the library below."""
 
     @property
     def valid(self) -> Array | None:
-        """False where null; ``None``: nowhere null."""
+        """Mask of the texts that are not null; ``None``: there are no nulls."""
         ...
 
     def compare(self, function: Function, other: Any) -> Array:
-        """A comparison, by bytes; arbitrary where either is null."""
+        """Compare by bytes; the result is arbitrary where an operand is null."""
         ...
 
     def search(self, function: Function, other: Any) -> Array:
-        """``startswith``, ``endswith`` or ``contains``; arbitrary where either is null."""
+        """Compute ``startswith``, ``endswith`` or ``contains``; the result is arbitrary where an operand is null."""
         ...
 
     def like(self, pattern: str, escape: str) -> Array:
-        """SQL's LIKE; arbitrary where null."""
+        """Compute SQL's LIKE; the result is arbitrary where the text is null."""
         ...
 
     def length(self) -> Array:
-        """Characters, as int32; arbitrary where null."""
+        """Number of characters, as int32; arbitrary where the text is null."""
         ...
 
 
 class Source(Protocol):
-    """What the leaves of an expression are."""
+    """The leaves of an expression: columns and constants."""
 
     def column(self, node: ColumnRef) -> Value | Text:
-        """A column's values."""
+        """Values of a column."""
         ...
 
     def text(self, value: str | None) -> Text:
@@ -72,7 +72,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates what :func:`can_evaluate` offers.
+    """Evaluates the expressions that :func:`can_evaluate` accepts.
 
     Attributes
     ----------
@@ -86,27 +86,27 @@ class Evaluator:
     source: Source
 
     def mask(self, condition: Expression, length: int) -> Array:
-        """Mask of ``length`` rows at which a condition is true."""
+        """Mask of the rows for which a condition is true."""
         result = self.fixed(condition, None)
         true = result.data if result.valid is None else result.data & result.valid
         return self.xp.ascontiguousarray(self.xp.broadcast_to(true, (length,)))
 
     def fixed(self, node: Expression, active: Active) -> Value:
-        """The values of a node of a fixed-width type."""
+        """Evaluate a node of a fixed-width type."""
         value = self.any(node, active)
         if not isinstance(value, Value):
             raise GpuJoinError(f"{node} of type {node.type} is text where a number is needed")
         return value
 
     def text(self, node: Expression, active: Active) -> Text:
-        """The values of a text node."""
+        """Evaluate a text node."""
         value = self.any(node, active)
         if isinstance(value, Value):
             raise GpuJoinError(f"{node} of type {node.type} is no text")
         return value
 
     def any(self, node: Expression, active: Active) -> Value | Text:
-        """The values of a node."""
+        """Evaluate a node."""
         if isinstance(node, ColumnRef):
             return self.source.column(node)
         if isinstance(node, Literal):
@@ -150,11 +150,11 @@ class Evaluator:
         return Value(target, value.data.astype(v.numpy_name(target)), value.valid)
 
     def true(self, value: Value) -> Array:
-        """Where a boolean is true, null being not."""
+        """Mask of the rows for which a boolean is true, not false or null."""
         return value.data if value.valid is None else value.data & value.valid
 
     def pair(self, node: Call, active: Active) -> tuple[Value, Value, Array | None]:
-        """Two operands, the second evaluated where the first is not null, and where both are not."""
+        """Evaluate two operands, the second only where the first is not null; also return where neither is null."""
         left = self.fixed(node.arguments[0], active)
         right = self.fixed(node.arguments[1], mask_and(active, left.valid))
         return left, right, mask_and(left.valid, right.valid)
@@ -162,7 +162,7 @@ class Evaluator:
     def checked(
         self, node: Call, result: Array, valid: Array | None, failed: Array | None, active: Active
     ) -> Value:
-        """A result some rows of which may have failed: an error in ANSI mode, null in TRY mode, else as it is."""
+        """Handle rows that failed: raise in ANSI mode, make them null in TRY mode, else keep their values."""
         assert node.type is not None
         if failed is None or node.mode is EvalMode.LEGACY:
             return Value(node.type, result, valid)
@@ -172,7 +172,7 @@ class Evaluator:
         return Value(node.type, result, valid)
 
     def fail_if(self, rows: Array | None, message: str) -> None:
-        """Raise if any row of a mask is true.
+        """Raise if a mask is true for any row.
 
         Raises
         ------
@@ -189,7 +189,7 @@ class Evaluator:
 
 
 def can_evaluate(condition: Expression) -> bool:
-    """Whether a resolved boolean expression, with all below it, evaluates here exactly as in Spark."""
+    """Whether a resolved boolean expression is evaluated exactly as in Spark."""
     return condition.type is not None and pat.is_boolean(condition.type) and _offered(condition)
 
 
@@ -217,7 +217,7 @@ def _offered(node: Expression) -> bool:
 
 
 def cast_fits(node: Cast) -> bool:
-    """Casts that cannot fail, and whose result does not depend on settings."""
+    """Whether a cast cannot fail, and has a result that does not depend on settings."""
     source, target = node.child.type, node.type
     if source is None or target is None:
         return False
@@ -239,6 +239,6 @@ def cast_fits(node: Cast) -> bool:
 
 
 def fits_function(node: Call) -> bool:
-    """Tell whether a call's function is offered for the types of its operands."""
+    """Whether a call's function is offered for the types of its operands."""
     offer = FUNCTIONS.get(node.function)
     return offer is not None and offer.fits(node)

@@ -26,7 +26,7 @@ def _or(run: Evaluator, node: Call, active: Active) -> Value:
 
 
 def _junction(run: Evaluator, node: Call, active: Active, *, absorbing: bool) -> Value:
-    """AND (absorbing false) or OR (absorbing true) of three-valued operands, the later ones where still undecided."""
+    """AND (``absorbing`` false) or OR (true). An operand is evaluated only where earlier ones leave it undecided."""
     result: Value | None = None
     for argument in node.arguments:
         value = run.fixed(argument, active)

@@ -1,4 +1,4 @@
-"""What a function is offered for on the device, and what computes it."""
+"""Offers: for which operands a function is computed on the device, and its implementation."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 
 Active: TypeAlias = Array | None
-"""Rows a node is evaluated for; ``None``: all."""
+"""Mask of the rows for which a node is evaluated; ``None``: all."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One function.
+    """The implementation of one function on the device.
 
     Attributes
     ----------
     fits : callable
-        Whether the types of a call's arguments, and its own, are ones it is offered for.
+        Whether the function is offered for the operand types and the result type of a call.
     run : callable
         Computes a call for its active rows.
     """
@@ -38,19 +38,19 @@ class Offer:
 
 
 def accepted(node: Call) -> bool:
-    """Tell whether the operands are of the types that the function's signature says."""
+    """Whether the operands have types that the function's signature accepts."""
     return SPECS[node.function].signature.accepts(node)
 
 
 def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] = accepted) -> Offer:
-    """Offer a function of fixed-width values: null where an operand is, operands evaluated where those before are not.
+    """Offer a function of fixed-width values whose result is null where an operand is null.
 
     Parameters
     ----------
     compute : callable
-        From the array module and the operands' values to the data of the result.
+        Computes the data of the result from the array module and the operands' values.
     fits : callable
-        See :class:`Offer`.
+        As for :class:`Offer`.
     """
 
     def run(run: Evaluator, node: Call, active: Active) -> Value:
@@ -66,7 +66,7 @@ def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] = accepte
 
 
 def is_fixed(dtype: pa.DataType | None) -> bool:
-    """Types whose values can be computed with: booleans, signed integers, floats, decimals, dates, timestamps."""
+    """Whether values of a type are arrays: booleans, signed integers, floats, decimals, dates, timestamps."""
     return dtype is not None and (
         pat.is_boolean(dtype) or pat.is_signed_integer(dtype) or pat.is_float32(dtype) or pat.is_float64(dtype)
         or pat.is_decimal128(dtype) or pat.is_date32(dtype) or pat.is_timestamp(dtype)
@@ -74,12 +74,12 @@ def is_fixed(dtype: pa.DataType | None) -> bool:
 
 
 def types(node: Expression) -> list[pa.DataType]:
-    """Give the types of a node's operands."""
+    """Types of a node's operands."""
     return [child.type for child in node.children if child.type is not None]
 
 
 def alike(node: Call) -> bool:
-    """All arguments of one type whose values can be compared; decimals may differ in precision, not in scale."""
+    """Whether all operands have the same comparable type; decimals may differ in precision, but not in scale."""
     first, *others = types(node)
     if pat.is_decimal128(first):
         return all(
@@ -89,5 +89,5 @@ def alike(node: Call) -> bool:
 
 
 def alike_fixed(node: Call) -> bool:
-    """All arguments of the result's type, which is none of text."""
+    """Whether all operands have the type of the result, which is not text."""
     return alike(node) and is_fixed(types(node)[0]) and node.type == types(node)[0]

@@ -1,4 +1,4 @@
-"""Searches in text, and its length, on the device."""
+"""Text functions on the device: searches and length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _text_pair(node: Call) -> bool:
 
 
 def _like_fits(node: Call) -> bool:
-    """A constant pattern in which the escape character precedes a wildcard or itself, as Spark demands."""
+    """Whether the pattern is constant, and its escape characters precede wildcards or themselves, as Spark demands."""
     constants = like_constants(node)
     if constants is None or not _text_pair(node):
         return False

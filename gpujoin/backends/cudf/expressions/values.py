@@ -1,7 +1,7 @@
-"""Fixed-width values of an expression, as arrays with a separate mask, and arithmetic on them by Spark's rules.
+"""Fixed-width values of expressions, as arrays with a separate mask, and arithmetic by Spark's rules.
 
-Runs on CuPy and on NumPy. Values under nulls are arbitrary, never trapping. CuPy compiles kernels with
-flush-to-zero for single precision, so float32 values are only ever compared as bits or widened by integer means.
+Runs on CuPy and on NumPy. Values under nulls are arbitrary, and computing with them never raises. CuPy compiles kernels
+with flush-to-zero for single precision, so float32 values are compared as bits, and widened by integer operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf.arrays import Array
 
 NARROW_DIGITS = 18
-"""Decimals of up to this precision are one int64."""
+"""Most digits of decimals that are one int64."""
 
 _MASK64 = (1 << 64) - 1
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -27,7 +27,7 @@ _EXACT = Context(prec=80)
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One value a row, or one for all rows.
+    """Values of an expression: one for each row, or one for all rows.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Value:
     low: Array | None = None
 
     def with_valid(self, valid: Array | None) -> Value:
-        """The same values under another mask."""
+        """The same values with another mask."""
         return Value(self.dtype, self.data, valid, self.low)
 
 
@@ -65,7 +65,7 @@ def mask_and_not(mask: Array | None, excluded: Array) -> Array:
 
 
 def is_wide(dtype: pa.DataType) -> bool:
-    """Whether values take two words."""
+    """Whether values of a type take two words."""
     return pat.is_decimal(dtype) and dtype.precision > NARROW_DIGITS
 
 
@@ -81,7 +81,7 @@ def numpy_name(dtype: pa.DataType) -> str:
 
 
 def constant(xp: Any, value: Any, dtype: pa.DataType) -> Value:
-    """A literal; ``None`` is null."""
+    """Make a constant; ``None`` is null."""
     kind = numpy_name(dtype)
     if value is None:
         low = xp.zeros(1, dtype="uint64") if is_wide(dtype) else None
@@ -104,7 +104,7 @@ def constant(xp: Any, value: Any, dtype: pa.DataType) -> Value:
 
 
 def ordered(xp: Any, value: Value) -> tuple[Array, ...]:
-    """Words whose order, first to last, is Spark's order: NaN equals NaN and is greatest, −0.0 equals 0.0."""
+    """Words whose lexicographic order is Spark's order: NaN equals NaN and is greatest, −0.0 equals 0.0."""
     if value.low is not None:
         return value.data, value.low
     if not pat.is_floating(value.dtype):
@@ -118,7 +118,7 @@ def ordered(xp: Any, value: Value) -> tuple[Array, ...]:
 
 
 def equal(xp: Any, left: Value, right: Value) -> Array:
-    """Rows at which two values of one type are equal, nulls aside."""
+    """Mask of the rows at which two values of the same type are equal, ignoring nulls."""
     same: Array = True
     for left_word, right_word in zip(ordered(xp, left), ordered(xp, right), strict=True):
         same = (left_word == right_word) & same
@@ -126,7 +126,7 @@ def equal(xp: Any, left: Value, right: Value) -> Array:
 
 
 def less(xp: Any, left: Value, right: Value) -> Array:
-    """Rows at which one value is less than another of its type, nulls aside."""
+    """Mask of the rows at which a value is less than another of the same type, ignoring nulls."""
     words = list(zip(ordered(xp, left), ordered(xp, right), strict=True))
     result = words[-1][0] < words[-1][1]
     for left_word, right_word in reversed(words[:-1]):
@@ -193,7 +193,7 @@ def _whole(array: Array) -> bool:
 
 
 def widened(xp: Any, value: Array) -> Array:
-    """float32 as float64. Subnormal values are made from their bits: CuPy would flush them to zero."""
+    """Convert float32 to float64. Subnormal values are made from their bits, since CuPy would flush them to zero."""
     bits = value.view("int32")
     magnitude = bits & 0x7FFFFFFF
     tiny = magnitude.astype("float64") * 2.0**-149
@@ -246,7 +246,7 @@ def second_of_day(value: Value) -> Array:
 
 
 def scaled(value: Value, to: pa.DataType) -> Value:
-    """An integer or narrow decimal as a narrow decimal with at least its digits before and after the point."""
+    """Convert an integer or narrow decimal to a narrow decimal with no fewer digits before and after the point."""
     scale = value.dtype.scale if pat.is_decimal(value.dtype) else 0
     return Value(to, value.data.astype("int64") * 10 ** (to.scale - scale), value.valid)
 
@@ -266,6 +266,6 @@ def choose(xp: Any, condition: Array, chosen: Value, other: Value) -> Value:
 
 
 def in_words(words: Sequence[Array], dtype: pa.DataType, valid: Array | None) -> Value:
-    """A decimal from its low (unsigned) and high (signed) words."""
+    """Make a decimal of its low (unsigned) and high (signed) words."""
     low, high = words
     return Value(dtype, high, valid, low) if is_wide(dtype) else Value(dtype, low.view("int64"), valid)

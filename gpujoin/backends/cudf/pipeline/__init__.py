@@ -1,5 +1,5 @@
-"""Relational nodes over tables that stay on the device.
+"""Relational nodes over frames that stay on the device.
 
-All but :mod:`.library`, which calls pylibcudf, is written over an array module and :class:`.columns.Columns`, so the
-very code that runs on a device with CuPy is tested with NumPy and PyArrow.
+Only :mod:`.library` calls pylibcudf. The other modules use an array module and the protocol :class:`.columns.Columns`,
+so the code that runs on a device with CuPy is tested with NumPy and PyArrow.
 """

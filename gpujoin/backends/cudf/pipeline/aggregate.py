@@ -1,4 +1,4 @@
-"""Aggregation of frames into states that stay on the device and merge exactly."""
+"""Aggregates frames into states that stay on the device and can be merged exactly."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float, logical
 
 _FAN_OUTS = (FAN_OUT, 17, 19, 23)
-"""Parts of each division of states on disk. libcudf divides by the remainder of one hash: that by a number without a
-common divisor says nothing of the one before, so that rows of a part are divided anew."""
+"""Parts of each division of states on disk.
+
+libcudf has a single hash and divides by its remainder. The numbers have no common divisor, so the rows of a part are
+divided evenly by the next number."""
 _FEWEST = 1024
-"""A piece that does not fit is halved down to so many rows."""
+"""Rows down to which a piece that does not fit is halved."""
 
 
 class FrameAggregation(Generic[Frame]):
-    """Aggregation on the device; see :class:`gpujoin.model.pipeline.AggregateState`.
+    """Aggregates frames on the device.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ class FrameAggregation(Generic[Frame]):
         self._states: list[State[Frame]] = [state_of(call) for call in node.aggregates]
 
     def reduce(self, piece: Frame) -> list[Frame]:
-        """States of a piece, of its halves where it does not fit."""
+        """Aggregate a piece into states; into those of its halves if it does not fit."""
         backend = self._columns.backend
         states: list[Frame] = []
         waiting = [piece] if backend.frame_rows(piece) else []
@@ -115,7 +117,7 @@ class FrameAggregation(Generic[Frame]):
 
     @property
     def _key_types(self) -> list[pa.DataType]:
-        """Types of the keys in a state: floats are their bits."""
+        """Types of the keys in a state; floats are kept as their bits."""
         kinds = [carried(_typed(key.expression)) for key in self._node.keys]
         bits = {32: pa.int32(), 64: pa.int64()}
         return [bits[kind.bit_width] if is_float(kind) else kind for kind in kinds]
@@ -167,7 +169,7 @@ class FrameAggregation(Generic[Frame]):
         return columns.hstack([groups.keys, *parts]) if self._node.keys else columns.hstack(parts)
 
     def _finished(self, state: Frame) -> Frame:
-        """Spark's buffers of the groups of a state."""
+        """Convert a state to keys and Spark's aggregation buffers."""
         columns, rows = self._columns, self._columns.backend.frame_rows(state)
         parts: list[Frame] = []
         for at, key in enumerate(self._node.keys):
@@ -187,7 +189,7 @@ class FrameAggregation(Generic[Frame]):
 
 
 class _Groups(Generic[Frame]):
-    """The groups of some rows, and reductions over them in one order of groups."""
+    """The groups of rows, with reductions that all return the groups in the same order."""
 
     def __init__(self, columns: Columns[Frame], keys: Frame, *, by_id: bool) -> None:
         self._columns = columns
@@ -203,7 +205,7 @@ class _Groups(Generic[Frame]):
             self._by = columns.frame([Value(pa.int32(), self.ids)], (pa.int32(),), rows)
 
     def reduce(self, reductions: Sequence[Reduction]) -> list[Reduced]:
-        """One value for each group, in the order of :attr:`keys`."""
+        """Compute a value for each group, in the order of :attr:`keys`."""
         xp = self._columns.ops.xp
         if self._one:
             return [_whole(xp, reduction) for reduction in reductions]
@@ -222,7 +224,7 @@ class _Groups(Generic[Frame]):
 
 
 def _whole(xp: Any, reduction: Reduction) -> Reduced:
-    """One reduction over all rows."""
+    """Reduce all rows to one value."""
     data, valid = reduction.data, reduction.valid
     if reduction.kind is Reduce.COUNT:
         count = len(data) if valid is None else int(xp.count_nonzero(valid))
@@ -236,7 +238,7 @@ def _whole(xp: Any, reduction: Reduction) -> Reduced:
 
 
 def _inputs(call: AggregateCall) -> list[Expression]:
-    """Arguments, then the filter: where that is not true, an argument is not evaluated, and so does not raise."""
+    """Arguments, then the filter. Arguments are evaluated, and may raise, only where the filter is true."""
     condition = call.filter
     if condition is None:
         return list(call.arguments)

@@ -1,4 +1,4 @@
-"""The GPU's pipeline backend: pieces are frames on the device."""
+"""The pipeline backend of a GPU, whose pieces are frames on the device."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan,
 from gpujoin.model.types import is_float, logical
 
 _MEMORY_SHARE = 4
-"""A build side, and the states of an aggregation, may each take one part in so many of the device's memory."""
+"""A build side, and the states of an aggregation, may each take a quarter of the device's memory."""
 
 
 class DevicePipeline(Generic[Frame]):
-    """Relational nodes over frames; see :class:`gpujoin.model.pipeline.DevicePipelineBackend`.
+    """Runs relational nodes over frames.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class DevicePipeline(Generic[Frame]):
     entered : callable
         Context manager that makes the device current for this thread.
     memory : int
-        Bytes of device memory there are to use.
+        Bytes of device memory that may be used.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class DevicePipeline(Generic[Frame]):
 
 
 def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:
-    """A sort key whose own order is Spark's: NaN is the greatest of floats."""
+    """Convert a sort key so that the library's order is Spark's: NaN is the greatest float."""
     key = columns.select(keys, (at,))
     (dtype,) = columns.types(key)
     if not is_float(dtype):
@@ -173,7 +173,7 @@ def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame
 
 
 def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
-    """Values in the type in which the device carries them."""
+    """Cast values to the type in which the device carries them."""
     if pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type):
         column = column.cast(column.type.value_type)
     wanted = carried(dtype)

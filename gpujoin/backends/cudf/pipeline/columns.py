@@ -1,6 +1,6 @@
-"""What a pipeline needs of a library of columns, beyond a backend's own methods; deliberately little.
+"""The protocol of a column library: what a pipeline needs beyond the methods of a backend.
 
-:mod:`.library` has it from pylibcudf; the tests have it from PyArrow.
+:mod:`.library` implements it with pylibcudf; the tests implement it with PyArrow.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ Frame = TypeVar("Frame")
 
 
 class Reduce(Enum):
-    """How the values of a group become one."""
+    """Functions that reduce the values of a group to one."""
 
     SUM = "sum"
     COUNT = "count"
-    """How many are not null, as int64."""
+    """Number of values that are not null, as int64."""
     MIN = "min"
     MAX = "max"
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """One reduction of the rows of each group.
+    """A reduction of the rows of each group.
 
     Attributes
     ----------
     kind : Reduce
         Function that reduces the values.
     data : int64 or float64 array
-        One value a row. Sums of integers wrap around; sums of floats are in any order.
+        Value of each row. Sums of integers wrap around; floats are added in any order.
     valid : bool array or None
         Rows that count; ``None``: all.
     """
@@ -52,12 +52,12 @@ class Reduction:
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """One value for each group.
+    """The value of each group.
 
     Attributes
     ----------
     data : array
-        As the reduction's; arbitrary where no row counted.
+        Values, of the reduction's type; arbitrary where no row counted.
     valid : bool array or None
         Groups in which a row counted; ``None``: all.
     """
@@ -77,7 +77,7 @@ class FilterTerm:
     operator : str
         One of ``=``, ``<``, ``<=``, ``>``, ``>=``.
     value : pyarrow.Scalar
-        Of the column's own type in the file.
+        Constant of the column's type in the file.
     """
 
     column: str
@@ -86,7 +86,7 @@ class FilterTerm:
 
 
 class Columns(Protocol[Frame]):
-    """Columns of frames whose types are those of :func:`.offers.carried`."""
+    """Operations on frames whose columns have the types of :func:`.offers.carried`."""
 
     @property
     def ops(self) -> ArrayOps:
@@ -95,11 +95,11 @@ class Columns(Protocol[Frame]):
 
     @property
     def backend(self) -> Backend[Frame, Any]:
-        """What joins, gathers, and moves frames to and from the host."""
+        """Backend that joins and gathers frames, and copies them to and from the host."""
         ...
 
     def memory_errors(self) -> AbstractContextManager[None]:
-        """Turn what the library raises where memory runs out into ``DeviceMemoryError``, to be caught within a step."""
+        """Convert the library's out-of-memory errors to ``DeviceMemoryError``."""
         ...
 
     def types(self, frame: Frame) -> tuple[pa.DataType, ...]:
@@ -107,47 +107,47 @@ class Columns(Protocol[Frame]):
         ...
 
     def source(self, frame: Frame) -> Source:
-        """A frame's columns as leaves of expressions, all on the left side."""
+        """Columns of a frame as leaves of expressions, all on the left side."""
         ...
 
     def select(self, frame: Frame, positions: Sequence[int]) -> Frame:
-        """Some columns; a frame without columns keeps its rows."""
+        """Select columns; a frame without columns keeps its number of rows."""
         ...
 
     def hstack(self, frames: Sequence[Frame]) -> Frame:
-        """The columns of frames of as many rows each; at least one frame."""
+        """Put the columns of frames side by side; at least one frame, all of the same length."""
         ...
 
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> Frame:
-        """Columns from computed values, of carried types; one value stands for every row."""
+        """Make a frame of computed values of carried types; a single value is repeated for each row."""
         ...
 
     def relabelled(self, frame: Frame, types: Sequence[pa.DataType]) -> Frame:
-        """The same columns under other types of the same layout."""
+        """View the columns as other types of the same layout."""
         ...
 
     def null_safe(self, keys: Frame, null_safe: Sequence[bool]) -> Frame:
-        """Key columns, each told whether null equals null; see :meth:`gpujoin.model.backend.Backend.key_frame`."""
+        """Set for each key column whether null equals null, as in :meth:`gpujoin.model.backend.Backend.key_frame`."""
         ...
 
     def concat(self, frames: Sequence[Frame]) -> Frame:
-        """Rows of frames of the same types, one after another."""
+        """Concatenate the rows of frames of the same types."""
         ...
 
     def order(self, frame: Frame, descending: Sequence[bool], nulls_first: Sequence[bool]) -> Array:
-        """int32 positions of the rows in a stable order; text by bytes. Without floats, whose order is not Spark's."""
+        """Positions of the rows in a stable order, as int32; text by bytes. Not for floats, whose order differs."""
         ...
 
     def codes(self, keys: Frame) -> tuple[Frame, Array]:
-        """The distinct rows, nulls being equal, and for each row the int32 position of its like. Without floats."""
+        """Distinct rows, with equal nulls, and the int32 position of each row's equal among them. Not for floats."""
         ...
 
     def grouped(self, keys: Frame, reductions: Sequence[Reduction]) -> tuple[Frame, list[Reduced]]:
-        """One row for each distinct key, nulls being equal, and what the reductions give. Without floats as keys."""
+        """Distinct keys, with equal nulls, and the results of reductions for each. Keys must not be floats."""
         ...
 
     def partition(self, frame: Frame, keys: int, parts: int) -> list[Frame]:
-        """Rows divided by the hash of the first so many columns: equal keys go to parts of equal numbers."""
+        """Divide rows into parts by the hash of the first ``keys`` columns: equal keys go to the same part."""
         ...
 
     def read(
@@ -161,18 +161,18 @@ class Columns(Protocol[Frame]):
         path : str
             Path of the file.
         names : sequence of str
-            Columns of it, at least one.
+            Names of the columns to read, at least one.
         types : sequence of pyarrow.DataType
-            Their types, as PyArrow reads them.
+            Types of the columns, as PyArrow reads them.
         row_groups : sequence of int
             Numbers of the row groups to read.
         terms : sequence of FilterTerm
-            Rows that fail one may be left out.
+            Comparisons; rows for which one is not true may be skipped.
 
         Returns
         -------
         Frame
-            Integers, timestamps and dates as the file has them; decimals and text as :func:`.offers.carried` says.
+            Integers, timestamps and dates in the file's types; decimals and text in those of :func:`.offers.carried`.
 
         Raises
         ------

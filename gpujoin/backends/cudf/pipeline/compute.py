@@ -1,4 +1,4 @@
-"""Filtering and projecting frames, and their keys for joins."""
+"""Filters and projects frames, and makes their key frames for joins."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gpujoin.model.types import is_float, is_text, is_whole, logical
 
 
 def evaluator(columns: Columns[Frame], frame: Frame) -> PipelineEvaluator:
-    """What computes expressions over a frame."""
+    """Evaluator of expressions over a frame."""
     return PipelineEvaluator(columns.ops.xp, columns.source(frame))
 
 
 def filtered(columns: Columns[Frame], frame: Frame, condition: Expression) -> Frame:
-    """Rows for which a condition is true."""
+    """Keep the rows for which a condition is true."""
     backend = columns.backend
     rows = backend.frame_rows(frame)
     if rows == 0:
@@ -37,7 +37,7 @@ def filtered(columns: Columns[Frame], frame: Frame, condition: Expression) -> Fr
 
 
 def mask_of(columns: Columns[Frame], frame: Frame, condition: Expression) -> Array:
-    """Where a condition is true."""
+    """Mask of the rows for which a condition is true."""
     rows = columns.backend.frame_rows(frame)
     if can_evaluate(condition):
         return columns.backend.evaluate(condition, frame, columns.select(frame, ()), rows)
@@ -45,7 +45,7 @@ def mask_of(columns: Columns[Frame], frame: Frame, condition: Expression) -> Arr
 
 
 def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expression]) -> Frame:
-    """One column per expression; those that are columns already are not copied."""
+    """Compute one column for each expression; column references are not copied."""
     rows = columns.backend.frame_rows(frame)
     run = evaluator(columns, frame)
     made: list[Value | Text] = []
@@ -65,7 +65,7 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
 
 
 def _nothing(columns: Columns[Frame], frame: Frame, dtype: pa.DataType) -> Value | Text:
-    """What stands for the values of no rows: nothing is evaluated, so that nothing fails."""
+    """Empty column of a type, without evaluating anything, so that nothing fails."""
     if is_text(logical(dtype)):
         return columns.source(frame).text(None)
     return constant(columns.ops.xp, None, logical(dtype))
@@ -78,7 +78,7 @@ def _typed(node: Expression) -> pa.DataType:
 
 
 def values_of(columns: Columns[Frame], frame: Frame, at: int) -> Value:
-    """A fixed-width column as arrays."""
+    """View a fixed-width column as arrays."""
     dtype = logical(columns.types(frame)[at])
     value = columns.source(frame).column(ColumnRef(side=Side.LEFT, name="", index=at, type=dtype))
     if not isinstance(value, Value):
@@ -87,19 +87,19 @@ def values_of(columns: Columns[Frame], frame: Frame, at: int) -> Value:
 
 
 def valid_of(columns: Columns[Frame], frame: Frame, at: int) -> Array | None:
-    """Where a column of any type is not null; ``None``: everywhere."""
+    """Mask of the rows at which a column is not null; ``None``: all."""
     dtype = logical(columns.types(frame)[at])
     return columns.source(frame).column_valid(ColumnRef(side=Side.LEFT, name="", index=at, type=dtype))
 
 
 def guarded(argument: Expression, condition: Expression) -> Expression:
-    """An argument that is null, and is not evaluated, where a filter is not true."""
+    """Make an argument null, without evaluating it, where a filter is not true."""
     nothing = Literal(value=None, type=argument.type)
     return Case(conditions=(condition,), values=(argument,), otherwise=nothing, type=argument.type)
 
 
 def rows_at(columns: Columns[Frame], frame: Frame, index: Array, *, missing: bool = False) -> Frame:
-    """Rows by int32 position; negative ones give nulls if there may be any."""
+    """Gather rows by int32 position; negative positions give null rows if ``missing``."""
     rule = OutOfBounds.NULLIFY if missing else OutOfBounds.NEVER
     rows = Indices(index.astype("int32"), int(index.shape[0]), rule, MapOrder.ANY)
     return columns.backend.gather(frame, rows)
@@ -109,7 +109,7 @@ def rows_at(columns: Columns[Frame], frame: Frame, index: Array, *, missing: boo
 
 
 def plain_keys(columns: Columns[Frame], frame: Frame) -> Frame:
-    """Grouping keys that are equal as bits if they are for Spark: floats become integers."""
+    """Convert grouping keys so that equal keys have equal bits: floats become integers."""
     types = columns.types(frame)
     if not any(map(is_float, types)):
         return frame
@@ -131,7 +131,7 @@ def key_frame(
     columns: Columns[Frame], frame: Frame, at: Sequence[int], wanted: Sequence[pa.DataType],
     null_safe: Sequence[bool],
 ) -> Frame:  # fmt: skip
-    """Key columns as the backend builds from them and probes; it normalises them, as it does those that come by Arrow.
+    """Make a key frame of columns of a frame, which the backend normalises.
 
     Parameters
     ----------
@@ -140,11 +140,11 @@ def key_frame(
     frame : Frame
         Rows to compute over.
     at : sequence of int
-        Key columns.
+        Positions of the key columns.
     wanted : sequence of pyarrow.DataType
-        Common type of each key of both sides.
+        Common type of both sides for each key.
     null_safe : sequence of bool
-        Whether nulls of each key match.
+        For each key whether null equals null.
     """
     types, parts = columns.types(frame), []
     for position, dtype in zip(at, wanted, strict=True):

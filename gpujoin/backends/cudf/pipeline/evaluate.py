@@ -1,4 +1,4 @@
-"""Expressions of a pipeline: those of join conditions, and exact decimal arithmetic."""
+"""Evaluates expressions of pipelines: those of join conditions, and exact decimal arithmetic."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gpujoin.model.types import MAX_PRECISION, is_whole, logical
 
 
 def words_of(value: Value) -> Words:
-    """Unscaled values of a decimal, or the values of an integer, in two words."""
+    """Unscaled values of a decimal, or values of an integer, as two words."""
     if value.low is not None:
         return Words(value.data, value.low)
     return words.widened(value.data.astype("int64"))
 
 
 def of_words(unscaled: Words, dtype: pa.DataType, valid: Array | None) -> Value:
-    """A decimal from two words; of a narrow type only the low one counts."""
+    """Make a decimal of two words; a narrow type has only the low one."""
     if is_wide(dtype):
         return Value(dtype, unscaled.high, valid, unscaled.low)
     return Value(dtype, unscaled.low.view("int64"), valid)
@@ -37,10 +37,10 @@ def of_words(unscaled: Words, dtype: pa.DataType, valid: Array | None) -> Value:
 
 @dataclass(frozen=True)
 class PipelineEvaluator(conditions.Evaluator):
-    """Evaluates what :func:`gpujoin.backends.cudf.pipeline.offers.can_compute` offers."""
+    """Evaluates the expressions that :func:`gpujoin.backends.cudf.pipeline.offers.can_compute` accepts."""
 
     def any(self, node: Expression, active: Active) -> Value | Text:
-        """The values of a node."""
+        """Evaluate a node."""
         if isinstance(node, Call) and is_decimal_arithmetic(node):
             return self._arithmetic(node, active)
         if isinstance(node, Call) and node.function is Function.UNSCALED_VALUE:
@@ -69,7 +69,7 @@ class PipelineEvaluator(conditions.Evaluator):
         return of_words(unscaled, target, value.valid)
 
     def _scaled(self, value: Words, digits: int) -> Words:
-        """Multiply by a power of ten, where that is known to fit."""
+        """Multiply by a power of ten that is known to fit."""
         if digits == 0:
             return value
         return words.multiply(self.xp, value, words.constant(self.xp, 10**digits))[0]
@@ -98,7 +98,7 @@ class PipelineEvaluator(conditions.Evaluator):
         return self._fitted(node, result, overflow, valid, active)
 
     def _narrow(self, node: Call, left: Value, right: Value, scale: int) -> Array:
-        """A result that is known to fit 64 bits, as its operands then do."""
+        """Compute a result that is known to fit 64 bits, as do its operands."""
         if node.function is Function.MULTIPLY:
             return left.data * right.data
         left_unscaled, right_unscaled = (
@@ -114,7 +114,7 @@ class PipelineEvaluator(conditions.Evaluator):
     def _fitted(
         self, node: Call, unscaled: Words, overflow: Array, valid: Array | None, active: Active
     ) -> Value:
-        """A result that may not fit its type: an error in ANSI mode, else null."""
+        """Convert a result that may not fit its type: raise in ANSI mode, else make it null."""
         target = logical(node.type)
         bad = overflow | words.outside(self.xp, unscaled, min(target.precision, MAX_PRECISION))
         if node.mode is EvalMode.ANSI:

@@ -1,4 +1,4 @@
-"""Columns of a pipeline, from pylibcudf: all its calls are here, each a few lines long."""
+"""Implements the column library of pipelines with pylibcudf. All calls of it are here."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CudfColumns:
     Parameters
     ----------
     backend : CudfBackend
-        The device. Methods are called inside ``backend.device.entered()``.
+        Backend of the device. Methods are called inside ``backend.device.entered()``.
     """
 
     def __init__(self, backend: CudfBackend) -> None:
@@ -190,7 +190,7 @@ class CudfColumns:
 
 
 def _column(value: Value | Text, rows: int) -> plc.Column:
-    """A computed value as a column; one value is repeated."""
+    """Convert a computed value to a column; a single value is repeated."""
     if not isinstance(value, Value):
         return _text_column(value, rows)
     valid = None if value.valid is None else _repeated(value.valid, rows)
@@ -220,7 +220,7 @@ def _text_column(value: Text, rows: int) -> plc.Column:
 
 
 def _taken_in(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:
-    """A decoded column in a storage type, and what its values are."""
+    """Convert a decoded column to a storage type; also returns the type that it stands for."""
     kind = column.type().id()
     if kind in _PLAIN:
         return column, _PLAIN[kind]
@@ -262,7 +262,7 @@ def _decimal(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa
 
 
 def _filter(terms: Sequence[FilterTerm]) -> plc.expressions.Expression:
-    """All of some comparisons."""
+    """Conjunction of comparisons."""
     parts = [
         plc.expressions.Operation(
             _OPERATORS[term.operator],

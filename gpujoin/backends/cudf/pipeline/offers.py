@@ -1,7 +1,8 @@
-"""Which expressions a pipeline computes on the device exactly as Spark does.
+"""Knows which expressions and nodes a pipeline computes on the device exactly as Spark does.
 
-Beside what conditions of joins may hold (:mod:`gpujoin.backends.cudf.expressions.evaluator`): sums, differences and
-products of decimals whose scale Spark does not reduce, and casts of integers and decimals to wider decimals.
+These are the expressions of join conditions (:mod:`gpujoin.backends.cudf.expressions.evaluator`), and also sums,
+differences and products of decimals whose scale Spark does not reduce, and casts of integers and decimals to wider
+decimals.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _AGGREGATES = CENTRAL_MOMENTS | {
 }  # fmt: skip
 _ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY})
 _EXACT_DIGITS = 15
-"""Decimals of so few digits become doubles by one division of two exact doubles, which rounds once."""
+"""Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
 
 
 def can_carry(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type can be columns of a piece."""
+    """Whether values of a type can be columns of a piece."""
     dtype = logical(dtype)
     if pat.is_timestamp(dtype):
         return bool(dtype.unit == "us")
@@ -37,7 +38,7 @@ def can_carry(dtype: pa.DataType) -> bool:
 
 
 def carried(dtype: pa.DataType) -> pa.DataType:
-    """The type in which values lie on the device: decimals of up to 18 digits in 64 bits."""
+    """Type in which the device carries values: decimals of up to 18 digits have 64 bits."""
     dtype = logical(dtype)
     if pat.is_decimal(dtype) and dtype.precision <= NARROW_DIGITS:
         return pa.decimal64(dtype.precision, dtype.scale)
@@ -45,7 +46,7 @@ def carried(dtype: pa.DataType) -> pa.DataType:
 
 
 def can_compute(node: Expression) -> bool:
-    """Tell whether an expression evaluates here exactly as in Spark; a column that only rides may be of any type."""
+    """Whether an expression is evaluated exactly as in Spark. A mere column may have any type."""
     if isinstance(node, ColumnRef):
         return node.type is not None and can_carry(node.type)
     return _computable(node)
@@ -78,7 +79,7 @@ def _call(node: Call) -> bool:
 
 
 def is_constant(node: Cast) -> bool:
-    """Tell whether a cast is that of a null, or of a whole number that fits a decimal."""
+    """Whether a cast is that of a null constant, or of a constant integer that fits a decimal."""
     if not isinstance(node.child, Literal) or node.type is None:
         return False
     value, target = node.child.value, node.type
@@ -102,7 +103,7 @@ def _cast(node: Cast) -> bool:
 
 
 def can_code(left: pa.DataType, right: pa.DataType) -> bool:
-    """Tell whether keys of two types become codes on the device."""
+    """Whether keys of two types are coded on the device."""
     left, right = logical(left), logical(right)
     return bool(left == right or (is_whole(left) and is_whole(right)))
 
@@ -111,7 +112,7 @@ def can_code(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:
-    """Tell why one node, its inputs aside, cannot be computed on the device exactly as Spark would. Needs no device."""
+    """Reasons why a node, without its inputs, is not computed on the device exactly as in Spark. Needs no device."""
     what = type(node).__name__.lower()
     reasons = [
         _unsupported(f"{what} column {field.name!r}", f"type {field.type} is not carried on a GPU")
@@ -169,7 +170,7 @@ def _unsupported(what: str, why: str) -> Reason:
 
 
 def is_decimal_arithmetic(node: Call) -> bool:
-    """Tell whether a call adds, subtracts or multiplies decimals."""
+    """Whether a call adds, subtracts or multiplies decimals."""
     kinds = [argument.type for argument in node.arguments]
     return (
         node.function in _ARITHMETIC and node.type is not None and pat.is_decimal128(node.type)

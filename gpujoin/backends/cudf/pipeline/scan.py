@@ -1,4 +1,4 @@
-"""Reading Parquet on the device: footers and statistics on the host, pages decoded by libcudf."""
+"""Reads Parquet on the device: the host reads footers and statistics, libcudf decodes pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPERATORS = {
     Function.EQ: "=", Function.LT: "<", Function.LE: "<=", Function.GT: ">", Function.GE: ">=",
 }  # fmt: skip
 _MOST_MILLIS = ((1 << 63) - 1) // 1000
-"""Beyond, a timestamp in milliseconds overflows in microseconds."""
+"""Largest timestamp in milliseconds that does not overflow in microseconds."""
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -44,13 +44,13 @@ def read(
     metrics : PipelineMetrics
         Counters to add to.
     piece_bytes : int
-        Decoded size at which a piece is cut, at row group boundaries.
+        Decoded size of a piece; pieces end at row group boundaries.
 
     Yields
     ------
     Frame or FileSlice
-        Rows; or a part of a file that is to be read on the host: its timestamps are INT96, which libcudf reads in
-        nanoseconds, or it is in a store, or it does not fit the device.
+        Rows, or a slice that must be read on the host: because it has INT96 timestamps, which libcudf reads in
+        nanoseconds, because it is in an object store, or because it does not fit the device.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def _held(source: Source) -> pa.DataType:
 
 
 def _conformed(columns: Columns[Frame], column: Frame, dtype: pa.DataType, rows: int, path: str) -> Frame:
-    """A decoded column in the type in which it is carried."""
+    """Convert a decoded column to the type in which it is carried."""
     (have,) = columns.types(column)
     wanted = carried(dtype)
     if have == wanted:
@@ -146,7 +146,7 @@ def _computed(dtype: pa.DataType) -> bool:
 
 
 def _constant(columns: Columns[Frame], frame: Frame, value: Constant, dtype: pa.DataType, rows: int) -> Frame:
-    """One value in every row."""
+    """Make a column that has one value in every row."""
     kind = carried(dtype)
     if is_text(dtype):
         text: Text = columns.source(frame).text(None if value is None else str(value))
@@ -166,7 +166,7 @@ def _repeated(columns: Columns[Frame], single: Frame, rows: int) -> Frame:
 
 
 def _pushed(scan: Scan, sources: Sequence[Source]) -> list[FilterTerm]:
-    """Comparisons of whole numbers and dates with constants: their order is the same everywhere."""
+    """Filters that libcudf applies while it reads: comparisons of integers and dates with constants."""
     terms = []
     for condition in scan.filters:
         for node in conjuncts(condition):

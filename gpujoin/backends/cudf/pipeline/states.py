@@ -1,9 +1,8 @@
-"""States of aggregate functions on a device: what is kept of a group's rows, how it merges, and Spark's buffers of it.
+"""States of aggregate functions on a device: how they are reduced from rows, merged, and converted to Spark's buffers.
 
-A state is some columns, one row a group. It is made by *reducing* rows, and again by reducing rows of states; each
-function says what reductions that takes. Sums of integers and decimals are kept as two or four parts of 32 bits, each
-summed in 64 bits, so that none overflows over 2**31 rows, and only a result that does not fit its type counts as an
-overflow.
+A state has a row for each group. It is made by *reducing* rows, and merged by reducing rows of states; each function
+says which reductions it needs. Sums of integers and decimals are kept as two or four parts of 32 bits, each summed in
+64 bits. So no part overflows within 2**31 rows, and only a result that does not fit its type is an overflow.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ _LOW_HALF = (1 << _HALF_BITS) - 1
 
 @dataclass
 class Reducer(Generic[Frame]):
-    """Reductions of the rows of a frame by group, asked for one by one and computed together.
+    """Collects reductions of a frame's rows by group, and computes them together.
 
     Attributes
     ----------
     columns : Columns
         Operations on columns of the device's library.
     frame : Frame
-        The rows: arguments, or states.
+        Rows of arguments, or of states.
     ids : int32 array or None
-        Group of each row, where a function needs a second pass.
+        Group of each row, for functions that need a second pass.
     reduce : callable
-        Computes some reductions: one value for each group, in one order of groups.
+        Computes reductions; all return the groups in the same order.
     """
 
     columns: Columns[Frame]
@@ -69,39 +68,39 @@ class Reducer(Generic[Frame]):
         return self.columns.backend.frame_rows(self.frame)
 
     def ask(self, kind: Reduce, data: Array, valid: Array | None = None) -> int:
-        """Ask for a reduction; its number."""
+        """Request a reduction; returns its number."""
         self.asked.append(Reduction(kind, data, valid))
         return len(self.asked) - 1
 
     def run(self) -> None:
-        """Compute what was asked for."""
+        """Compute the reductions that were requested."""
         self.results = self.reduce(self.asked)
 
     def of(self, number: int) -> Array:
-        """A reduction, zero where no row counted."""
+        """Result of a reduction, zero where no row counted."""
         reduced = self.results[number]
         if reduced.valid is None:
             return reduced.data
         return self.xp.where(reduced.valid, reduced.data, 0).astype(reduced.data.dtype)
 
     def has(self, number: int) -> Array | None:
-        """Groups in which a row counted; ``None``: all."""
+        """Mask of the groups in which a row counted; ``None``: all."""
         return self.results[number].valid
 
     def value(self, at: int) -> Value:
-        """A column of the frame as arrays."""
+        """View a column of the frame as arrays."""
         return values_of(self.columns, self.frame, at)
 
     def valid(self, at: int) -> Array | None:
-        """Where a column is not null."""
+        """Mask of the rows at which a column is not null."""
         return valid_of(self.columns, self.frame, at)
 
 
 class State(ABC, Generic[Frame]):
-    """One call's part of the state."""
+    """The state columns of one call of an aggregate function."""
 
     two_passes = False
-    """Whether deviations from the group's mean are needed."""
+    """Whether a second pass computes deviations from the group's mean."""
 
     def __init__(self, call: AggregateCall) -> None:
         self.call = call
@@ -109,38 +108,38 @@ class State(ABC, Generic[Frame]):
     @property
     @abstractmethod
     def types(self) -> tuple[pa.DataType, ...]:
-        """Types of the columns."""
+        """Types of the state columns."""
 
     @abstractmethod
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """Ask for what the rows of a frame come to.
+        """Request the reductions of the rows of a frame.
 
         Parameters
         ----------
         rows : Reducer
             Rows to reduce.
         at : sequence of int
-            The arguments' columns.
+            Positions of the arguments' columns.
         mask : bool array or None
-            Rows that the call's filter lets through.
+            Mask of the rows for which the call's filter is true.
 
         Returns
         -------
         callable
-            Gives the state, once the reductions are computed.
+            Returns the state, once the reductions are computed.
         """
 
     @abstractmethod
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        """Ask for what the rows of states come to; as :meth:`reduce`."""
+        """Request the reductions that merge rows of states, as :meth:`reduce` does for rows."""
 
     @abstractmethod
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """The state of no rows at all, one row."""
+        """State of an aggregation without keys over no rows: one row."""
 
     @abstractmethod
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """The buffer's columns."""
+        """Columns of Spark's buffer."""
 
 
 def _whole(data: Array) -> Value:
@@ -195,7 +194,7 @@ class CountState(State[Frame]):
 
 
 class ExactSumState(State[Frame]):
-    """Sums and averages of integers and decimals: parts of the sum, and how many values there were."""
+    """Sums and averages of integers and decimals: parts of the sum, and the number of values."""
 
     @property
     def _parts(self) -> int:
@@ -238,7 +237,7 @@ class ExactSumState(State[Frame]):
         return made
 
     def _framed(self, rows: Reducer[Frame], parts: tuple[Array, ...], count: Array) -> Frame:
-        """A state; one sum in two parts stands for four."""
+        """Make a state; a sum in two parts is extended to four."""
         if len(parts) < self._parts:
             top = parts[1]
             parts = (parts[0], top & _LOW_HALF, (top >> 63) & _LOW_HALF, top >> 63)
@@ -269,7 +268,7 @@ class ExactSumState(State[Frame]):
 
 
 def _sum_fits(xp: Any, data: Array, valid: Array | None, rows: int) -> bool:
-    """Whether no sum of these values can leave 64 bits."""
+    """Whether every sum of these values fits 64 bits."""
     if data.shape[0] == 0 or data.dtype.itemsize <= 4:
         return True
     present = data if valid is None else xp.where(valid, data, 0)
@@ -278,7 +277,7 @@ def _sum_fits(xp: Any, data: Array, valid: Array | None, rows: int) -> bool:
 
 
 class FloatSumState(State[Frame]):
-    """Sums of floats, and averages of floats: in doubles, as Spark."""
+    """Sums and averages of floats, in doubles as in Spark."""
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -315,7 +314,7 @@ class FloatSumState(State[Frame]):
 
 
 def doubled(xp: Any, value: Value) -> Array:
-    """Values as doubles, as Spark casts them."""
+    """Convert values to doubles, as Spark casts them."""
     from gpujoin.backends.cudf.expressions.values import widened
 
     if pat.is_float32(value.dtype):
@@ -326,8 +325,8 @@ def doubled(xp: Any, value: Value) -> Array:
 class PickState(State[Frame]):
     """Functions that pick one of the values: ``min``, ``max``, ``first`` and ``last``.
 
-    What is picked is a row, by the least or greatest of a number of each row: its place in the order of the values, or
-    its position. So values of every type ride.
+    A row is picked, by the least or greatest number of all rows: the rank of its value, or its position. The value is
+    gathered from that row, so values of every type are supported.
     """
 
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
@@ -346,14 +345,14 @@ class PickState(State[Frame]):
     def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]: ...
 
     def _gathered(self, rows: Reducer[Frame], at: int, index: Array, has: Array | None) -> Frame:
-        """Values by row; null where a group has none."""
+        """Gather the values of the picked rows; null where a group has none."""
         rows_of_groups = index if has is None else rows.xp.where(has, index, -1)
         return rows_at(
             rows.columns, rows.columns.select(rows.frame, (at,)), rows_of_groups, missing=has is not None
         )
 
     def _null(self, columns: Columns[Frame], dtype: pa.DataType) -> Frame:
-        """One null."""
+        """Frame of a single null."""
         xp, kind = columns.ops.xp, carried(dtype)
         if is_text(dtype) or is_bytes(dtype):
             text = columns.source(columns.frame([], [], 1)).text(None)
@@ -426,7 +425,7 @@ def _array(dtype: pa.DataType) -> str:
 
 
 def _unordered(xp: Any, ordered_words: Array, dtype: pa.DataType) -> Array:
-    """Floats from the words that :func:`gpujoin.backends.cudf.expressions.values.ordered` gives; all NaNs are one."""
+    """Convert words of :func:`gpujoin.backends.cudf.expressions.values.ordered` back to floats; all NaNs become one."""
     single = pat.is_float32(dtype)
     kind, sign = ("int32", -(1 << 31)) if single else ("int64", _INT64_MIN)
     infinity, nan = (0x7F800000, 0x7FC00000) if single else (0x7FF0000000000000, 0x7FF8000000000000)
@@ -436,7 +435,7 @@ def _unordered(xp: Any, ordered_words: Array, dtype: pa.DataType) -> Array:
 
 
 class EndState(PickState[Frame]):
-    """``first`` and ``last``: the value, and whether there was one."""
+    """``first`` and ``last``: the value, and whether a row counted."""
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -469,7 +468,7 @@ class EndState(PickState[Frame]):
 
 
 class MomentsState(State[Frame]):
-    """Count, mean, and sum of squared deviations; merged as by Chan, Golub and LeVeque."""
+    """Count, mean, and sum of squared deviations, merged by the formula of Chan, Golub and LeVeque."""
 
     two_passes = True
 
@@ -516,7 +515,7 @@ class MomentsState(State[Frame]):
 
 
 def state_of(call: AggregateCall) -> State[Any]:
-    """The state of a call."""
+    """Make the state of a call."""
     match call.function:
         case AggregateFunction.COUNT:
             return CountState(call)

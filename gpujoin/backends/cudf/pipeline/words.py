@@ -1,6 +1,6 @@
-"""Integers of 128 bits as two words, for decimals of more than 18 digits.
+"""Arithmetic of 128-bit integers as two words, for decimals of more than 18 digits.
 
-Runs on CuPy and on NumPy, whose 64-bit integers wrap around. A pair is the high word (int64) and the low one (uint64).
+Runs on CuPy and on NumPy, whose 64-bit integers wrap around. The high word is int64, the low one uint64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def widened(values: Array) -> Words:
 
 
 def constant(xp: Any, value: int) -> Words:
-    """Give one number, as arrays of length one."""
+    """Make a constant, as arrays of length one."""
     return Words(xp.asarray([value >> 64], dtype="int64"), xp.asarray([value & _MASK64], dtype="uint64"))
 
 
@@ -62,24 +62,24 @@ def subtract(left: Words, right: Words) -> Words:
 
 
 def sum_overflows(left: Words, right: Words, total: Words) -> Array:
-    """Tell where a sum left 128 bits."""
+    """Mask of the sums that overflow 128 bits."""
     return ((left.high ^ total.high) & (right.high ^ total.high)) < 0
 
 
 def less(left: Words, right: Words) -> Array:
-    """Tell where one number is less than another."""
+    """Mask of the rows at which a number is less than another."""
     return (left.high < right.high) | ((left.high == right.high) & (left.low < right.low))
 
 
 def magnitude(xp: Any, value: Words) -> Words:
-    """Absolute value; the most negative number stays, to be read as unsigned."""
+    """Absolute value as an unsigned number, also of the most negative one."""
     negative = value.high < 0
     turned = negate(value)
     return Words(xp.where(negative, turned.high, value.high), xp.where(negative, turned.low, value.low))
 
 
 def multiply(xp: Any, left: Words, right: Words) -> tuple[Words, Array]:
-    """Product, and where it left 127 bits: it is arbitrary there."""
+    """Product, and the mask of overflows of 127 bits, where it is arbitrary."""
     a, b = magnitude(xp, left), magnitude(xp, right)
     a_high, b_high = a.high.view("uint64"), b.high.view("uint64")
     middle_left, over_left = _times(a_high, b.low)
@@ -96,7 +96,7 @@ def multiply(xp: Any, left: Words, right: Words) -> tuple[Words, Array]:
 
 
 def _times(left: Array, right: Array) -> tuple[Array, Array]:
-    """Low word of a product of unsigned words, and where there is a high one."""
+    """Low word of a product of unsigned words, and the mask where the high word is not zero."""
     top, low = _product(left, right)
     return low, top != 0
 
@@ -113,7 +113,7 @@ def _product(left: Array, right: Array) -> tuple[Array, Array]:
 
 
 def outside(xp: Any, value: Words, digits: int) -> Array:
-    """Tell where a number has more decimal digits than so many."""
+    """Mask of the numbers with more than ``digits`` decimal digits."""
     limit = constant(xp, 10**digits)
     size = magnitude(xp, value)
     high, top = size.high.view("uint64"), limit.high.view("uint64")
@@ -121,7 +121,7 @@ def outside(xp: Any, value: Words, digits: int) -> Array:
 
 
 def limbs(value: Words) -> tuple[Array, ...]:
-    """Four parts of 32 bits as int64, lowest first; the last one has the sign, the others none."""
+    """Split numbers into four parts of 32 bits as int64, lowest first; only the last one has a sign."""
     half, mask = value.low.dtype.type(_HALF), value.low.dtype.type(_LOW_HALF)
     return (
         (value.low & mask).view("int64"), (value.low >> half).view("int64"), value.high & _LOW_HALF,
@@ -130,7 +130,7 @@ def limbs(value: Words) -> tuple[Array, ...]:
 
 
 def carried(parts: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The same sum of parts with each but the last in 32 bits."""
+    """Carry, so that each part but the last fits 32 bits again."""
     done: list[Array] = []
     carry: Array | None = None
     for part in parts[:-1]:
@@ -142,7 +142,7 @@ def carried(parts: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def of_limbs(parts: tuple[Array, ...]) -> tuple[Words, Array]:
-    """A number from two or four parts that :func:`carried` gave, and where it does not fit 128 bits."""
+    """Put two or four parts of :func:`carried` together; also the mask of overflows of 128 bits."""
     low = (parts[0] | ((parts[1] & _LOW_HALF) << _HALF)).view("uint64")
     if len(parts) == LIMBS:
         top = parts[3]

@@ -1,16 +1,15 @@
-"""Expressions as Polars expressions, where that is exactly Spark and proven not to raise.
+"""Translates expressions to Polars expressions, where the result is exactly Spark's and is proven not to raise.
 
-What an expression can give follows from the bounds of its columns: an addition that cannot leave its type needs no
-check.
+The bounds of columns prove the range of a result: an addition whose result always fits its type needs no check.
 
-Polars computes with a *constant* (a literal, or a column that has one value for all rows) by shortcuts that are not
-exact for floats. With rows `x = -0.0, 7.0`:
+Polars has shortcuts for a *constant* (a literal, or a column with one value for all rows) that are not exact for
+floats. With rows `x = -0.0, 7.0`:
 
 - `x + lit(0.0)` is `x`, so `-0.0` where IEEE and Spark have `0.0`; so are `lit(0.0) + x`, and `lit(0.0) - x` is `-x`;
 - `x / lit(3.0)` is `x * (1 / 3.0)`, which rounds twice.
 
-So these are not lowered, and constants that become columns of floats are spread over the rows (:func:`as_column`).
-Where the proof fails, :class:`NotLowered` is raised, and the caller evaluates the expression with
+These are not translated, and constants that become columns of floats are repeated for each row (:func:`as_column`).
+Where a proof fails, :class:`NotLowered` is raised, and the caller evaluates the expression with
 `gpujoin.backends.cpu.expressions.evaluate`, which raises where Spark raises.
 """
 
@@ -42,32 +41,32 @@ FUNCTIONS: dict[Function, Rule] = {
     **text.FUNCTIONS,
     **dates.FUNCTIONS,
 }
-"""How each function is lowered."""
+"""Rule of each function that is translated."""
 
 
 class Extent(Enum):
-    """Which expressions become part of a Polars query; `gpujoin.backends.cpu.expressions` evaluates the others."""
+    """Which expressions become part of a Polars query. `gpujoin.backends.cpu.expressions` evaluates the others."""
 
     ALL = "all that can be lowered"
     COLUMNS = "columns and constants"
 
 
 def lower(node: Expression, columns: Sequence[Column], extent: Extent = Extent.ALL) -> Lowered:
-    """Turn a resolved expression into a Polars expression over a frame.
+    """Translate a resolved expression to a Polars expression over a frame.
 
     Parameters
     ----------
     node : Expression
-        Its column references count within ``columns``.
+        Expression whose column references index into ``columns``.
     columns : sequence of Column
         Columns of the frame.
     extent : Extent
-        Which expressions are lowered at all.
+        Which expressions may be translated.
 
     Raises
     ------
     NotLowered
-        If it cannot be done exactly, or the bounds do not prove that nothing raises.
+        If the translation would not be exact, or if the bounds do not prove that nothing raises.
     Unmeasured
         If a proof needs the bounds of a column whose values have not been read.
     """

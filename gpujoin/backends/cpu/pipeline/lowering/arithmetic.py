@@ -1,4 +1,4 @@
-"""Arithmetic as Polars expressions, where bounds prove that nothing overflows."""
+"""Translates arithmetic to Polars expressions, where bounds prove that nothing overflows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _arithmetic(node: Call, values: list[Lowered]) -> Lowered:
 
 
 def _adds_exactly(value: Lowered, node: Expression) -> bool:
-    """Tell whether Polars adds an operand as IEEE does: any but a constant that may be zero."""
+    """Whether Polars adds an operand exactly: all but constants that may be zero."""
     return not value.constant or (isinstance(node, Literal) and bool(node.value))
 
 

@@ -1,4 +1,4 @@
-"""Casts as Polars expressions, where no value can fail."""
+"""Translates casts to Polars expressions, where no value can fail."""
 
 from __future__ import annotations
 

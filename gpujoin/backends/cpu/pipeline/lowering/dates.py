@@ -1,4 +1,4 @@
-"""Parts, shifts and differences of dates as Polars expressions, within the years in which Polars has them."""
+"""Translates parts, shifts and differences of dates to Polars expressions, for the years that Polars supports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpujoin.backends.cpu.pipeline.lowering.lowered import Lowered, NotLowered, 
 from gpujoin.model.expressions import Call, Function
 
 _CALENDAR: Bounds = (-719162, 2932896)
-"""Days of the years 1 to 9999, in which every date has its parts in Polars."""
+"""Days of the years 1 to 9999, in which Polars computes all parts of a date."""
 
 
 def _of_date(
@@ -23,11 +23,11 @@ def _of_date(
     Parameters
     ----------
     compute : callable
-        Exact in the years 1 to 9999.
+        Computes the result, exactly in the years 1 to 9999.
     dtype : pyarrow.DataType
         The type of the result.
     bounds : callable
-        From the bounds of the date to those of the result.
+        Computes the bounds of the result from those of the date.
     """
 
     def rule(_node: Call, values: list[Lowered]) -> Lowered:

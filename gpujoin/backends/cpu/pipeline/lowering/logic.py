@@ -1,4 +1,4 @@
-"""Comparisons, logic and null tests as Polars expressions."""
+"""Translates comparisons, logic and null tests to Polars expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Polars expression with what is known of its values, and their widths and scales."""
+"""Polars expressions with bounds of their values, and conversion between their widths and scales."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 class NotLowered(Exception):  # noqa: N818  # says what happened, and never reaches a user
-    """An expression has no exact and safe form in Polars over these columns."""
+    """An expression cannot be computed by Polars exactly, or not without raising."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A Polars expression and what is known of its values.
+    """A Polars expression, with the type and the bounds of its values.
 
     Attributes
     ----------
     expr : polars.Expr
-        Computes the values in the form of :func:`polars_type`.
+        Computes the values, in the type of :func:`polars_type`.
     dtype : pyarrow.DataType
         Logical type of the values.
     bounds : (int, int), LazyBounds or None
-        Of integers, unscaled decimals, days.
+        Bounds of integers, unscaled decimals or days.
     wide : bool
-        Decimals 128 bits wide, text as bytes: see :class:`~gpujoin.backends.cpu.pipeline.columns.Column`.
+        Whether values have the wider form, as in :class:`~gpujoin.backends.cpu.pipeline.columns.Column`.
     constant : bool
-        Whether Polars may hold one value for all rows.
+        Whether Polars may treat the value as a constant.
     """
 
     expr: pl.Expr
@@ -61,12 +61,12 @@ class Lowered:
 
 
 def as_column(value: Lowered, beside: pl.Expr) -> pl.Expr:
-    """Give an expression for a column of its own: a constant float is spread over the rows.
+    """Make an expression that becomes a column of its own: a constant float is repeated for each row.
 
     Parameters
     ----------
     value : Lowered
-        What the column is to hold.
+        Value of the column.
     beside : polars.Expr
         Any column of the frame.
     """
@@ -76,21 +76,21 @@ def as_column(value: Lowered, beside: pl.Expr) -> pl.Expr:
 
 
 def result_type(node: Expression) -> pa.DataType:
-    """Give the type of a typed node's values."""
+    """Type of a resolved node's values."""
     return logical(type_of(node))
 
 
 Rule: TypeAlias = Callable[[Call, list[Lowered]], Lowered]
-"""Lowers a call from its lowered operands."""
+"""Translates a call, given its translated operands."""
 
 
 def of_values(compute: Callable[..., pl.Expr], dtype: pa.DataType) -> Rule:
-    """Make the rule of a function whose expression is exact whatever the values."""
+    """Make the rule of a function that Polars computes exactly for all values."""
     return lambda _node, values: Lowered(compute(*(v.expr for v in values)), dtype)
 
 
 def literal(node: Literal) -> Lowered:
-    """Lower a constant."""
+    """Translate a constant."""
     dtype, value = result_type(node), node.value
     if pat.is_null(dtype) or not can_carry(dtype):
         raise NotLowered(f"a literal of type {dtype}")
@@ -129,14 +129,14 @@ def _integer_literal(number: int, dtype: pa.DataType) -> Lowered:
 
 
 def fitted(value: Lowered, *, wide: bool) -> pl.Expr:
-    """Bring values to a width."""
+    """Cast values to a width."""
     if value.wide == wide:
         return value.expr
     return value.expr.cast(polars_type(value.dtype, wide=wide))
 
 
 def known(value: Lowered) -> Bounds:
-    """Give the bounds of values.
+    """The bounds of values.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def known(value: Lowered) -> Bounds:
 
 
 def rescaled(value: Lowered, scale: int) -> Lowered:
-    """Bring an unscaled decimal to another scale, rounding half up, in 128 bits where 64 might not do."""
+    """Change the scale of an unscaled decimal, rounding half up, in 128 bits where 64 may not suffice."""
     digits = scale - value.dtype.scale
     if digits == 0:
         return value
@@ -174,7 +174,7 @@ def _rounded(value: Lowered, divisor: int) -> Lowered:
 
 
 def size(value: Lowered) -> pl.Expr:
-    """Drop the sign; Polars has no such function of 128 bits."""
+    """Absolute value, which Polars lacks for 128 bits."""
     return (
         pl.when(value.expr < 0).then(value.expr * -1).otherwise(value.expr)
         if value.wide
@@ -196,7 +196,7 @@ def _product(left: Lowered, right: Lowered, bounds: Bounds, dtype: pa.DataType) 
 
 
 def aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowered], Bounds | None, bool]:
-    """Bring values to one type's scale and one width."""
+    """Cast values to the scale of a type and to a common width."""
     if any(not same_kind(v.dtype, dtype) for v in values):
         raise NotLowered(f"{', '.join(str(v.dtype) for v in values)} as {dtype}")
     if pat.is_decimal(dtype):
@@ -214,7 +214,7 @@ def aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowered
 
 
 def same_kind(left: pa.DataType, right: pa.DataType) -> bool:
-    """Tell whether values of two types are held alike, decimals of any digits included."""
+    """Whether values of two types are carried alike; decimals of any precision are."""
     if pat.is_decimal(left) and pat.is_decimal(right):
         return True
     if pat.is_timestamp(left) and pat.is_timestamp(right):

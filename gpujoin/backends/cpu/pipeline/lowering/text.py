@@ -1,4 +1,4 @@
-"""Functions of valid UTF-8 as Polars expressions."""
+"""Translates functions of valid UTF-8 to Polars expressions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_utf8(value: Lowered) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Literal text in a regular expression: ASCII marks are escaped, the rest stands for itself."""
+    """Quote text for a regular expression: ASCII punctuation is escaped."""
     return "".join(f"\\x{{{ord(c):x}}}" if ord(c) < 128 and not c.isalnum() and c != " " else c for c in text)
 
 
