@@ -428,7 +428,7 @@ def _table(data: Any, side: Side) -> pa.Table:
 
 
 def _of_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give all chunks of a column the same dictionary, with 32-bit indices where narrower ones are too few."""
+    """Unify the dictionaries of a column's chunks, with 32-bit indices where narrower ones are too few."""
     try:
         return column.unify_dictionaries()
     except pa.ArrowNotImplementedError:

@@ -64,7 +64,7 @@ def coerce(node: Call) -> Expression:
 
 
 def can_raise(tree: Expression) -> bool:
-    """Tell whether evaluating a typed tree might raise, so that it must not see rows that Spark would not evaluate."""
+    """Whether evaluating a typed tree might raise, so that it must not be evaluated for more rows than in Spark."""
     return any(_may_raise(node) for node in tree.walk())
 
 

@@ -10,7 +10,7 @@ from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whol
 
 
 def can_cast(source: pa.DataType, target: pa.DataType, mode: EvalMode) -> bool:
-    """Tell whether Spark accepts a cast between two types; whether a value survives is another question.
+    """Whether Spark accepts a cast between two types. Single values may still fail.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def _instant(dtype: pa.DataType) -> bool:
 
 
 def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether a cast succeeds for every value, so that it never fails in any mode.
+    """Whether a cast succeeds for every value, so that it never fails in any mode.
 
     Dates and timestamps beyond the year 290,000, where a change of unit overflows, do not count.
     """

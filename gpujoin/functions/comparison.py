@@ -68,7 +68,7 @@ def _comparison(node: Call) -> Expression | None:
 
 
 def _orders(dtype: pa.DataType) -> bool:
-    """Tell whether Spark compares values of a type."""
+    """Whether Spark compares values of a type."""
     if pat.is_struct(dtype):
         return all(_orders(f.type) for f in dtype)
     return is_atomic(dtype) or pat.is_null(dtype)
@@ -114,7 +114,7 @@ def _extreme(node: Call) -> Call | None:
 
 
 def comparable(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type are compared here."""
+    """Whether comparisons of a type are supported."""
     if pat.is_struct(dtype):
         return all(comparable(f.type) for f in dtype)
     return (

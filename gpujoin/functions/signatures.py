@@ -148,7 +148,7 @@ def _paired(parameters: Sequence[Parameter], node: Call) -> list[tuple[Parameter
 
 
 def first(types: Types) -> pa.DataType:
-    """Give the type of the first operand."""
+    """Type of the first operand."""
     return types[0]
 
 

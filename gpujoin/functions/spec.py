@@ -24,7 +24,7 @@ class Raises(Enum):
     PATTERN = "if a pattern is malformed"
 
     def may(self, mode: EvalMode, operand: pa.DataType | None) -> bool:
-        """Tell whether a call in a mode may raise, from the type of its first operand (``None``: no Arrow type)."""
+        """Whether a call in a mode may raise, from the type of its first operand (``None``: no Arrow type)."""
         match self:
             case Raises.NEVER:
                 return False
@@ -45,7 +45,7 @@ class Nulls(Enum):
 
 
 class Order(Enum):
-    """In which order Spark evaluates operands, each only on the rows where those before it are not null."""
+    """Order in which Spark evaluates operands, each only on the rows where those before it are not null."""
 
     LEFT_FIRST = "left first"
     RIGHT_FIRST = "right first"

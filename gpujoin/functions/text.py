@@ -67,14 +67,14 @@ def _literal(parts: list[str | None], char: str) -> None:
 
 
 def like_constants(node: Call) -> tuple[str, str] | None:
-    """Give pattern and escape character of a LIKE; ``None`` where one of them is no constant text."""
+    """Pattern and escape character of a LIKE; ``None`` unless both are constant texts."""
     pattern, *escape = (a.value if isinstance(a, Literal) else None for a in node.arguments[1:])
     character = escape[0] if escape else "\\"
     return (pattern, character) if isinstance(pattern, str) and isinstance(character, str) else None
 
 
 def is_well_formed(node: Call) -> bool:
-    """Tell whether the pattern of a LIKE is a constant with escape characters where they belong."""
+    """Whether the pattern of a LIKE is a constant with escape characters where they belong."""
     constants = like_constants(node)
     try:
         return constants is not None and like_parts(*constants) is not None

@@ -26,7 +26,7 @@ Widener = Callable[[pa.DataType, pa.DataType, EvalMode], pa.DataType | None]
 
 
 def is_atomic(dtype: pa.DataType) -> bool:
-    """Tell whether a type is neither nested nor the null type."""
+    """Whether a type is neither nested nor the null type."""
     return not (pat.is_nested(dtype) or pat.is_null(dtype))
 
 

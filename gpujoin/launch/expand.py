@@ -41,7 +41,7 @@ def compile_pairs(device: Device) -> None:
 def pairs(
     device: Device, matches: Ranges, running: Array, placed: Array | None, begin: int, length: int
 ) -> tuple[Array, Array]:
-    """Some of the pairs of a probe.
+    """Make a range of the pairs of a probe.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ class Resumable(Protocol):
         ...
 
     def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
-        """For each given probe row its pairs number ``offset`` to ``offset + limit - 1``, fewer if it has fewer."""
+        """The pairs ``offset`` to ``offset + limit - 1`` of each given probe row, or fewer if it has fewer."""
         ...
 
 
@@ -191,7 +191,7 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
 
 @dataclass(frozen=True)
 class NearestTerms:
-    """Which row of a :class:`NearestBuild` is wanted.
+    """Terms of a search for the nearest row: direction, exactness and tolerance.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class Backend(Protocol[Frame, Vector]):
 
     @property
     def name(self) -> BackendName:
-        """Which backend this is."""
+        """Name of the backend."""
         ...
 
     @property

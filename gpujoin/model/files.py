@@ -1,4 +1,4 @@
-"""Parts of Parquet files: what a task reads, and what is known of a file before it is read."""
+"""Slices of Parquet files, which tasks read, and facts of files, which planning needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileFooter:
-    """What is known of a Parquet file before it is read.
+    """The facts of a Parquet file that planning needs.
 
     Attributes
     ----------

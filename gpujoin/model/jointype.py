@@ -20,7 +20,7 @@ class Side(Enum):
 
 
 class JoinType(Enum):
-    """What a join returns. Values are the canonical spellings."""
+    """Types of joins. Values are the canonical spellings."""
 
     INNER = "inner"
     CROSS = "cross"

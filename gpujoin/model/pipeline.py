@@ -206,7 +206,7 @@ class PipelineBackend(Protocol[Piece]):
         ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Tell why one node, its inputs aside, cannot be run exactly as Spark would."""
+        """Reasons why one node, without its inputs, cannot be run exactly as Spark would."""
         ...
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
@@ -268,7 +268,7 @@ class PipelineBackend(Protocol[Piece]):
         ...
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
-        """Tell whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""
+        """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""
         ...
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
@@ -310,15 +310,15 @@ class DevicePipelineBackend(Protocol[Piece]):
         ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Tell why one node, its inputs aside, cannot be computed on the device exactly as Spark would."""
+        """Reasons why one node, without its inputs, cannot be computed on the device exactly as Spark would."""
         ...
 
     def carries(self, schema: pa.Schema) -> bool:
-        """Tell whether rows of these types can be on the device."""
+        """Whether rows of these types can be on the device."""
         ...
 
     def computes(self, expressions: Sequence[Expression]) -> bool:
-        """Tell whether expressions are computed on the device exactly as in Spark."""
+        """Whether expressions are computed on the device exactly as in Spark."""
         ...
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece | FileSlice]:

@@ -12,7 +12,7 @@ class ReasonKind(Enum):
     UNSUPPORTED = "unsupported"
     """The operation, type or expression is not covered."""
     SLOWER = "slower"
-    """It would work here, and is predicted to be slower than Spark."""
+    """The operation is supported, but is predicted to be slower than in Spark."""
     UNAVAILABLE = "unavailable"
     """A package or device is missing."""
     CONFIGURED = "configured"

@@ -56,7 +56,7 @@ class KeyPair:
 
 
 class Direction(Enum):
-    """Where an as-of join looks for a row."""
+    """Direction in which an as-of join searches for a row."""
 
     BACKWARD = "backward"
     """The last row at or before the key."""

@@ -41,12 +41,12 @@ def logical(dtype: pa.DataType) -> pa.DataType:
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Tell whether a type holds UTF-8 text, in any layout."""
+    """Whether a type holds UTF-8 text, in any layout."""
     return pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype)
 
 
 def is_bytes(dtype: pa.DataType) -> bool:
-    """Tell whether a type holds byte strings, in any layout."""
+    """Whether a type holds byte strings, in any layout."""
     return (
         pat.is_binary(dtype)
         or pat.is_large_binary(dtype)
@@ -56,17 +56,17 @@ def is_bytes(dtype: pa.DataType) -> bool:
 
 
 def is_float(dtype: pa.DataType) -> bool:
-    """Tell whether a type is float or double."""
+    """Whether a type is float or double."""
     return pat.is_float32(dtype) or pat.is_float64(dtype)
 
 
 def is_whole(dtype: pa.DataType) -> bool:
-    """Tell whether a type is one of Spark's integers: signed, 8 to 64 bits."""
+    """Whether a type is one of Spark's integers: signed, 8 to 64 bits."""
     return pat.is_signed_integer(dtype)
 
 
 def is_numeric(dtype: pa.DataType) -> bool:
-    """Tell whether a type is one of Spark's numbers."""
+    """Whether a type is one of Spark's numbers."""
     return is_whole(dtype) or is_float(dtype) or pat.is_decimal(dtype)
 
 

@@ -187,7 +187,7 @@ class Explanation:
 
     @property
     def joins(self) -> tuple[JoinExplanation, ...]:
-        """All joins, each before those below it."""
+        """All joins, parents first."""
         return tuple(join for root in self.roots for join in root.walk())
 
     @property

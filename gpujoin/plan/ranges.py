@@ -35,8 +35,8 @@ MOST_AXES = 2
 """Build-side expressions that are searched at the same time; comparisons of others are tested pair by pair."""
 
 LEAST_SPREAD = 16
-"""With equality keys a range is searched only where a row meets at least so many rows of equal key on average; fewer
-are compared faster one by one: `benchmarks/engine/README.md`, "ranges within keys"."""
+"""Least average number of rows of a key for which a range within equality keys is searched. Fewer rows are compared
+faster one by one; measured in `benchmarks/engine/README.md`, "ranges within keys"."""
 
 
 class Shape(Enum):

@@ -85,7 +85,7 @@ def _time_part(seconds: int, modulus: int) -> Run:
 
 
 def known_zone(node: Call) -> bool:
-    """Tell whether the zone of a call's timestamp has one offset for all times."""
+    """Whether the zone of a call's timestamp has one offset for all times."""
     return zone_offset(type_of(node.arguments[0])) is not None
 
 
@@ -143,7 +143,7 @@ def to_timestamp(
 
 
 def needs_zone(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether converting between two types depends on a zone."""
+    """Whether converting between two types depends on a zone."""
     if pat.is_timestamp(source) and pat.is_timestamp(target):
         return (source.tz is None) != (target.tz is None)
     return True

@@ -238,13 +238,13 @@ _cut_by_row = of_python(_cut)
 
 
 def constant_escape(node: Call) -> bool:
-    """Tell whether the escape character of a LIKE is the usual one, or a constant."""
+    """Whether the escape character of a LIKE is the usual one, or a constant."""
     escape = node.arguments[2] if len(node.arguments) > 2 else Literal(value="\\")
     return isinstance(escape, Literal) and len(escape.value or "") == 1
 
 
 def known_regex(node: Call) -> bool:
-    """Tell whether the pattern of an RLIKE is a constant that means the same in Java and RE2."""
+    """Whether the pattern of an RLIKE is a constant that means the same in Java and RE2."""
     pattern = node.arguments[1]
     if not isinstance(pattern, Literal):
         return False

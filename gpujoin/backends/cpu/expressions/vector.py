@@ -101,7 +101,7 @@ def nulls(dtype: pa.DataType) -> Vector:
 
 
 def in_numpy(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type are kept in NumPy."""
+    """Whether values of a type are kept in NumPy."""
     if pat.is_interval(dtype):
         return False
     return pat.is_primitive(dtype) or pat.is_boolean(dtype) or pat.is_decimal128(dtype)

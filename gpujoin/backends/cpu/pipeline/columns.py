@@ -146,7 +146,7 @@ _PLAIN: dict[pa.DataType, type[pl.DataType]] = {
 
 
 def can_carry(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type can be carried in a piece."""
+    """Whether values of a type can be carried in a piece."""
     dtype = logical(dtype)
     if pat.is_timestamp(dtype):
         return bool(dtype.unit == "us")
@@ -170,7 +170,7 @@ def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type
 
 
 def is_wide(series: pl.Series, dtype: pa.DataType) -> bool:
-    """Tell whether values are carried in the wider form of their type."""
+    """Whether values are carried in the wider form of their type."""
     return bool(series.dtype == pl.Int128 or (series.dtype == pl.Binary and is_text(dtype)))
 
 
@@ -255,7 +255,7 @@ def _low_limbs(chunk: pa.Array) -> pl.Series:
 
 
 def arrow_of(series: pl.Series, dtype: pa.DataType) -> pa.Array:
-    """Give a column out as one Arrow array of exactly a type; text and bytes get 32-bit offsets.
+    """Convert a column to one Arrow array of exactly a type; text and bytes get 32-bit offsets.
 
     Raises
     ------
