@@ -25,7 +25,6 @@ from gpujoin.model.backend import (
     PairSlice,
     Probe,
     RangeBuild,
-    RangeProbe,
     Resumable,
 )
 from gpujoin.model.expressions import Expression
@@ -235,8 +234,8 @@ class FaultyBackend:
     ) -> Probe[Any] | None:
         """As the inner backend, or a fault."""
         self.check("restrict", probe.rows)
-        found = self.inner.restrict(probe.inner, condition, own, other, probe_side)
-        return None if found is None else _FaultyProbe(found, self)
+        restricted = self.inner.restrict(probe.inner, condition, own, other, probe_side)
+        return None if restricted is None else _FaultyProbe(restricted, self)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
         """As the inner backend, or a fault."""
@@ -309,32 +308,36 @@ def failing_cpu(**faults: Any) -> Iterator[FaultyBackend]:
         module.create = make  # type: ignore[attr-defined]
 
 
-class _FaultyBuild:
-    """The inner backend's build, whose probes can fail."""
+class _FaultySearch:
+    """The inner backend's build of either kind, whose probes can fail."""
 
-    def __init__(self, inner: Build[Any, Any], owner: FaultyBackend) -> None:
+    def __init__(self, inner: Any, owner: FaultyBackend) -> None:
         self._inner = inner
         self._owner = owner
 
     @property
-    def rows(self) -> int:
-        return self._inner.rows
-
-    @property
-    def unique(self) -> bool:
-        return self._inner.unique
-
-    @property
     def algorithm(self) -> str:
-        return self._inner.algorithm
+        return str(self._inner.algorithm)
 
     @property
     def nbytes(self) -> int:
-        return self._inner.nbytes
+        return int(self._inner.nbytes)
 
-    def probe(self, keys: Any) -> Probe[Any]:
+    def probe(self, keys: Any) -> _FaultyProbe:
         self._owner.check("probe", self._owner.inner.frame_rows(keys))
         return _FaultyProbe(self._inner.probe(keys), self._owner)
+
+
+class _FaultyBuild(_FaultySearch):
+    """The inner backend's build by key."""
+
+    @property
+    def rows(self) -> int:
+        return int(self._inner.rows)
+
+    @property
+    def unique(self) -> bool:
+        return bool(self._inner.unique)
 
 
 class _FaultyProbe:
@@ -389,28 +392,12 @@ class _FaultyProbe:
 
     def edge(self, *, last: bool) -> Indices:
         self._owner.check("lookup", self._inner.rows)
-        found: Indices = self._inner.edge(last=last)  # type: ignore[attr-defined]
-        return found
+        edge: Indices = self._inner.edge(last=last)  # type: ignore[attr-defined]
+        return edge
 
 
-class _FaultyRangeBuild:
-    """The inner backend's build by order, whose probes can fail."""
-
-    def __init__(self, inner: RangeBuild[Any, Any], owner: FaultyBackend) -> None:
-        self._inner = inner
-        self._owner = owner
-
-    @property
-    def algorithm(self) -> str:
-        return self._inner.algorithm
-
-    @property
-    def nbytes(self) -> int:
-        return self._inner.nbytes
-
-    def probe(self, bounds: Any) -> RangeProbe[Any]:
-        self._owner.check("probe", self._owner.inner.frame_rows(bounds))
-        return _FaultyProbe(self._inner.probe(bounds), self._owner)
+class _FaultyRangeBuild(_FaultySearch):
+    """The inner backend's build by order."""
 
     @property
     def finds_nearest(self) -> bool:
@@ -418,4 +405,4 @@ class _FaultyRangeBuild:
 
     def nearest(self, points: Any, terms: NearestTerms) -> Probe[Any]:
         self._owner.check("probe", self._owner.inner.frame_rows(points))
-        return _FaultyProbe(self._inner.nearest(points, terms), self._owner)  # type: ignore[attr-defined]
+        return _FaultyProbe(self._inner.nearest(points, terms), self._owner)

@@ -176,10 +176,10 @@ def _chained(after: Callable[[Cell], Cell], run: Callable[[Rows], Cell]) -> Call
 
 def _comparison(test: Callable[[object, object], bool]) -> _Handler:
     def handler(_node: Call, operands: list[Compiled]) -> Compiled:
-        (left_cell, right_cell), _ = _unified(operands)
+        (left_run, right_run), _ = _unified(operands)
 
         def run(rows: Rows) -> Cell:
-            a, b = left_cell(rows), right_cell(rows)
+            a, b = left_run(rows), right_run(rows)
             return None if a is None or b is None else test(sort_key(a), sort_key(b))
 
         return Compiled(pa.bool_(), run)
@@ -188,39 +188,31 @@ def _comparison(test: Callable[[object, object], bool]) -> _Handler:
 
 
 def _equal_null_safe(_node: Call, operands: list[Compiled]) -> Compiled:
-    (left_operand, right_operand), _ = _unified(operands)
+    (left_run, right_run), _ = _unified(operands)
 
     def run(rows: Rows) -> Cell:
-        a, b = left_operand(rows), right_operand(rows)
+        a, b = left_run(rows), right_run(rows)
         return a is b if a is None or b is None else sort_key(a) == sort_key(b)
 
     return Compiled(pa.bool_(), run)
 
 
-def _and(_node: Call, operands: list[Compiled]) -> Compiled:
-    def run(rows: Rows) -> Cell:
-        unknown = False
-        for operand in operands:
-            value = operand.run(rows)
-            if value is False:
-                return False
-            unknown = unknown or value is None
-        return None if unknown else True
+def _junction(*, absorbing: bool) -> _Handler:
+    """AND, which false decides, or OR, which true decides; null if an operand is null and none decides."""
 
-    return Compiled(pa.bool_(), run)
+    def handler(_node: Call, operands: list[Compiled]) -> Compiled:
+        def run(rows: Rows) -> Cell:
+            unknown = False
+            for operand in operands:
+                value = operand.run(rows)
+                if value is absorbing:
+                    return absorbing
+                unknown = unknown or value is None
+            return None if unknown else not absorbing
 
+        return Compiled(pa.bool_(), run)
 
-def _or(_node: Call, operands: list[Compiled]) -> Compiled:
-    def run(rows: Rows) -> Cell:
-        unknown = False
-        for operand in operands:
-            value = operand.run(rows)
-            if value is True:
-                return True
-            unknown = unknown or value is None
-        return None if unknown else False
-
-    return Compiled(pa.bool_(), run)
+    return handler
 
 
 def _in(_node: Call, operands: list[Compiled]) -> Compiled:
@@ -381,8 +373,8 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.GT: _comparison(lambda a, b: a > b),  # type: ignore[operator]
     Function.GE: _comparison(lambda a, b: a >= b),  # type: ignore[operator]
     Function.EQ_NULL_SAFE: _equal_null_safe,
-    Function.AND: _and,
-    Function.OR: _or,
+    Function.AND: _junction(absorbing=False),
+    Function.OR: _junction(absorbing=True),
     Function.NOT: _strict(pa.bool_(), lambda value: not value),
     Function.IS_NULL: _of_operands(lambda value: value is None, pa.bool_()),
     Function.IS_NOT_NULL: _of_operands(lambda value: value is not None, pa.bool_()),
