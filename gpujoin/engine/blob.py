@@ -1,8 +1,8 @@
 """Checked blobs: Arrow record batches as bytes that cannot be misread.
 
-A blob is a fixed header and one Arrow IPC message. The header holds a mark, a format version, a fingerprint of the
-schema, the row count, and the length and CRC-32 of the message, so that a truncated, altered or foreign blob is refused
-instead of read.
+A blob is a fixed header and one Arrow IPC message. The header holds a magic number, a format version, a fingerprint of
+the schema, the row count, and the length and CRC-32 of the message, so that a truncated, altered or foreign blob is
+refused instead of read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpujoin.config import Compression
 from gpujoin.errors import CorruptBlobError
 
 _MAGIC = b"GPJ1"
-_HEADER = struct.Struct("<4sIIIqq")  # mark, schema fingerprint, CRC-32, reserved, rows, length
+_HEADER = struct.Struct("<4sIIIqq")  # magic number, schema fingerprint, CRC-32, reserved, rows, length
 HEADER_BYTES = _HEADER.size
 
 

@@ -68,24 +68,24 @@ def in_order(
             yield from work(item)
         return
     most = max(2, AHEAD // (threads + 1))
-    lanes: deque[_Lane[T]] = deque()
+    queues: deque[_ResultQueue[T]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="gpujoin") as pool:
         try:
             for item in items:
-                lanes.append(_Lane(most))
-                pool.submit(lanes[-1].fill, work, item)
-                if len(lanes) > threads:
-                    yield from lanes[0].results()
-                    lanes.popleft()
-            while lanes:
-                yield from lanes[0].results()
-                lanes.popleft()
+                queues.append(_ResultQueue(most))
+                pool.submit(queues[-1].fill, work, item)
+                if len(queues) > threads:
+                    yield from queues[0].results()
+                    queues.popleft()
+            while queues:
+                yield from queues[0].results()
+                queues.popleft()
         finally:
-            for lane in lanes:
-                lane.close()
+            for queue in queues:
+                queue.close()
 
 
-class _Lane(Generic[T]):
+class _ResultQueue(Generic[T]):
     """The queue of one item's results, from a worker to the consumer.
 
     The pool starts items in order, so the one whose results are taken next is never waiting for a thread.
@@ -158,7 +158,7 @@ class _Lane(Generic[T]):
             self._changed.notify_all()
 
 
-def in_pieces(
+def with_halving(
     start: int,
     length: int,
     attempt: Callable[[int, int], T],

@@ -140,7 +140,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class RangeSplit:
+class RangedCondition:
     """A condition split into ranges and the rest.
 
     Attributes
@@ -155,7 +155,7 @@ class RangeSplit:
     residual: Expression | None
 
 
-def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit | None:
+def extract_ranges(condition: Expression | None, build_side: Side) -> RangedCondition | None:
     """Split a resolved condition into ranges and the rest, for a given build side.
 
     Parameters
@@ -167,7 +167,7 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
 
     Returns
     -------
-    RangeSplit or None
+    RangedCondition or None
         ``None`` if no conjunct compares the sides by order or equality.
     """
     if condition is None:
@@ -190,7 +190,7 @@ def split_ranges(condition: Expression | None, build_side: Side) -> RangeSplit |
         chosen = axes[:MOST_AXES]
     used = {number for _, numbers in chosen for number in numbers}
     rest = [part for number, part in enumerate(parts) if number not in used]
-    return RangeSplit(tuple(axis for axis, _ in chosen), all_of(rest))
+    return RangedCondition(tuple(axis for axis, _ in chosen), all_of(rest))
 
 
 def all_of(parts: Iterable[Expression]) -> Expression | None:
@@ -471,7 +471,7 @@ def shape_of(
         return Shape.NOT_IN
     if keys:
         return Shape.EQUALITY
-    return Shape.PRODUCT if split_ranges(condition, build_side) is None else Shape.RANGE
+    return Shape.PRODUCT if extract_ranges(condition, build_side) is None else Shape.RANGE
 
 
 def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> Side | None:
@@ -482,9 +482,9 @@ def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> 
     single = [
         side
         for side in legal
-        if (split := split_ranges(condition, side)) is not None
-        and len(split.axes) == 1
-        and split.axes[0].closed
+        if (ranged := extract_ranges(condition, side)) is not None
+        and len(ranged.axes) == 1
+        and ranged.axes[0].closed
     ]
     return single[0] if len(single) == 1 and len(legal) > 1 else None
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.backends.parquet.locations import facts, open_binary
 from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physical, read_footer
-from gpujoin.backends.parquet.places import facts, open_binary
 from gpujoin.backends.parquet.pruning import Statistics, may_match
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError

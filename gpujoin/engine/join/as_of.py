@@ -310,9 +310,11 @@ class LookupProbe:
         """All pairs."""
         rows = np.flatnonzero(self._mask)
         for start in range(0, len(rows), max_pairs):
-            part = rows[start : start + max_pairs]
+            slice_rows = rows[start : start + max_pairs]
             take = self._backend.indices_from_host
-            yield PairSlice(take(part, OutOfBounds.NEVER), take(self._build_rows[part], OutOfBounds.NEVER))
+            yield PairSlice(
+                take(slice_rows, OutOfBounds.NEVER), take(self._build_rows[slice_rows], OutOfBounds.NEVER)
+            )
 
     def mark_build(self, marks: Any) -> None:
         """Set ``marks`` wherever a build row has a match."""

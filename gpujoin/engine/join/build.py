@@ -198,7 +198,7 @@ class BuiltSide:
         with self._twin_lock:
             if self._plain is None:
                 build, probe = self.layout.build, self.layout.probe
-                schemas = {part.side: part.schema for part in (build, probe)}
+                schemas = {side_layout.side: side_layout.schema for side_layout in (build, probe)}
                 layout = JoinLayout.of(self.layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], build.side)
                 plain = dataclasses.replace(self.sink, layout=dataclasses.replace(layout, ranged=None))
                 self._plain = BuiltSide(plain, self.rows, metrics)

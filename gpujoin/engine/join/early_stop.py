@@ -281,7 +281,7 @@ class _MorselSource:
         self.taken = 0
         while self.taken < rows and self.has_rows():
             assert self._rest is not None
-            part = self._rest.slice(0, rows - self.taken)
-            self._rest = self._rest.slice(part.num_rows)
-            self.taken += part.num_rows
-            yield part
+            head = self._rest.slice(0, rows - self.taken)
+            self._rest = self._rest.slice(head.num_rows)
+            self.taken += head.num_rows
+            yield head

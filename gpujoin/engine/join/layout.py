@@ -15,7 +15,7 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.plan.asof import as_of_type
-from gpujoin.plan.ranges import Axis, split_ranges
+from gpujoin.plan.ranges import Axis, extract_ranges
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ class JoinLayout:
             raise JoinSpecError("an as-of join builds its right side, not its left")
         plain = cls._of(spec, spec.condition, left, right, build_side)
         _ = plain.as_of_type  # raises where there is none
-        split = None
+        ranged_condition = None
         if not spec.join_type.null_aware:
-            split = split_ranges(spec.condition, build_side)
-        if split is None:
+            ranged_condition = extract_ranges(spec.condition, build_side)
+        if ranged_condition is None:
             return plain
-        ranged = cls._of(spec, split.residual, left, right, build_side)
-        return dataclasses.replace(plain, ranged=dataclasses.replace(ranged, axes=split.axes))
+        ranged = cls._of(spec, ranged_condition.residual, left, right, build_side)
+        return dataclasses.replace(plain, ranged=dataclasses.replace(ranged, axes=ranged_condition.axes))
 
     @classmethod
     def _of(
@@ -132,10 +132,10 @@ class JoinLayout:
         terms = self.spec.as_of
         if terms is None:
             return None
-        left, right = self.part(Side.LEFT).schema, self.part(Side.RIGHT).schema
+        left, right = self.side(Side.LEFT).schema, self.side(Side.RIGHT).schema
         return as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
 
-    def part(self, side: Side) -> SideLayout:
+    def side(self, side: Side) -> SideLayout:
         """Layout of one side."""
         return self.build if side is self.build.side else self.probe
 

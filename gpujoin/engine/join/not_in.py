@@ -153,8 +153,10 @@ class NullPatterns:
                     yield pairs_of(backend, rows, build_rows[others])
                 continue
             of_rows = partial(_of, matched, probe_rows)
-            for part in rounds_of(morsel, probe, len(probe_rows), of_rows, limit):
-                probe_at, build_at = (backend.indices_to_host(rows) for rows in (part.probe, part.build))
+            for candidates in rounds_of(morsel, probe, len(probe_rows), of_rows, limit):
+                probe_at, build_at = (
+                    backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build)
+                )
                 yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
 
     def _pairs(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.sinks import Mask, Sink, on_backend
-from gpujoin.engine.morsels import in_pieces
+from gpujoin.engine.morsels import with_halving
 from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import Probe
 from gpujoin.model.jointype import Side
@@ -55,7 +55,7 @@ class Emission:
         for start in range(0, self.rows, self.rows_per_batch):
             span = Span(start, min(self.rows_per_batch, self.rows - start))
             columns = {
-                side: self.sink.gathered(frame, span, self.sink.layout.part(side))
+                side: self.sink.gathered(frame, span, self.sink.layout.side(side))
                 for side, frame in self.frames.items()
             }
             yield self.sink.assemble(columns, None, span.length)
@@ -93,7 +93,7 @@ class Emitter:
         backend = self.sink.backend
         if kind is Rest.FLAGGED:
             rows = self.run.built.rows if side is self.layout.build.side else self.rows
-            yield from self._pieces(side, Span(0, self.sink.count(rows)), None, matched)
+            yield from self._batches(side, Span(0, self.sink.count(rows)), None, matched)
             return
         try:
             wanted = backend.selection(matched.on(backend), kind is Rest.MATCHED)
@@ -102,11 +102,11 @@ class Emitter:
             yield from self._on_cpu.rest(side, kind, matched)
             return
         padding = AllNull(wanted.length) if kind is Rest.UNMATCHED_PADDED else None
-        yield from self._pieces(side, wanted, padding)
+        yield from self._batches(side, wanted, padding)
 
     def pairs(self, probe: RowMap, build: RowMap) -> Iterator[Any]:
         """Output rows of pairs of probe and build rows."""
-        return self._pieces(self.layout.probe.side, probe, build)
+        return self._batches(self.layout.probe.side, probe, build)
 
     def at_once(self, probe: Probe[Any], *, pairs: bool, matched: bool) -> Emission | None:
         """Let the backend make the output of the probe rows in one pass.
@@ -144,7 +144,7 @@ class Emitter:
         rows = backend.frame_rows(made[0])
         return Emission(self.sink, dict(zip(sides, made, strict=False)), rows, self.rows_per_batch)
 
-    def _pieces(
+    def _batches(
         self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None
     ) -> Iterator[Any]:
         per_batch, metrics = self.rows_per_batch, self.run.metrics
@@ -153,15 +153,15 @@ class Emitter:
                 side, rows, others, first, min(per_batch, rows.length - first)
             ):
                 with metrics.timing("gather"):
-                    made = list(
-                        in_pieces(
+                    batches = list(
+                        with_halving(
                             start, length,
                             lambda s, n: self.emit(side, rows, others, exists, s, n),
                             lambda s, n: self._emit_on_cpu(side, rows, others, exists, s, n),
                             metrics,
                         )
                     )  # fmt: skip
-                yield from made
+                yield from batches
 
     def emit(
         self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None, start: int, length: int
@@ -171,7 +171,7 @@ class Emitter:
         if others is not None:
             maps[side.other] = slice_map(others, start, length)
         columns = {
-            which: self.columns[which].gather(wanted, self.layout.part(which).output_schema)
+            which: self.columns[which].gather(wanted, self.layout.side(which).output_schema)
             for which, wanted in maps.items()
         }
         exists_column = None if exists is None else self.sink.exists_column(exists)[start : start + length]

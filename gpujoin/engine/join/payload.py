@@ -146,8 +146,8 @@ class Payload:
     def _gather_on_host(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
         if isinstance(rows, Span):
             for i in self.on_host:
-                part = one_array(self.table.column(i).slice(rows.start, rows.length))
-                arrays[i] = in_layout(part, schema.field(i).type)
+                column = one_array(self.table.column(i).slice(rows.start, rows.length))
+                arrays[i] = in_layout(column, schema.field(i).type)
             return
         indices = self.backend.indices_to_host(rows)
         nulls = indices < 0 if isinstance(rows, Indices) else None

@@ -32,7 +32,7 @@ from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
 from gpujoin.engine.join.sinks import Columns, Mask, on_backend
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.morsels import in_order, in_pieces, morsels
+from gpujoin.engine.morsels import in_order, morsels, with_halving
 from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import BackendName, PairSlice, Probe
 from gpujoin.model.expressions import Expression
@@ -199,25 +199,25 @@ def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = No
     """
     sink = run.built.sink
 
-    def morsel_of(target: Run, part: Any, start: int, length: int) -> Morsel:
+    def morsel_of(target: Run, rows: Any, start: int, length: int) -> Morsel:
         marks = None if deferred is None else deferred[start : start + length]
         try:
-            return Morsel(target, part, marks)
+            return Morsel(target, rows, marks)
         except RangeEvaluationError:
-            return Morsel(target.without_ranges(), part, marks)
+            return Morsel(target.without_ranges(), rows, marks)
 
     def on_cpu(start: int, length: int) -> Morsel:
-        part = sink.to_host(sink.slice(rows, start, length), sink.layout.probe)
-        return morsel_of(run.on_cpu(), part, start, length)
+        morsel_rows = sink.to_host(sink.slice(rows, start, length), sink.layout.probe)
+        return morsel_of(run.on_cpu(), morsel_rows, start, length)
 
-    pieces = in_pieces(
+    probed = with_halving(
         0,
         sink.count(rows),
         lambda start, length: morsel_of(run, sink.slice(rows, start, length), start, length),
         on_cpu,
         run.metrics,
     )
-    for morsel in pieces:
+    for morsel in probed:
         yield from _with_fallback(morsel)
 
 
@@ -390,8 +390,8 @@ class Morsel:
         elif self._maps is not None:
             yield from self.emitter.pairs(*self._maps)
         else:
-            for part in self._slices(self.emitter.rows_per_batch):
-                yield from self.emitter.pairs(part.probe, part.build)
+            for pair_slice in self._slices(self.emitter.rows_per_batch):
+                yield from self.emitter.pairs(pair_slice.probe, pair_slice.build)
 
     @property
     def by_lookup(self) -> bool:
@@ -470,7 +470,7 @@ class Morsel:
         metrics.candidate_pairs += candidates.length
         with metrics.timing("condition"):
             tested = list(
-                in_pieces(
+                with_halving(
                     0, candidates.length,
                     lambda start, length: self._satisfying_piece(candidates, start, length),
                     lambda start, length: self._satisfying_on_cpu(candidates, start, length),
@@ -529,9 +529,9 @@ class Morsel:
         taken = 0
         while taken < probe.pairs:
             try:
-                for part in _without_first(probe.slices(limit), taken):
-                    taken += part.length
-                    yield part
+                for pair_slice in _without_first(probe.slices(limit), taken):
+                    taken += pair_slice.length
+                    yield pair_slice
                 return
             except OutOfMemoryError:
                 if limit == 1:
@@ -540,15 +540,17 @@ class Morsel:
                 limit = max(1, limit // 2)
 
 
-def _without_first(parts: Iterator[PairSlice], pairs: int) -> Iterator[PairSlice]:
+def _without_first(slices: Iterator[PairSlice], pairs: int) -> Iterator[PairSlice]:
     """Skip the first ``pairs`` pairs of slices."""
-    for part in parts:
-        if pairs >= part.length:
-            pairs -= part.length
+    for pair_slice in slices:
+        if pairs >= pair_slice.length:
+            pairs -= pair_slice.length
             continue
         if pairs:
-            length = part.length - pairs
-            yield PairSlice(slice_map(part.probe, pairs, length), slice_map(part.build, pairs, length))
+            length = pair_slice.length - pairs
+            yield PairSlice(
+                slice_map(pair_slice.probe, pairs, length), slice_map(pair_slice.build, pairs, length)
+            )
             pairs = 0
         else:
-            yield part
+            yield pair_slice

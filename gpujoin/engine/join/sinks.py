@@ -159,7 +159,11 @@ class Sink:
         layout, backend = self.layout, self.backend
         if layout.condition is None or backend.name is BackendName.CPU:
             return backend
-        types = [part.schema.field(i).type for part in (layout.build, layout.probe) for i in part.condition]
+        types = [
+            side_layout.schema.field(i).type
+            for side_layout in (layout.build, layout.probe)
+            for i in side_layout.condition
+        ]
         if backend.can_evaluate(layout.condition) and all(map(backend.can_gather, types)):
             return backend
         return create(BackendName.CPU, BackendRequest())
@@ -183,28 +187,28 @@ class Sink:
         """Rows ``start`` to ``start + length - 1``."""
         return rows.slice(start, length)
 
-    def no_rows(self, part: SideLayout) -> Any:
+    def no_rows(self, side_layout: SideLayout) -> Any:
         """An empty input of a side."""
-        return one_batch((), part.schema)
+        return one_batch((), side_layout.schema)
 
-    def keys(self, rows: Any, part: SideLayout) -> Any:
+    def keys(self, rows: Any, side_layout: SideLayout) -> Any:
         """Key frame of rows, on the backend."""
-        return key_frame(self.backend, self.layout.codec, rows, part.side)
+        return key_frame(self.backend, self.layout.codec, rows, side_layout.side)
 
-    def output(self, rows: Any, part: SideLayout) -> Columns:
+    def output(self, rows: Any, side_layout: SideLayout) -> Columns:
         """The columns that the join returns of a side."""
-        return Payload.of(rows, part.output, self.backend, self.choose_gather)
+        return Payload.of(rows, side_layout.output, self.backend, self.choose_gather)
 
-    def condition(self, rows: Any, part: SideLayout) -> Columns:
+    def condition(self, rows: Any, side_layout: SideLayout) -> Columns:
         """The columns of a side that the residual condition reads, on the backend that evaluates it."""
-        read = pa.Table.from_batches([rows.select(list(part.condition))])
+        read = pa.Table.from_batches([rows.select(list(side_layout.condition))])
         return Payload.of_condition(read, self.evaluator, self.choose_gather)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
-    def gathered(self, frame: Any, rows: Span, part: SideLayout) -> Any:
+    def gathered(self, frame: Any, rows: Span, side_layout: SideLayout) -> Any:
         """Take rows of a frame of output columns, in the form that :meth:`assemble` accepts."""
-        return self.backend.to_arrow(self.backend.gather(frame, rows), part.output_schema).columns
+        return self.backend.to_arrow(self.backend.gather(frame, rows), side_layout.output_schema).columns
 
     def exists_column(self, matched: Mask) -> Any:
         """The column of an existence join, which says whether each row has a match, as :meth:`assemble` takes it."""
@@ -226,7 +230,7 @@ class Sink:
         """The same join on the CPU."""
         return dataclasses.replace(self, backend=create(BackendName.CPU, BackendRequest()), probe_rows=None)
 
-    def to_host(self, rows: Any, part: SideLayout) -> pa.RecordBatch:  # noqa: ARG002
+    def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:  # noqa: ARG002
         """Convert rows to the form of the join that :meth:`on_cpu` returns."""
         batch: pa.RecordBatch = rows
         return batch
@@ -275,25 +279,25 @@ class FrameSink(Sink):
         """Rows ``start`` to ``start + length - 1``."""
         return rows if length == self.count(rows) else self.device.slice(rows, start, length)
 
-    def no_rows(self, part: SideLayout) -> Any:
+    def no_rows(self, side_layout: SideLayout) -> Any:
         """An empty input of a side."""
-        return self.device.take_in(part.schema.empty_table(), part.schema)
+        return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
 
-    def keys(self, rows: Any, part: SideLayout) -> Any:
+    def keys(self, rows: Any, side_layout: SideLayout) -> Any:
         """Key frame of rows, on the backend."""
         codec = self.layout.codec
-        positions = [key.of(part.side) for key in self.layout.spec.keys]
+        positions = [key.of(side_layout.side) for key in self.layout.spec.keys]
         return self.device.keys(rows, positions, codec.types, codec.null_safe)
 
-    def output(self, rows: Any, part: SideLayout) -> Columns:
+    def output(self, rows: Any, side_layout: SideLayout) -> Columns:
         """The columns that the join returns of a side."""
-        return FrameColumns(self.device.select(rows, part.output), self.backend, self.choose_gather)
+        return FrameColumns(self.device.select(rows, side_layout.output), self.backend, self.choose_gather)
 
-    def condition(self, rows: Any, part: SideLayout) -> Columns:
+    def condition(self, rows: Any, side_layout: SideLayout) -> Columns:
         """The columns of a side that the residual condition reads."""
-        return FrameColumns(self.device.select(rows, part.condition), self.backend, self.choose_gather)
+        return FrameColumns(self.device.select(rows, side_layout.condition), self.backend, self.choose_gather)
 
-    def gathered(self, frame: Any, rows: Span, part: SideLayout) -> Any:  # noqa: ARG002
+    def gathered(self, frame: Any, rows: Span, side_layout: SideLayout) -> Any:  # noqa: ARG002
         """Take rows of a frame."""
         return self.backend.gather(frame, rows)
 
@@ -311,18 +315,20 @@ class FrameSink(Sink):
     def on_cpu(self) -> Sink:
         """The same join on the CPU, over copies of the frames."""
         layout = self.layout
-        schemas = {part.side: _host_schema(part.schema) for part in (layout.build, layout.probe)}
+        schemas = {
+            side_layout.side: _host_schema(side_layout.schema) for side_layout in (layout.build, layout.probe)
+        }
         host = JoinLayout.of(layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], layout.build.side)
         cpu = create(BackendName.CPU, BackendRequest())
         return Sink(dataclasses.replace(host, ranged=None), cpu, self.options)
 
-    def to_host(self, rows: Any, part: SideLayout) -> pa.RecordBatch:
+    def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:
         """Copy rows to the host, in the form of the join that :meth:`on_cpu` returns."""
-        return self.from_host(self.device.give_out(rows, part.schema), part)
+        return self.from_host(self.device.give_out(rows, side_layout.schema), side_layout)
 
-    def from_host(self, batch: pa.RecordBatch, part: SideLayout) -> pa.RecordBatch:
+    def from_host(self, batch: pa.RecordBatch, side_layout: SideLayout) -> pa.RecordBatch:
         """Convert rows on the host to the form that :meth:`on_cpu` joins: text and bytes get 64-bit offsets."""
-        schema = _host_schema(part.schema)
+        schema = _host_schema(side_layout.schema)
         if not len(schema):
             return batch
         arrays = [

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.backends.parquet import places as stores
+from gpujoin.backends.parquet import locations as stores
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, left

@@ -21,8 +21,8 @@ from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.parquet.footers import Source, opened, runs
+from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
-from gpujoin.backends.parquet.places import is_local, open_binary
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
 from gpujoin.model.pipeline import PipelineMetrics, Rung

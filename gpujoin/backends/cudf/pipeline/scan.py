@@ -14,7 +14,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.parquet.footers import Source, opened, runs
-from gpujoin.backends.parquet.places import is_local
+from gpujoin.backends.parquet.locations import is_local
 from gpujoin.errors import DeviceMemoryError, ScanError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.maps import AllNull, Indices
