@@ -142,7 +142,7 @@ def test_unique_and_light_keys_are_joined_first(rng: np.random.Generator) -> Non
     )
 
 
-def test_what_is_not_collapsed(rng: np.random.Generator) -> None:
+def test_aggregations_that_are_not_eager(rng: np.random.Generator) -> None:
     left_table, right_table = sides(rng)
     left_tree, right_tree = Tree.source(left_table.schema, 0), Tree.source(right_table.schema, 1)
     joined = tree(left_table, right_table, Side.RIGHT)
