@@ -167,7 +167,7 @@ def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     if pat.is_string(column.type) or pat.is_binary(column.type):
-        # Offsets of the whole may pass 2 GiB.
+        # Offsets of the whole array may exceed 2 GiB.
         column = column.cast(pa.large_string() if pat.is_string(column.type) else pa.large_binary())
     combined = column.combine_chunks()
     return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
@@ -236,7 +236,7 @@ def _encode_struct(array: pa.StructArray, *, null_safe: bool) -> list[pa.Array]:
         own = pc.if_else(mask, pa.scalar(None, pa.int32()), own)
     codes = [own]
     for field in _fields(array):
-        # Below a null struct the fields' values mean nothing: they must not tell two null structs apart.
+        # Field values under a null struct are arbitrary; they must not make two null structs differ.
         visible = field if mask is None else pc.if_else(mask, pa.scalar(None, field.type), field)
         codes += _encode(visible, null_safe=True)
     return codes

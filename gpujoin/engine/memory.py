@@ -241,7 +241,7 @@ def _left_by_limits() -> int:
     left = sys.maxsize
     limit, taken = address_limit(), _statm()
     if limit is not None and taken is not None:
-        # What is held already was taken from the same budget.
+        # Memory that is held already was taken from the same budget.
         in_use = max(0, private_bytes() - base_bytes())
         left = (limit - taken[0] * _PAGE - _RESERVE + in_use) // _FRAGMENTED
         if left < _LEAST_BUDGET:
@@ -253,7 +253,7 @@ def _left_by_limits() -> int:
             )
     group = _control_group()
     if group is not None:
-        # Half of what is free: workers that begin later find half of the rest.
+        # Half of the free memory: workers that start later get half of the rest.
         left = min(left, max(_LEAST_BUDGET, (group.limit - group.taken) // 2))
     return left
 

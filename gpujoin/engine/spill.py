@@ -177,7 +177,7 @@ class SpillStore:
             directory = self._untried.pop(0)
             try:
                 Path(directory).mkdir(mode=0o700, exist_ok=True)
-                # Raw: what is written is at once the file's, and errors come from the call that made them.
+                # Unbuffered, so that errors come from the call that causes them.
                 file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115  # closed by close()
             except OSError as problem:
                 self._problems.append(f"{directory}: {problem.strerror}")

@@ -217,7 +217,7 @@ def _log(nvrtc: Any, program: Any) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Another process may compile the same module: what is at ``path`` is always whole.
+    # Another process may compile the same module, so the file is replaced atomically.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -182,7 +182,7 @@ def _pointers(device: Device, columns: Sequence[ConditionColumn]) -> tuple[Point
         if column.values is not None and column.values.ndim != 1:
             raise KernelArgumentError(f"column {number} has shape {column.values.shape}; pass one dimension")
     values = [c.values if c.values is None else c.values.view(np.uint8) for c in columns]
-    # A condition without columns has no pointers to pass, but a table is never empty.
+    # A condition may read no columns, but a pointer table must not be empty.
     return device.pointers(values or [None]), device.pointers([c.valid for c in columns] or [None])
 
 

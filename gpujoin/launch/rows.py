@@ -186,7 +186,7 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
     layout = RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
     on_device = layout.on(device)
     check_room(device, rows * layout.row_bytes, f"packing {rows} rows")
-    # Padding is never read, but rows are moved as a whole by nobody either: it stays unwritten.
+    # Rows are never copied whole, so padding stays uninitialised.
     memory = device.empty(rows * layout.row_bytes, np.uint8)
     if rows:
         arguments = [

@@ -114,7 +114,7 @@ class Relation:
             yield from child.walk()
 
     def __getstate__(self) -> dict[str, object]:
-        # A schema is kept by the nodes that compute it, but not sent with them.
+        # Nodes cache their schema, but it is not pickled with them.
         return {key: value for key, value in self.__dict__.items() if key != "schema"}
 
     def signature(self) -> tuple[object, ...]:

@@ -84,7 +84,7 @@ def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]
     keys = _outputs(node.keys, below)
     indeterminate, place = set(keys), len(node.keys)
     for call in node.aggregates:
-        # Groups that come out more than once do so wherever memory ran short.
+        # A group may be returned several times, wherever memory ran short.
         depends = bool(keys) or not node.once or _by_order(call, below)
         if depends:
             indeterminate.update(range(place, place + len(call.buffer)))
@@ -99,7 +99,7 @@ def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
         return True
     if call.function is AggregateFunction.AVG:
         return not pat.is_decimal(call.dtype)
-    # The least of 0.0 and -0.0 is the one that came first, as is one NaN of several.
+    # Of 0.0 and -0.0, and of several NaNs, the least is the one that came first.
     return call.function in _BY_VALUE and is_float(call.dtype)
 
 

@@ -94,7 +94,7 @@ def choose_emission(facts: EmissionFacts) -> EmissionChoice:
     if build is not None and build.row_bytes is not None:
         by_rows = choose_gather(build).method is GatherMethod.ROWS
         access = _access_bytes(build, build.row_bytes)
-        # What packing costs is shared out over all entries so far, of which these are some.
+        # The cost of packing is divided among all entries so far, these included.
         share = _packing_bytes(build, build.row_bytes) * facts.rows / max(1, build.entries)
         if by_rows:
             maps += facts.rows * (MAP_ENTRY_BYTES + access) + share

@@ -329,7 +329,7 @@ def _reach(
     dtype = difference.type
     assert dtype is not None
     if pat.is_floating(dtype):
-        # A difference that is not a number is greater than all else: it is within no upper bound.
+        # A difference that is NaN is greater than all else, so no upper bound holds for it.
         return float(constant) if upper and math.isfinite(constant) else None
     if isinstance(constant, float):
         return None

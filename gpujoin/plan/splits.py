@@ -35,7 +35,7 @@ def plan_splits(
     """
     if target_tasks < 1 or max_bytes < 1:
         raise RelationError(f"splits need a task and a byte: got {target_tasks} tasks, {max_bytes} bytes")
-    # Empty row groups still cost a look: nothing is lighter than a byte.
+    # An empty row group counts as a byte, since opening it costs something.
     weights = [[max(1, size) for size in footer.group_bytes] for footer in footers]
     total = sum(map(sum, weights))
     if total == 0:
@@ -45,7 +45,9 @@ def plan_splits(
     before = 0
     for number, sizes in enumerate(weights):
         for group, size in enumerate(sizes):
-            task = (2 * before + size) * tasks // (2 * total)  # where the middle of the row group falls
+            task = (
+                (2 * before + size) * tasks // (2 * total)
+            )  # task in whose share the middle of the row group lies
             shares.setdefault(task, {}).setdefault(number, []).append(group)
             before += size
     return [

@@ -117,7 +117,7 @@ class Cascade:
         """Entry of each probe row, or −1."""
         if not self.entries.tails:
             return self._search(keys, self.entries)
-        # The words alone nearly always find the entry; its bytes are then compared once, and in order.
+        # The words alone nearly always find the right entry. Its bytes are then compared once, in order.
         entry_of_row = self._search(keys.without_tails(), self.entries.without_tails())
         for rows in _chunks(keys.rows):
             chunk, entries_of_chunk = keys.slice(rows), entry_of_row[rows]
@@ -176,7 +176,7 @@ class Cascade:
     ) -> tuple[IndexArray, npt.NDArray[np.int64]]:
         """Entry of each key in one table, −1 if none, and the keys whose slot has the entry of another key."""
         met = np.take(level.slots, level.slots_of(self.scramble(keys.words)), mode="clip")
-        # An empty slot's −1 is compared with entry 0: whatever comes out, the −1 stays.
+        # The −1 of an empty slot is compared with entry 0; the result does not matter, since it stays −1.
         same = entries.equal(met.astype(np.int64, copy=False), keys)
         left = np.flatnonzero((met >= 0) > same)
         met |= same.view(np.int8) - np.int8(1)

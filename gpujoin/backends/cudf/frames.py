@@ -101,7 +101,7 @@ def upload(table: pa.Table) -> CudfFrame:
         return CudfFrame(empty, tuple(table.schema.types), dictionaries)
     stored = pa.table(columns, names=[str(i) for i in range(len(columns))])
     on_device = plc.Table.from_arrow(stored, stream=STREAM)
-    STREAM.synchronize()  # the host buffers may go only now
+    STREAM.synchronize()  # the host buffers must live until the copy is done
     return CudfFrame(on_device, tuple(table.schema.types), dictionaries)
 
 
@@ -183,7 +183,7 @@ def as_field(column: plc.Column) -> FieldColumn:
 
 def from_field(given: FieldColumn, dtype: plc.DataType) -> plc.Column:
     """Convert a column that kernels have gathered to a cuDF column over the same memory; the mask is copied."""
-    # Not by a column of words: two for each decimal may be more than a column holds.
+    # Not as a column of words: two for each decimal may exceed the rows of a column.
     data = plc.gpumemoryview(given.values) if given.values.ndim > 1 else as_column(given.values).data()
     if given.valid is None:
         return plc.Column(dtype, given.rows, data, None, 0, 0, [])

@@ -197,7 +197,7 @@ class Index:
             return match_by_arrays(self.ops, built, exact=coding.exact), built.rows
         assert choose is not None
         assert self.ops.kernels is not None
-        # Which row a hash was found for must be known, to compare its key.
+        # The build row of a hash must be known, to compare its key.
         wanted = wanted if coding.exact else Wanted.PAIRS
         return match_by_kernels(
             self.ops.kernels, lambda: coding.codes(keys), choose, wanted, exact=coding.exact
@@ -232,7 +232,7 @@ class Index:
         assert self.matcher.places is not None
         groups = _group_of_place(self.ops, self.matcher.places)
         if self.ops.kernels is not None and int(groups.shape[0]):
-            # Waits for the device: another thread, on a stream of its own, may read the groups next.
+            # Wait for the device: another thread may read the groups next, on its own stream.
             self.ops.kernels.download(groups[-1:])
         return groups
 

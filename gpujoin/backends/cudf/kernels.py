@@ -279,7 +279,7 @@ def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> Ke
     So whether a build side counts as unique does not depend on the algorithm.
     """
     if table.places.most > 1:
-        # Pairs are made when a probe asks for them: too late for another way.
+        # Pairs are made after the build, when it is too late to use another algorithm, so their kernel is compiled now.
         expand.compile_pairs(device)
         return ManyMatcher(device, table, algorithm.value)
     return UniqueMatcher(device, _OfOne(table), algorithm.value)

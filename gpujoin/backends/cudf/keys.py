@@ -91,7 +91,7 @@ class FrameKeys:
             )
             valid = self._columns[i].valid
             if self._columns[i].null_safe and valid is not None:
-                # Two nulls: the words say so. A null and a text: the words differ.
+                # Words tell nulls from texts, so two nulls are equal here and a null never equals a text.
                 equal |= ~valid[rows]
             same &= equal
         return same
@@ -109,7 +109,7 @@ def _key_column(column: plc.Column, dtype: pa.DataType, null_safe: bool) -> KeyC
     values = as_array(column)
     if kind in (_T.FLOAT32, _T.FLOAT64):
         return KeyColumn(Kind.FLOAT, values, valid, null_safe=null_safe)
-    # Booleans and unsigned integers are as good as the signed ones of their width: keys are only ever equal or not.
+    # Booleans and unsigned integers are read as signed ones: keys are only compared for equality.
     return KeyColumn(Kind.INTEGER, values.view(f"int{8 * values.dtype.itemsize}"), valid, null_safe=null_safe)
 
 

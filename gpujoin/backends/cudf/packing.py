@@ -149,7 +149,7 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
     except MemoryError as problem:
         _logger.debug("packed rows do not fit: %s", problem)
     else:
-        # Waits for the device: another thread, on a stream of its own, may read the rows next.
+        # Wait for the device: another thread may read the rows next, on its own stream.
         device.download(packed.layout_on_device)
         packing.packed = packed
         return packed

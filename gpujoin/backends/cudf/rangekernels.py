@@ -170,7 +170,7 @@ class KernelRangeIndex:
                 assert self.second is not None
                 limit = self.second.distinct.places
                 made = wavelet.build(self.device, self.second.ranks, self.order, limit)
-                # Waits for the device: another thread, on a stream of its own, may read it next.
+                # Wait for the device: another thread may read the matrix next, on its own stream.
                 self.device.download(made.zeros)
                 self._wavelet = made
             return self._wavelet

@@ -268,7 +268,7 @@ def _literal(node: Literal) -> str:
         if not math.isfinite(number):
             raise _NotWrittenError(str(node))
         return f"literal<{kind}>({number.hex()}{'f' if kind == 'float' else ''})"
-    # The smallest number cannot be written as one, for the minus sign is an operator.
+    # The smallest number is no literal in C++, where the minus sign is an operator.
     number = int(value)
     smallest = -(1 << (_WORD_BITS - 1))
     text = f"{number + 1}ll-1" if number == smallest else f"{number}ll"

@@ -51,7 +51,7 @@ def _inner_storage(dtype: pa.DataType) -> pa.DataType | None:
         return _inner_storage(pa.list_(_entries(dtype)))
     if pat.is_struct(dtype):
         fields = [_inner_storage(f.type) for f in dtype]
-        # libcudf tells the rows of a struct by its first field.
+        # libcudf takes the number of rows of a struct from its first field.
         return (
             pa.struct([(str(i), f) for i, f in enumerate(fields)]) if fields and None not in fields else None
         )

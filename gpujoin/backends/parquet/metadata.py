@@ -261,7 +261,7 @@ class ParquetFooter:
         first = description[9]
         if 0 < description.get(11, 0) < first:
             first = description[11]
-        # Where a chunk without values is, writers say as they like.
+        # Writers put any offset for a chunk without values.
         outside = description[5] and (first < len(_MAGIC) or first + description[7] > self._data_end)
         if description[7] < 0 or description[6] < 0 or outside:
             refuse(
@@ -419,7 +419,7 @@ def _arrow_type(physical: Physical, element: dict[int, Any]) -> pa.DataType | No
     else:
         meaning, older = _of_logical(logical)
         if converted is not None and converted != older:
-            return None  # Spark goes by the older one, others by the newer one
+            return None  # Spark uses the older type, other readers the newer one
     if meaning is None or not _stored(physical, meaning, element):
         return None
     return meaning

@@ -80,7 +80,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
     if value is None:
         return False
     if is_float(logical(column.type)):
-        return True  # NaN, the greatest value, is in no statistics
+        return True  # statistics do not include NaN, which is the greatest value
     known = statistics(column.index)
     if known is None:
         return True
@@ -101,7 +101,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
                 return bool(high > value)
             case _:
                 return bool(high >= value)
-    except TypeError:  # a statistic of another kind than the literal proves nothing
+    except TypeError:  # statistics and literal have types that cannot be compared
         return True
 
 

@@ -237,7 +237,7 @@ def _with_fallback(morsel: Morsel) -> Iterator[Any]:
         morsel.run.metrics.fallbacks += 1
         rows = sink.to_host(morsel.rows, sink.layout.probe)
         if morsel.row_by_row:
-            # A condition tested on pairs gives the rows without one last, so the twin starts where this one stopped.
+            # The CPU tests the condition on pairs and returns rows without a match last: it starts after these rows.
             rows, rows_out = rows.slice(rows_out), 0
         twin = Morsel(morsel.run.on_cpu(), rows, morsel.deferred)
         if rows_out and twin.by_lookup != morsel.by_lookup:

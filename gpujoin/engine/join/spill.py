@@ -118,7 +118,7 @@ def take_in(
     layout, options = sink.layout, sink.options
     by_hash = layout.spec.keys and not layout.spec.join_type.null_aware and divisible(depth, stuck=stuck)
     division = Division.HASH if by_hash else Division.SLICES
-    # How near rows of different slices are is told by codes, which are ranks within a slice where keys are long.
+    # Distances across slices are those of codes. Codes of long keys are ranks within a slice, so they do not compare.
     whole = layout.as_of_type is not None and by_rank(layout.as_of_type) and division is Division.SLICES
     rows: list[pa.RecordBatch] = []
     size = 0

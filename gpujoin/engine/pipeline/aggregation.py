@@ -109,7 +109,7 @@ class Aggregation(Generic[Piece]):
             return
         size = sum(self._state.size(state)[1] for state in self._states)
         full = self._may_let_go and size > self._budget // 2
-        # As many as are merged already, so that each row is merged a few times only.
+        # Merge when there are as many new rows as merged ones, so that each row is merged a few times only.
         if self._new_rows < max(self._state.merged_rows, self._merged_rows) and not full:
             return
         merged = self._merged_if_it_fits()
@@ -168,7 +168,7 @@ class Aggregation(Generic[Piece]):
         return self._may_let_go and rows > 1 and size > self._budget // 2
 
     def _merged(self) -> Any:
-        # What comes from disk may have a group several times; it counts as new until it is merged.
+        # A state from disk may have a group several times; it counts as new until it is merged.
         if len(self._states) == 1 and not (self._divisions and self._new_rows):
             return self._states[0]
         return self._state.merge(self._states)

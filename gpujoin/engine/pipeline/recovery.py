@@ -196,7 +196,7 @@ def run_attempts(
                 raise
             _tell(rung, lower, problem, metrics)
             rung = lower
-            # The error's frames hold what failed, and so its memory.
+            # The stack frames of the error keep the memory of the failed attempt alive.
             problem.__traceback__ = None
         else:
             return

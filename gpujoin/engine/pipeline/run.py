@@ -120,7 +120,7 @@ def run(
         device = device_pipeline(create(BackendName.GPU, BackendRequest(threads=options.cpu_threads or 1)))
     prepare_libraries()
     start = _start(device, rung)
-    # The first backend's libraries are part of the base that the budget is beyond.
+    # The libraries of the backend count as base memory, which the budget does not include.
     first = _backend_of(start, options)
     memory = HostMemory.of(options.memory_budget)
     options = memory.bounded(options)
@@ -318,7 +318,7 @@ class _Runner:
                 )
             )  # fmt: skip
             join.build(backend.to_join(piece, node, side) for piece in built)
-            if join.spilled:  # all at once: each call would write files of its own
+            if join.spilled:  # in one call: each call would write its own files
                 for _ in join.probe(self._to_probe(node, pieces)):
                     raise AssertionError(
                         "a join whose build side is on disk gives rows when it is finished only"

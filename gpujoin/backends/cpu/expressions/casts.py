@@ -331,7 +331,7 @@ def _any(_: pa.DataType) -> bool:
     return True
 
 
-# The first row that fits is taken.
+# The first matching row applies.
 _CONVERSIONS: tuple[tuple[_Predicate, _Predicate, Callable[[_Step], Vector]], ...] = (
     (is_text, pat.is_integer, _text_to_whole),
     (is_text, pat.is_float64, _text_to_double),

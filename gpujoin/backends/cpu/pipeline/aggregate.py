@@ -352,7 +352,7 @@ class _Extreme(_State):
         least = self.call.function is AggregateFunction.MIN
         if not is_float(self.call.dtype):
             return value.min() if least else value.max()
-        # NaN is the greatest value: the least is a number if there is one.
+        # NaN is the greatest value, so the least value is a number if there is one.
         return value.min() if least else value.nan_max()
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:

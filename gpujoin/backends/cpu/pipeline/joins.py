@@ -111,7 +111,7 @@ class QueryJoin:
         }[spec.join_type]  # fmt: skip
         wanted = spec.output_of(side)
         read = set(wanted) | _read(spec.condition, side)
-        # The same build relation may be joined more than once: its columns get names of their own each time.
+        # The same build relation may be joined several times, so its columns get new names each time.
         renamed = {i: dataclasses.replace(built[i], name=fresh()) for i in read}
         build = self.build.frame.select(
             [*extra_build, *(pl.col(built[i].name).alias(column.name) for i, column in renamed.items())]

@@ -124,7 +124,7 @@ def _slices(
     try:
         with _arrow_reader(path) as reader:
             first = next(reader.iter_batches(_SAMPLE, [group], list(named), use_threads=False), None)
-            # What dictionaries grow to is in no footer.
+            # A footer does not say how large dictionaries become when they are decoded.
             row_bytes = max(1.0, first.nbytes / max(1, first.num_rows)) if first is not None else 1.0
             step = max(1, int(piece_bytes / row_bytes))
             for batch in reader.iter_batches(step, [group], list(named), use_threads=False):
@@ -176,7 +176,7 @@ def _piece(
         added.append(as_column(constant, beside).alias(name))
         columns.append(Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide))
     if decoded_names:
-        # Columns of the file are left behind: their names may be any, those of pieces too.
+        # Columns of the file are dropped: their names may clash with those of pieces.
         frame = frame.select(added)
     elif added:
         frame = frame.with_columns(added)
@@ -206,7 +206,7 @@ def _decoded(
                 f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}"
             )
         return _of_arrow(table, named)
-    # Row groups have been chosen by statistics that were checked; Polars would go by them as they are.
+    # Row groups were chosen by checked statistics already; Polars would use unchecked ones.
     lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
     if before or rows < parquet.rows:
         lazy = lazy.slice(before, rows)
@@ -257,15 +257,15 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool)
         physical = column.to_physical()
         if dtype.precision > 18:
             return physical
-        # What the file holds in 64 bits fits again without a check, which takes as long as decoding.
+        # Values that the file stores in 64 bits fit without a check, which would take as long as decoding.
         return physical.cast(pl.Int64, wrap_numerical=source.integers)
     if pat.is_timestamp(dtype):
         units = column.to_physical()
         if file_type.unit == "ms":
-            # What is beyond 64 bits in microseconds is an error, in Spark too: the cast back is checked.
+            # A timestamp that exceeds 64 bits in microseconds is an error, as in Spark, so the cast back is checked.
             units = (units.cast(pl.Int128) * 1000).cast(pl.Int64)
         return units.cast(pl.Datetime("us"))
-    # Text may be dictionary-encoded in Polars' eyes, integers narrower than planned.
+    # Polars may decode text as a dictionary, and integers to a narrower type.
     if is_text(dtype):
         return column if wide else column.cast(pl.String)
     return column.cast(polars_type(dtype)) if is_whole(dtype) else column

@@ -242,7 +242,7 @@ def _inputs(call: AggregateCall) -> list[Expression]:
     condition = call.filter
     if condition is None:
         return list(call.arguments)
-    # A column cannot fail, and need not be of a type that a case can give.
+    # A mere column cannot fail, and may have a type that CASE does not support.
     arguments = [a if isinstance(a, ColumnRef) else guarded(a, condition) for a in call.arguments]
     return [*arguments, condition]
 

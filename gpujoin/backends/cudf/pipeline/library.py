@@ -126,7 +126,7 @@ class CudfColumns:
 
     def order(self, frame: CudfFrame, descending: Sequence[bool], nulls_first: Sequence[bool]) -> Array:
         orders = [plc.types.Order.DESCENDING if down else plc.types.Order.ASCENDING for down in descending]
-        # libcudf reverses the place of nulls too where the order descends.
+        # libcudf also reverses the position of nulls in a descending order.
         nulls = [
             plc.types.NullOrder.BEFORE if first != down else plc.types.NullOrder.AFTER
             for first, down in zip(nulls_first, descending, strict=True)

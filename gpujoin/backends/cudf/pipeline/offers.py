@@ -192,7 +192,7 @@ def _exact_scale(node: Call) -> bool:
     result = logical(node.type)
     if result.scale != scale or result.precision < min(precision, MAX_PRECISION):
         return False
-    # A product beyond 127 bits is none of 38 digits; an operand brought to another scale may be, and cancel out.
+    # A product beyond 127 bits has more than 38 digits. A rescaled operand beyond 127 bits may cancel out in the sum.
     alike = len({logical(argument.type).scale for argument in node.arguments}) == 1
     return node.function is Function.MULTIPLY or alike or precision <= MAX_PRECISION
 

@@ -97,7 +97,7 @@ class _Lowering:
                 if rule is None:
                     raise NotLowered(node.function.value)
                 arguments = [self.lower(a) for a in node.arguments]
-                # One constant may make the whole one: false and …, coalesce(0.0, …).
+                # A constant operand may make the result constant: false and …, coalesce(0.0, …).
                 test = any if node.function in (Function.AND, Function.OR, Function.COALESCE) else all
                 return replace(rule(node, arguments), constant=test(a.constant for a in arguments))
         raise NotLowered(type(node).__name__)

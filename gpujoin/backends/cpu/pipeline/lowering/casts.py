@@ -30,8 +30,8 @@ def cast(value: Lowered, target: pa.DataType) -> Lowered:
     if pat.is_float64(target) and (is_whole(source) or pat.is_float32(source)):
         return Lowered(value.expr.cast(pl.Float64), target)
     if pat.is_float64(target) and pat.is_decimal(source):
-        # Both are exact doubles, so that the division rounds once. The divisor is made a column: Polars divides by a
-        # constant through its reciprocal.
+        # Both are exact doubles, so the division rounds once. The divisor is a column, since Polars multiplies by the
+        # reciprocal of a constant.
         if magnitude(known(value)) >= _EXACT_DOUBLE or source.scale > _EXACT_POWER:
             raise NotLowered("a decimal that is no exact double")
         number = value.expr.cast(pl.Float64)
