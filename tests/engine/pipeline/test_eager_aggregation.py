@@ -76,7 +76,7 @@ def every(build: Side) -> dict[str, Aggregate]:
     """All that can be computed of a key's rows as one, with the sides exchanged for the other build side."""
     i, n, j, m = map(left, ("i", "n", "j", "m") if build is Side.RIGHT else ("j", "m", "i", "n"))
     return {
-        "pairs": count(), "mine": count(i), "theirs": count(j, m), "s": total(i), "t": total(m),
+        "pairs": count(), "of_stream": count(i), "of_build": count(j, m), "s": total(i), "t": total(m),
         "sum": total(i + lit(2) * j), "difference": total(j - i), "other": total(n - m), "product": total(m * n),
         "least": Aggregate(LEAST, (left("f"),)), "most": Aggregate(MOST, (left("g"),)),
         "text": Aggregate(MOST, (left("s"),)), "texts": Aggregate(LEAST, (left("t"),)),
@@ -158,3 +158,19 @@ def test_aggregations_that_are_not_eager(rng: np.random.Generator) -> None:
     }.items():
         assert isinstance(made.relation, PartialAggregate)
         assert eager_aggregation(made.relation) is None, name
+
+
+def test_the_worked_example() -> None:
+    """`gpujoin.plan.eager_aggregation`: five pairs in two groups."""
+    left_table = pa.table({"g": ["x", "x", "y"], "k": pa.array([1, 1, 2], pa.int32()), "v": [7, 8, 9]})
+    right_table = pa.table({"q": pa.array([1, 1, 2], pa.int32()), "w": [10, 20, 5]})
+    joined = tree(left_table, right_table, Side.RIGHT)
+    made = joined.group("g", n=count(), w=total(left("w")), v=total(left("v")))
+    node = made.relation
+    assert isinstance(node, PartialAggregate)
+    assert eager_aggregation(node) is not None
+    out = pa.Table.from_batches(
+        run(node, {0: left_table.to_batches(), 1: right_table.to_batches()}), node.schema
+    )
+    rows = {tuple(row.values()) for row in out.to_pylist()}
+    assert rows == {("x", 4, 60, 30), ("y", 1, 5, 9)}

@@ -160,7 +160,7 @@ def _piece(
     frame, decoded_names, as_bytes = decoded
     columns: list[Column] = []
     added: list[pl.Expr] = []
-    beside = pl.col(next(iter(decoded_names.values()))) if decoded_names else pl.first()
+    any_column = pl.col(next(iter(decoded_names.values()))) if decoded_names else pl.first()
     for source, field in zip(sources, scan.file_columns, strict=True):
         dtype, name = logical(field.type), fresh()
         if source.name is None:
@@ -173,7 +173,7 @@ def _piece(
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
         name = fresh()
-        added.append(as_column(constant, beside).alias(name))
+        added.append(as_column(constant, any_column).alias(name))
         columns.append(Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide))
     if decoded_names:
         # Columns of the file are dropped: their names may clash with those of pieces.

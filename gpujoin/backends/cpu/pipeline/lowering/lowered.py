@@ -60,19 +60,19 @@ class Lowered:
     constant: bool = False
 
 
-def as_column(value: Lowered, beside: pl.Expr) -> pl.Expr:
+def as_column(value: Lowered, any_column: pl.Expr) -> pl.Expr:
     """Make an expression that becomes a column of its own: a constant float is repeated for each row.
 
     Parameters
     ----------
     value : Lowered
         Value of the column.
-    beside : polars.Expr
+    any_column : polars.Expr
         Any column of the frame.
     """
     if not (value.constant and is_float(value.dtype)):
         return value.expr
-    return pl.when(beside.is_null()).then(value.expr).otherwise(value.expr)
+    return pl.when(any_column.is_null()).then(value.expr).otherwise(value.expr)
 
 
 def result_type(node: Expression) -> pa.DataType:
