@@ -188,8 +188,8 @@ class Piece:
                 )
             else:
                 name = fresh()
-                beside = pl.col(piece.columns[0].name) if piece.columns else pl.first()
-                added.append(as_column(value, beside).alias(name))
+                any_column = pl.col(piece.columns[0].name) if piece.columns else pl.first()
+                added.append(as_column(value, any_column).alias(name))
                 columns.append(Column(name, value.dtype, as_lazy(value.bounds, value.dtype), value.wide))
         frame = piece.frame.with_columns(added) if added else piece.frame
         result = dataclasses.replace(piece, frame=frame, columns=tuple(columns))
