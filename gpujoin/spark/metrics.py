@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections import Counter, OrderedDict
@@ -24,6 +25,8 @@ from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+    from gpujoin.plan.cost import Estimate
 
 _ISLAND = re.compile(rf"{MARK}[0-9a-f]{{12}}")
 _ID_LENGTH = len(MARK) + 12
@@ -88,15 +91,25 @@ class IslandMetrics:
         Files, row groups, rows, bytes, and seconds of each operation.
     joins : JoinMetrics
         Of its joins that did not run within the backend's query.
+    began, ended : float
+        When the first task began and the last one ended, in seconds since the epoch.
     """
 
     pipeline: PipelineMetrics = field(default_factory=PipelineMetrics)
     joins: JoinMetrics = field(default_factory=JoinMetrics)
+    began: float = math.inf
+    ended: float = 0.0
 
     def merge(self, other: IslandMetrics) -> None:
         """Add another task's counters to this one's."""
         self.pipeline.merge(other.pipeline)
         self.joins.merge(other.joins)
+        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first task to the end of the last one."""
+        return max(0.0, self.ended - self.began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +153,14 @@ class JoinDescription:
         Join type, keys and condition.
     strategy : str
         How it is executed.
+    predicted : Estimate or None
+        The seconds that were predicted for an island.
     """
 
     join_id: str
     description: str
     strategy: str
+    predicted: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +245,8 @@ class IslandReport:
         How many runs are known.
     notes : dict of str to int
         Why tasks of the latest run did not run as planned, and how many of them.
+    predicted : Estimate or None
+        The seconds that were predicted, of the stage that gives the island's rows.
     """
 
     join_id: str
@@ -237,6 +255,7 @@ class IslandReport:
     tasks: int
     runs: int
     notes: dict[str, int] = field(default_factory=dict)
+    predicted: Estimate | None = None
 
     def __str__(self) -> str:
         title = f"{self.join_id} {self.description} [island]"
@@ -247,8 +266,9 @@ class IslandReport:
         lines = [
             f"{_tasks(self.tasks)} on {_backends(self.metrics.joins, self.tasks)}",
             f"{p.files:,} files, {p.row_groups:,} row groups and {p.skipped_row_groups:,} skipped",
-            f"{p.scanned_rows:,} rows scanned",
+            f"{p.scanned_rows:,} rows scanned, {p.source_rows:,} taken in",
             f"output {p.output_rows:,} rows in {p.output_batches:,} batches, {_size(p.output_bytes)}",
+            _took(self.metrics.seconds, self.predicted),
             f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
         ]
         if p.device_steps:
@@ -268,6 +288,14 @@ class IslandReport:
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")
         return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def _took(seconds: float, predicted: Estimate | None) -> str:
+    if predicted is None:
+        return f"took {seconds:.2f} s"
+    return (
+        f"took {seconds:.2f} s; predicted were {predicted.here:.2g} s, and {predicted.spark:.2g} s in Spark"
+    )
 
 
 class JoinReports(tuple[JoinReport | IslandReport, ...]):
@@ -387,7 +415,13 @@ class _JoinRecords:
             if isinstance(record.measured, IslandMetrics):
                 total.merge(record.measured)
         return IslandReport(
-            self.join.join_id, self.join.description, total, len(latest), len(stages), _notes(latest)
+            self.join.join_id,
+            self.join.description,
+            total,
+            len(latest),
+            len(stages),
+            _notes(latest),
+            self.join.predicted,
         )
 
 

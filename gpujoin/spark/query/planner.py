@@ -212,7 +212,9 @@ class QueryPlanner:
         explained = explain_island(island, run, island_id, self._backend(), warnings, estimate)
         if self._runs:
             _start.begun(self._application)
-            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, island_id)
+            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(
+                run, options, island_id, estimate
+            )
         return Rewritten((explained, *inputs), True, island.output_bytes)
 
     def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gpujoin.model.stages import SparkInput
+    from gpujoin.plan.cost import Estimate
     from gpujoin.spark.query.aggregates import ReadAggregate
     from gpujoin.spark.rewrite import Rewriting
     from gpujoin.spark.stages import StageFunction
@@ -80,7 +82,7 @@ class RunStage:
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one."""
-        measured = IslandMetrics()
+        measured = IslandMetrics(began=time.time())
         notes: list[str] = []
         rows = self._rows(batches, task, measured, notes)
         if self.outlet is None:
@@ -88,6 +90,7 @@ class RunStage:
         else:
             memory = HostMemory.of(self.options.memory_budget)
             yield from self.outlet.split(rows, task.partition, round_bytes=memory.round_bytes)
+        measured.ended = time.time()
         if measured.pipeline.cpu_runs:
             notes.append(_BEGUN_AGAIN)
         notes += measured.pipeline.recovered
@@ -156,7 +159,7 @@ class IslandPlacer:
         self._commands = bytearray()
         self._broadcasts: list[Any] = []
 
-    def place(self, run: IslandRun, options: Options, island_id: str) -> None:
+    def place(self, run: IslandRun, options: Options, island_id: str, estimate: Estimate) -> None:
         """Put the stages in the island's place.
 
         Parameters
@@ -167,7 +170,10 @@ class IslandPlacer:
             Settings, for the workers.
         island_id : str
             Name of the last stage; those before it have numbers too.
+        estimate : Estimate
+            The seconds that are predicted.
         """
+        self._estimate = estimate
         island = self._island
         named = _named(island)
         context = self._spark.sparkContext
@@ -206,7 +212,10 @@ class IslandPlacer:
         labels = tuple(partition_labels(run.tasks).tolist()) if forms and stage.branches else ()
         work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name)
         shown, context = _described(stage.tree), self._spark.sparkContext
-        store_of(context).register(JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value))
+        predicted = self._estimate if outlet is None else None
+        store_of(context).register(
+            JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value, predicted)
+        )
         function = stage_function(work, f"island_{shown}_{name}", accumulator=accumulator_of(context))
         return {
             "name": function.__name__,

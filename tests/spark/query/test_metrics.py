@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -29,7 +31,9 @@ def test_an_island_reports_what_it_did(tables: SparkSession) -> None:
     assert done.output_bytes > 0
     assert set(done.seconds) >= {"Scan 1", "Scan 2", "Join", "PartialAggregate", "output"}
     assert all(seconds >= 0 for seconds in done.seconds.values())
-    assert "15 rows scanned" in str(gpujoin.metrics(frame))
+    text = str(gpujoin.metrics(frame))
+    assert "15 rows scanned" in text
+    assert re.search(r"took \d+\.\d\d s; predicted were [\d.]+ s, and [\d.]+ s in Spark", text)
 
 
 def test_metrics_of_an_enabled_session_and_names_in_plans(tables: SparkSession) -> None:
