@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck
 
+import gpujoin
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.model.backend import AnyBackend, BackendName
 from tests.disks import Mount, mounts
@@ -210,6 +211,8 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     for key, value in (getattr(request, "param", None) or {}).items():
         spark_session.conf.set(key, value)
     yield spark_session
+    # What gpu_join did to it, and to PySpark.
+    gpujoin.disable(spark_session)
     after = conf.getAllConfs()
     # Reading the settings takes hundreds of calls to the JVM, comparing them there one.
     if not after.equals(before):

@@ -48,6 +48,8 @@ class JoinExplanation:
         Name of the join's metrics; ``None`` for a join that gpujoin never ran.
     inputs : tuple of JoinExplanation
         Joins below this one.
+    by_gpu_join : bool
+        Whether it was written as ``gpu_join``, rather than as a join of Spark's.
     """
 
     join_type: str
@@ -64,6 +66,7 @@ class JoinExplanation:
     warnings: tuple[str, ...] = ()
     join_id: str | None = None
     inputs: tuple[JoinExplanation, ...] = ()
+    by_gpu_join: bool = False
 
     @property
     def accelerated(self) -> bool:

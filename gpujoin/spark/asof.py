@@ -18,8 +18,8 @@ from gpujoin.plan.asof import plan_as_of
 from gpujoin.plan.explain import JoinExplanation
 from gpujoin.plan.ranges import Shape
 from gpujoin.spark.compat import arrow_schema, is_connect
-from gpujoin.spark.explaining import expected_backend, joins_in
-from gpujoin.spark.gateway import analyzed_plan, gateway_of, optimized_plan
+from gpujoin.spark.explaining import expected_backend
+from gpujoin.spark.gateway import gateway_of, optimized_plan
 from gpujoin.spark.join import explain
 from gpujoin.spark.outcomes import keep, new_join_id, tell
 from gpujoin.spark.query.plans import read_plan
@@ -151,9 +151,7 @@ def _explanation(
 
 
 def _joins_below(frame: DataFrame) -> tuple[JoinExplanation, ...]:
-    if is_connect(frame.sparkSession):
-        return tuple(root for root in explain(frame).roots if isinstance(root, JoinExplanation))
-    return joins_in(gateway_of(frame.sparkSession), analyzed_plan(frame))
+    return tuple(root for root in explain(frame).roots if isinstance(root, JoinExplanation))
 
 
 def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:

@@ -1,9 +1,9 @@
-"""Planning one join of a classic session: from the result of ``DataFrame.join`` to a request of the runtime."""
+"""Planning one join that is fed by Spark's rows: from a Join of a plan to a request of the runtime."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,12 @@ from gpujoin.plan.products import Product, product_warnings, refuse_products
 from gpujoin.plan.ranges import Shape, shape_of
 from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
-from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join, top_join
+from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.split import NULL_AWARE, SplitCondition, split_condition
 from gpujoin.spark.compat import arrow_schema
-from gpujoin.spark.explaining import expected_backend, joins_in, size_of
-from gpujoin.spark.gateway import analyzed_plan, optimized_plan
+from gpujoin.spark.explaining import expected_backend, size_of
+from gpujoin.spark.gateway import optimized_plan
 from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.rewrite import PlanBuilder
@@ -78,6 +78,8 @@ class JoinPlan:
         Settings and arguments.
     join_id : str
         The join's id.
+    inputs : tuple of JoinExplanation
+        The joins below, which are planned already.
 
     Attributes
     ----------
@@ -94,12 +96,14 @@ class JoinPlan:
         conf: Mapping[str, str],
         options: Options,
         join_id: str,
+        inputs: tuple[JoinExplanation, ...],
     ) -> None:
         self._spark = spark
         self._fetch = fetch
         self._conf = conf
         self._options = options
         self._join_id = join_id
+        self._inputs = inputs
         self._builder = PlanBuilder(spark)
         self._outlook = gpu_outlook(conf)
         self.execution: Execution | None = None
@@ -131,10 +135,10 @@ class JoinPlan:
             return
         self._decide_strategy(join, split, columns, outputs)
 
-    def replacement(self, result: DataFrame, renewed: Sequence[Any] = ()) -> Any:
+    def replacement(self, result: DataFrame) -> Any:
         """Give the runtime's result as a logical plan with the columns of Spark's Join."""
         assert self.execution is not None
-        return self._builder.in_place_of(self._join, result, self.execution.sources, self._join_id, renewed)
+        return self._builder.in_place_of(self._join, result, self.execution.sources, self._join_id)
 
     def leave(self, reasons: tuple[Reason, ...]) -> None:
         """Leave the join to Spark after all."""
@@ -277,89 +281,13 @@ class JoinPlan:
             right_bytes=right_bytes,
             reasons=reasons,
             join_id=self._join_id,
-            inputs=self.joins_below(),
+            inputs=self._inputs,
         )
 
     @cached_property
     def _shown(self) -> tuple[str, int | None, int | None]:
         """The join's type, and Spark's estimates of its sides' sizes."""
         return join_type_name(self._join), size_of(self._join.left()), size_of(self._join.right())
-
-    def joins_below(self) -> tuple[JoinExplanation, ...]:
-        """Give the topmost joins among the inputs of this one."""
-        return self._joins_below[Side.LEFT] + self._joins_below[Side.RIGHT]
-
-    def joins_collected(self) -> tuple[JoinExplanation, ...]:
-        """Give those below a build side that is broadcast: they run when the join is made, and are in no plan of it."""
-        if self.execution is None or self.execution.request.strategy is Strategy.SHUFFLE:
-            return ()
-        return self._joins_below[self.execution.request.build_side]
-
-    @cached_property
-    def _joins_below(self) -> dict[Side, tuple[JoinExplanation, ...]]:
-        gateway = self._builder.gateway
-        sides = {Side.LEFT: self._join.left(), Side.RIGHT: self._join.right()}
-        return {side: joins_in(gateway, plan) for side, plan in sides.items()}
-
-
-class ClassicPlan(JoinPlan):
-    """What was decided about the result of ``DataFrame.join``.
-
-    Parameters
-    ----------
-    native : DataFrame
-        Spark's own join.
-    right : DataFrame
-        Its right side, as given.
-    conf : mapping
-        The session's configuration.
-    options : Options
-        Settings and arguments.
-    join_id : str
-        The join's id.
-
-    Raises
-    ------
-    JoinSpecError
-        If the DataFrame's plan is not that of a join.
-    """
-
-    def __init__(
-        self, native: DataFrame, right: DataFrame, conf: Mapping[str, str], options: Options, join_id: str
-    ) -> None:
-        plan = analyzed_plan(native)
-        found = top_join(plan)
-        if found is None:
-            raise JoinSpecError(f"the top of its plan is {plan.nodeName()}, not a join")
-        self.native = native
-        self._right = right
-        join, self._above = found
-        super().__init__(native.sparkSession, lambda: join, conf, options, join_id)
-
-    def finish(self, result: DataFrame) -> DataFrame:
-        """Put the runtime's result into the place of Spark's join.
-
-        Raises
-        ------
-        JoinSpecError
-            If the schema is not exactly that of Spark's join.
-        """
-        plan = self.replacement(result, self._renewed())
-        frame = self._builder.dataframe(self._builder.under(self._above, plan))
-        if frame.schema != self.native.schema:
-            raise JoinSpecError(f"the result's schema is {frame.schema}, not {self.native.schema}")
-        return frame
-
-    def mark_native(self) -> None:
-        """Note on Spark's join where its explanation is kept."""
-        self._builder.tag(self._join, self._join_id)
-
-    def _renewed(self) -> list[Any]:
-        """The DataFrames whose columns Spark gave new identities, since the left side has the same ones."""
-        given, joined = analyzed_plan(self._right), self._join.right()
-        if given.outputSet().equals(joined.outputSet()):
-            return []
-        return self._builder.renewed(joined)
 
 
 def choose_without_reading(options: Options) -> Choice | None:

@@ -13,18 +13,16 @@ from gpujoin.plan.strategy import UNKNOWN_SIZE, GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
 from gpujoin.spark.catalyst.nodes import CATALYST
 from gpujoin.spark.outcomes import kept
-from gpujoin.spark.rewrite import MARK, tag_of
+from gpujoin.spark.rewrite import MARK
 
 _ALIAS = CATALYST + "plans.logical.SubqueryAlias"
 
 
-def joins_in(gateway: Any, plan: Any) -> tuple[JoinExplanation, ...]:
+def joins_in(plan: Any) -> tuple[JoinExplanation, ...]:
     """Find the topmost joins of an analyzed plan; those below them are their inputs.
 
     Parameters
     ----------
-    gateway : py4j JVM view
-        ``spark._jvm``.
     plan : py4j object
         An analyzed logical plan.
     """
@@ -35,14 +33,12 @@ def joins_in(gateway: Any, plan: Any) -> tuple[JoinExplanation, ...]:
         if known is not None:
             return (known,)
     if name == JOIN:
-        tag = plan.getTagValue(tag_of(gateway))
-        known = kept(str(tag.get())) if tag.isDefined() else None
-        return (known or spark_join(gateway, plan),)
-    return tuple(join for i in range(children.size()) for join in joins_in(gateway, children.apply(i)))
+        return (_spark_join(plan),)
+    return tuple(join for i in range(children.size()) for join in joins_in(children.apply(i)))
 
 
-def spark_join(gateway: Any, join: Any) -> JoinExplanation:
-    """Describe a Join that was never ours to plan."""
+def _spark_join(join: Any) -> JoinExplanation:
+    """Describe a Join of a session that is not planned here."""
     condition = join.condition()
     return JoinExplanation(
         join_type=join_type_name(join),
@@ -52,7 +48,7 @@ def spark_join(gateway: Any, join: Any) -> JoinExplanation:
         left_bytes=size_of(join.left()),
         right_bytes=size_of(join.right()),
         notes=("it was not made by gpu_join",),
-        inputs=joins_in(gateway, join.left()) + joins_in(gateway, join.right()),
+        inputs=joins_in(join.left()) + joins_in(join.right()),
     )
 
 

@@ -99,6 +99,11 @@ def analyzed_plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
+def logical_plan(frame: DataFrame) -> Any:
+    """Give the analyzed plan of a classic DataFrame as plans of others hold it: of a command, its result."""
+    return frame._jdf.logicalPlan()
+
+
 def optimized_plan(frame: DataFrame) -> Any:
     """Give the optimized logical plan of a classic DataFrame."""
     return frame._jdf.queryExecution().optimizedPlan()

@@ -7,26 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from gpujoin.config import Strategy
-from gpujoin.errors import GpuJoinError, JoinSpecError, ProductSizeError, type_name
-from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.explain import Explanation, JoinExplanation
-from gpujoin.spark.classic import ClassicPlan
+from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
+from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.explaining import joins_in
-from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.gateway import analyzed_plan, gateway_of
-from gpujoin.spark.outcomes import keep, new_join_id, tell
+from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
+from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.outcomes import new_join_id
 from gpujoin.spark.query.accelerate import Purpose, explanation_of, rewrite
-from gpujoin.spark.query.hooks import is_enabled
+from gpujoin.spark.query.hooks import plan_gpu_joins
+from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.runtime import execute
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from gpujoin.config import BackendChoice
+    from gpujoin.config import BackendChoice, Strategy
 
 
 def gpu_join(
@@ -40,8 +37,10 @@ def gpu_join(
 ) -> DataFrame:
     """Join two DataFrames as ``left.join(right, on, how)`` does, by gpujoin's engine.
 
-    The meaning is Spark's to the letter: rows, column names, order, nullability and metadata, and its errors. What
-    gpujoin does not cover, or is predicted to do slower than Spark, Spark does; :func:`explain` says why.
+    The meaning is Spark's to the letter: rows, column names, order, nullability and metadata, and its errors. The join
+    is Spark's own with a hint, and is planned with the query that it becomes a part of, as :func:`enable` has queries
+    planned: filters, joins and aggregations written after it count. What gpujoin does not cover, or is predicted to do
+    slower than Spark, Spark does; :func:`explain` says why. Settings count when the query is planned.
 
     Parameters
     ----------
@@ -72,12 +71,14 @@ def gpu_join(
         ``spark.task.resource.*``).
     BackendUnavailableError
         If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
-    FallbackError
-        If the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``.
-    ProductSizeError
-        If there are neither keys nor ranges, and by Spark's estimates more pairs than ``spark.gpujoin.maxProductRows``.
     JoinSpecError
         If ``left`` or ``right`` is no DataFrame.
+    FallbackError
+        By the actions of a query: if the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``. Over Spark
+        Connect by this call.
+    ProductSizeError
+        By the actions of a query, and by :func:`explain`: if there are neither keys nor ranges, and by Spark's
+        estimates more pairs than ``spark.gpujoin.maxProductRows``.
 
     Examples
     --------
@@ -92,43 +93,33 @@ def gpu_join(
     check_backend(conf, options)
     check_resources(conf)
     if is_connect(spark):
-        joined: DataFrame = _connect().join(
+        result: DataFrame = _connect().join(
             left, right, on, how, conf=conf, options=options, join_id=new_join_id()
         )
-        return joined
-    native = left.join(right, on, how)
-    join_id = new_join_id()
-    try:
-        plan = ClassicPlan(native, right, conf, options, join_id)
-    except JoinSpecError as problem:
-        reason = Reason(ReasonKind.UNEXPECTED, "plan", str(problem))
-        explanation = JoinExplanation(
-            join_type="unknown", strategy=Strategy.SPARK, backend="spark", reasons=(reason,), join_id=join_id
-        )
-        tell(explanation, options)
-        keep(join_id, explanation)
-        return native
-    try:
-        plan.decide()
-    except ProductSizeError:
-        raise
-    except BaseException as problem:  # whatever else planning meets, Spark's own join is still right
-        if not is_survivable(problem):
-            raise
-        plan.leave((unexpected(problem),))
-    tell(plan.explanation, options)
-    keep(join_id, plan.explanation, plan.joins_collected())
-    if plan.execution is None:
-        plan.mark_native()
-        return native
-    return plan.finish(execute(plan.execution.request, plan.execution.left, plan.execution.right))
+        return result
+    asked = [
+        None if given is None else chosen.value
+        for given, chosen in ((strategy, options.strategy), (backend, options.backend))
+    ]
+    joined = left.join(_hinted(right, *asked), on, how)
+    plan_gpu_joins(spark)
+    return joined
+
+
+def _hinted(frame: DataFrame, strategy: str | None, backend: str | None) -> DataFrame:
+    """Give the right side of a join the hint by which the optimizer rule knows the join."""
+    spark = frame.sparkSession
+    names = gateway_of(spark)
+    hint = new_instance(names, "GpuJoinHint", strategy, backend)
+    logical = names.org.apache.spark.sql.catalyst.plans.logical
+    return dataframe_of(spark, logical.ResolvedHint(logical_plan(frame), hint))
 
 
 def explain(frame: DataFrame) -> Explanation:
     """Say of every join in a DataFrame's plan how it is run, by whom, and why.
 
-    Of a result of :func:`accelerate`, and of a DataFrame of a session that :func:`enable` is in force for, it says how
-    the whole query is run; nothing runs for it.
+    Of a result of :func:`accelerate`, of a query with a :func:`gpu_join`, and of any DataFrame of a session that
+    :func:`enable` is in force for, it says how the whole query is run; nothing runs for it.
 
     Parameters
     ----------
@@ -155,9 +146,10 @@ def explain(frame: DataFrame) -> Explanation:
     known = explanation_of(frame)
     if known is not None:
         return known
-    if is_enabled(spark):
+    rule, plan = rule_of(spark), analyzed_plan(frame)
+    if rule is not None and rule.isConcernedWith(plan):
         return rewrite(frame, Purpose.EXPLAIN).explanation
-    return Explanation(joins_in(gateway_of(spark), analyzed_plan(frame)))
+    return Explanation(joins_in(plan))
 
 
 def _connect() -> Any:

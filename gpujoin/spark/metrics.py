@@ -313,7 +313,8 @@ def metrics(frame: DataFrame) -> JoinReports:
     Parameters
     ----------
     frame : DataFrame
-        A result of ``gpu_join`` or ``accelerate``, anything made from one, or a query of an enabled session.
+        A query that gpujoin had a part in: the very DataFrame whose action ran, a result of ``accelerate`` or
+        ``gpu_asof_join``, or anything made from one of these two.
 
     Returns
     -------

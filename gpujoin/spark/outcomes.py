@@ -7,6 +7,7 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
+from enum import Enum
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from gpujoin.plan.explain import Explanation, JoinExplanation
 
 log = logging.getLogger("gpujoin")
+
+
+class Scope(Enum):
+    """Which queries of a session are planned here."""
+
+    EVERY_QUERY = "every query"
+    GPU_JOINS = "queries with joins that gpu_join made"
+
 
 _KEPT = 20_000
 _lock = threading.Lock()
@@ -138,17 +147,35 @@ def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def tell_query(explanation: Explanation, options: Options) -> None:
-    """Tell what was decided about a query that was not written for gpujoin.
+def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.EVERY_QUERY) -> None:
+    """Tell what was decided about a query.
 
-    That Spark is predicted to be faster, or was asked for, is neither an error nor news to be warned of.
+    That Spark was asked for is neither an error nor news to be warned of; that it is predicted to be faster is warned
+    of where a join was written as ``gpu_join``, and is no error.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What was decided.
+    options : Options
+        Settings.
+    scope : Scope
+        ``GPU_JOINS``: nobody asked for the rest of the query to run here, and nothing is told of it.
 
     Raises
     ------
     FallbackError
         If a join, or the query, is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
-    reasons = [*explanation.reasons, *(reason for join in explanation.joins for reason in join.reasons)]
+    joins = [join for join in explanation.joins if scope is Scope.EVERY_QUERY or join.by_gpu_join]
+    reasons = [
+        *(
+            one
+            for one in explanation.reasons
+            if scope is Scope.EVERY_QUERY or one.kind is ReasonKind.UNEXPECTED
+        ),
+        *(reason for join in joins for reason in join.reasons),
+    ]
     fallback = [reason for reason in reasons if reason.kind is not ReasonKind.CONFIGURED]
     refused = _refused(reasons)
     if refused and options.fallback is FallbackMode.RAISE:
@@ -158,6 +185,11 @@ def tell_query(explanation: Explanation, options: Options) -> None:
         return
     if refused and options.fallback is FallbackMode.WARN:
         log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(map(str, refused))))
-    warnings = [one for join in explanation.joins for one in join.warnings]
+    slower = [
+        one for join in joins if join.by_gpu_join for one in join.reasons if one.kind is ReasonKind.SLOWER
+    ]
+    if slower and options.fallback is not FallbackMode.SILENT:
+        log.warning("a gpu_join is left to Spark: %s", "; ".join(dict.fromkeys(map(str, slower))))
+    warnings = [one for join in joins for one in join.warnings]
     for warning in (*warnings, *(one for island in explanation.islands for one in island.warnings)):
         log.warning("a join of the query: %s", warning)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MARK = "gpujoin_"
 """What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
 
-_TAG = "gpujoin.join"
 _QUERY_TAG = "gpujoin.query"
 
 
@@ -137,9 +136,7 @@ class PlanBuilder:
         """Make the literal ``true``, for a side of which no column is needed: rows without columns have no number."""
         return read_expression(self.gateway, self._expressions.Literal.TrueLiteral())
 
-    def in_place_of(
-        self, join: Any, result: DataFrame, sources: Sequence[int], join_id: str, renewed: Sequence[Any] = ()
-    ) -> Any:
+    def in_place_of(self, join: Any, result: DataFrame, sources: Sequence[int], join_id: str) -> Any:
         """Give a result's columns the identities of a join's columns.
 
         Aliases with the old identities would do in a plan by themselves. But Spark gives new identities to every alias
@@ -157,16 +154,13 @@ class PlanBuilder:
             For each column of the join, its position in the result.
         join_id : str
             Marks the result; begins with :data:`MARK`.
-        renewed : sequence of py4j objects
-            Plans of DataFrames whose columns the join gave new identities, as a self join does.
         """
         names = result.columns
         chosen = result.selectExpr(*(f"{names[source]} AS c{i}" for i, source in enumerate(sources)))
         plan = self._never_null(analyzed_plan(chosen), chosen.schema, schema_of(join))
-        if renewed:
-            plan = self._beside_nothing(plan)
         name = self.gateway.org.apache.spark.sql.catalyst.AliasIdentifier(join_id)
-        children = [self._identities(join, renewed), self._logical.SubqueryAlias(name, plan)]
+        identities = self._logical.LocalRelation(join.output(), self._no_names(), False, self._nothing)
+        children = [identities, self._logical.SubqueryAlias(name, plan)]
         return self._logical.Union(self._seq(children), False, False)
 
     def renamed(self, attribute: Any, like: Any) -> Any:
@@ -212,56 +206,6 @@ class PlanBuilder:
             columns[i] = self._alias(value, f"c{i}", self._new_id(), self._no_names(), self._nothing)
         return self._logical.Project(self._seq(columns), plan)
 
-    def _identities(self, join: Any, renewed: Sequence[Any]) -> Any:
-        """Make an empty plan with the columns of a join.
-
-        It also keeps Spark able to refuse ambiguous columns: it refuses ``df.x`` after a self join of ``df`` where it
-        finds a Join, and in the plan a node of ``df`` whose columns are not those of ``df`` itself.
-        """
-        if not renewed:
-            return self._empty(join.output())
-        tag, columns = dataset_tag(self.gateway), items(join.output())
-        outputs = [items(plan.output()) for plan in renewed]
-        every = {_id_of(column): column for output in (columns, *outputs) for column in output}
-        plan = self._empty(self._seq(list(every.values())))
-        for of, output in zip(renewed, outputs, strict=True):
-            first = {_id_of(column) for column in output}
-            rest = [column for number, column in every.items() if number not in first]
-            plan = self._logical.Project(self._seq([*output, *rest]), plan)
-            plan.setTagValue(tag, of.getTagValue(tag).get())
-        return self._logical.Project(self._seq(columns), plan)
-
-    def _beside_nothing(self, plan: Any) -> Any:
-        """Put an anti join with an empty relation above a plan; Spark's optimizer removes it."""
-        kind = self.gateway.org.apache.spark.sql.catalyst.plans.JoinType.apply("left_anti")
-        column = self._alias(self.constant().jvm, "none", self._new_id(), self._no_names(), self._nothing)
-        nothing = self._empty(self._seq([column.toAttribute()]))
-        return self._logical.Join(plan, nothing, kind, self._nothing, self._logical.JoinHint.NONE())
-
-    def _empty(self, attributes: Any) -> Any:
-        return self._logical.LocalRelation(attributes, self._no_names(), False, self._nothing)
-
-    def renewed(self, child: Any) -> list[Any]:
-        """Find the plans of DataFrames below a join's right child whose columns reach the join."""
-        tag, reach = dataset_tag(self.gateway), child.outputSet()
-        found, todo = [], [child]
-        while todo:
-            plan = todo.pop()
-            if plan.getTagValue(tag).isDefined() and not plan.outputSet().intersect(reach).isEmpty():
-                found.append(plan)
-            todo += items(plan.children())
-        return found
-
-    def under(self, above: Sequence[Any], plan: Any) -> Any:
-        """Put a plan in the place of the only child of the last of some nodes, topmost first."""
-        for node in reversed(above):
-            plan = node.withNewChildren(self._seq([plan]))
-        return plan
-
-    def tag(self, join: Any, join_id: str) -> None:
-        """Note on a Join that stays in the plan under which id its explanation is kept."""
-        join.setTagValue(tag_of(self.gateway), join_id)
-
     def _alias(self, value: Any, name: str, identity: Any, qualifier: Any, metadata: Any) -> Any:
         return self._expressions.Alias(value, name, identity, qualifier, metadata, self._no_names())
 
@@ -275,20 +219,6 @@ class PlanBuilder:
         return self.gateway.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
 
 
-def tag_of(gateway: Any) -> Any:
-    """Make the key under which :meth:`PlanBuilder.tag` keeps ids."""
-    return gateway.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_TAG)
-
-
 def query_tag(gateway: Any) -> Any:
     """Make the key under which the plan of a rewritten query names its explanation."""
     return gateway.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_QUERY_TAG)
-
-
-def dataset_tag(gateway: Any) -> Any:
-    """Give the key under which Spark notes on a plan which DataFrames it belongs to."""
-    return gateway.org.apache.spark.sql.classic.Dataset.DATASET_ID_TAG()
-
-
-def _id_of(attribute: Any) -> int:
-    return int(attribute.exprId().id())

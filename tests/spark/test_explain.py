@@ -31,7 +31,7 @@ def test_several_joins(spark: SparkSession) -> None:
         strategy="broadcast",
         backend="cpu",
     )
-    third = second.select("f.id", "f.w").where("id > 1").join(left.select("id"), "id", "left_semi")
+    third = second.select("f.id", "f.w").limit(99).where("id > 1").join(left.select("id"), "id", "left_semi")
     found = explain(third.groupBy("w").count())
     assert [(j.join_type, j.strategy.value, j.backend) for j in found.joins] == [
         ("left_semi", "spark", "spark"),
@@ -67,19 +67,23 @@ def test_the_driver_says_what_it_knows_of_gpus(spark: SparkSession) -> None:
     assert any(note.startswith("backend auto") for note in join.notes)
 
 
+@pytest.mark.parametrize("side", list(Side), ids=lambda side: side.value)
 @pytest.mark.parametrize("hint", ["broadcast", "shuffle_hash", "merge", "shuffle_replicate_nl"])
-def test_hints(spark: SparkSession, hint: str) -> None:
-    left, right = left_side(spark), right_side(spark)
+def test_hints(spark: SparkSession, hint: str, side: Side) -> None:
+    sides = {Side.LEFT: left_side(spark), Side.RIGHT: right_side(spark)}
+    sides[side] = sides[side].hint(hint)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    (join,) = explain(gpu_join(left.hint(hint), right, "k", backend="cpu")).joins
+    spark.conf.set("spark.gpujoin.scan.fuse", "false")
+    (join,) = explain(gpu_join(sides[Side.LEFT], sides[Side.RIGHT], "k", backend="cpu")).joins
     assert join.strategy is (Strategy.BROADCAST if hint == "broadcast" else Strategy.SHUFFLE)
     assert any(hint in note for note in join.notes)
     if hint in ("broadcast", "shuffle_hash"):
-        assert join.build_side is Side.LEFT
+        assert join.build_side is side
 
 
 def test_sizes_decide(spark: SparkSession) -> None:
     small, large = spark.range(10), spark.range(1_000_000)
+    spark.conf.set("spark.gpujoin.scan.fuse", "false")
     (join,) = explain(gpu_join(large, small, "id", backend="cpu")).joins
     assert (join.strategy, join.build_side) == (Strategy.BROADCAST, Side.RIGHT)
     (join,) = explain(gpu_join(small, large, "id", "left", backend="cpu")).joins
@@ -92,7 +96,7 @@ def test_sizes_decide(spark: SparkSession) -> None:
 def test_logging(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     spark.conf.set("spark.gpujoin.explain", "all")
     with caplog.at_level(logging.WARNING, "gpujoin"):
-        gpu_join(left_side(spark), right_side(spark), "k", strategy="shuffle", backend="cpu")
+        gpu_join(left_side(spark), right_side(spark), "k", strategy="shuffle", backend="cpu").collect()
     assert "* inner join: shuffle on cpu" in caplog.text
 
 

@@ -89,6 +89,7 @@ def test_chosen_where_the_left_side_is_much_smaller(
     left, right = sides
     many = right.unionAll(right).unionAll(right)
     on = (left.l0 > many.r0) & ((left.l1 + many.r1) % 3 == 0)
+    spark.conf.set("spark.gpujoin.scan.fuse", "false")
     found = gpu_join(left, many, on, "left_anti", backend="cpu")
     (made,) = explain(found).joins
     assert (made.strategy, made.build_side) == (Strategy.NESTED_LOOP, Side.LEFT)

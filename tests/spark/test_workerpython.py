@@ -76,7 +76,7 @@ def test_a_join_is_left_to_spark_if_its_workers_lack_libraries(
     assert sorted(map(str, joined.collect())) == sorted(map(str, left.join(right, "k").collect()))
     spark.conf.set("spark.gpujoin.fallback", "raise")
     with pytest.raises(FallbackError, match="PYSPARK_PYTHON="):
-        gpu_join(left, right, "k", strategy="shuffle")
+        gpu_join(left, right, "k", strategy="shuffle").collect()
 
 
 @pytest.mark.spark

@@ -13,7 +13,6 @@ from gpujoin.spark.catalyst.nodes import CATALYST, Node, read_expression, read_e
 
 _LOGICAL = CATALYST + "plans.logical."
 JOIN = _LOGICAL + "Join"
-_PROJECT = _LOGICAL + "Project"
 
 _TYPES = {
     "Inner": JoinType.INNER,
@@ -63,26 +62,6 @@ class JoinNode:
     def columns(self, side: Side) -> tuple[Node, ...]:
         """Give the attributes of one side."""
         return self.left_columns if side is Side.LEFT else self.right_columns
-
-
-def top_join(plan: Any) -> tuple[Any, tuple[Any, ...]] | None:
-    """Find the join that ``DataFrame.join`` made.
-
-    Parameters
-    ----------
-    plan : py4j object
-        The analyzed plan of its result.
-
-    Returns
-    -------
-    tuple or None
-        The Join and the nodes above it, topmost first: none, or the Project that makes the columns of a USING join.
-    """
-    if class_name(plan) == JOIN:
-        return plan, ()
-    if class_name(plan) == _PROJECT and class_name(plan.child()) == JOIN:
-        return plan.child(), (plan,)
-    return None
 
 
 def read_join(gateway: Any, join: Any) -> JoinNode | Reason:

@@ -22,6 +22,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.classic.SparkSession;
@@ -225,6 +226,9 @@ public final class PlanReader {
             }
             field("@level");
             quote(determinism.of(plan));
+            if (plan instanceof Join) {
+                writeHint(GpuJoinHint.of((Join) plan));
+            }
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);
             }
@@ -425,6 +429,21 @@ public final class PlanReader {
 
         private static boolean isReadable(Object value) {
             return value instanceof Expression || value instanceof String || value instanceof Seq;
+        }
+
+        /** What gpu_join was asked for, by the names of its parameters; nothing of a join that it did not make. */
+        private void writeHint(GpuJoinHint hint) {
+            if (hint != null) {
+                HashMap asked = new HashMap();
+                if (hint.asked() != null) {
+                    asked.put("strategy", hint.asked());
+                }
+                if (hint.backend() != null) {
+                    asked.put("backend", hint.backend());
+                }
+                field("@gpu_join");
+                writeTexts(asked);
+            }
         }
 
         private void writeSize(LogicalPlan plan) {

@@ -60,16 +60,19 @@ public final class PythonRule extends Rule {
 
     private final BiFunction callback;
     private final Suspension suspension;
+    private final boolean gpuJoinsOnly;
     private final Map sessions = Collections.synchronizedMap(new WeakHashMap());
     private volatile boolean disabled = false;
 
     /**
      * @param callback in Python
      * @param pinned whether calls from Python, and calls back, keep to one thread
+     * @param gpuJoinsOnly whether Python is asked only for plans with joins that gpu_join made
      */
-    public PythonRule(BiFunction callback, Boolean pinned) {
+    public PythonRule(BiFunction callback, Boolean pinned, Boolean gpuJoinsOnly) {
         this.callback = callback;
         this.suspension = new Suspension(pinned.booleanValue());
+        this.gpuJoinsOnly = gpuJoinsOnly.booleanValue();
     }
 
     public TreeNode apply(TreeNode plan) {
@@ -81,7 +84,7 @@ public final class PythonRule extends Rule {
             return plan;
         }
         LogicalPlan query = queryOf(given);
-        if (query == null || !mayBeReplaced(query)) {
+        if (query == null || !mayBeReplaced(query) || !isConcernedWith(query)) {
             return plan;
         }
         String kind = kindOf(given);
@@ -104,9 +107,28 @@ public final class PythonRule extends Rule {
         disabled = true;
     }
 
-    /** Adds the rule to those of a session, after the user's own. */
+    /** Tells whether the rule plans all queries that have a join or an aggregation. */
+    public boolean isForEveryQuery() {
+        return !disabled && !gpuJoinsOnly;
+    }
+
+    /** Tells whether the rule plans a query for the joins in it; the plan may be analyzed or optimized. */
+    public boolean isConcernedWith(LogicalPlan query) {
+        return !disabled && (!gpuJoinsOnly || GpuJoinHint.isIn(query));
+    }
+
+    public boolean isDisabled() {
+        return disabled;
+    }
+
+    /** Adds the rule to those of a session, after the user's own, in the place of another of its kind. */
     public void addTo(SparkSession session) {
-        List rules = others(session);
+        List rules = rulesOf(session);
+        for (int i = rules.size() - 1; i >= 0; i--) {
+            if (rules.get(i) instanceof PythonRule) {
+                rules.remove(i);
+            }
+        }
         rules.add(this);
         sessions.put(session, Boolean.TRUE);
         session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
@@ -114,7 +136,9 @@ public final class PythonRule extends Rule {
 
     /** Takes the rule out of those of a session. */
     public void removeFrom(SparkSession session) {
-        session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(others(session)));
+        List rules = rulesOf(session);
+        rules.remove(this);
+        session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
     }
 
     /** Gives the session of an id, of those that have asked. */
@@ -292,13 +316,11 @@ public final class PythonRule extends Rule {
         return false;
     }
 
-    private List others(SparkSession session) {
+    private static List rulesOf(SparkSession session) {
         List rules = new ArrayList();
         Seq present = session.experimental().extraOptimizations();
         for (int i = 0; i < present.size(); i++) {
-            if (present.apply(i) != this) {
-                rules.add(present.apply(i));
-            }
+            rules.add(present.apply(i));
         }
         return rules;
     }

@@ -20,8 +20,6 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from gpujoin.errors import GpuJoinError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpujoin.spark.gateway import JvmNames
 
 _lock = threading.Lock()
@@ -29,8 +27,13 @@ _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, what this process has compiled there."""
 _instances: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, the objects of :func:`shared_instance`."""
-_USES = {"PlanReader": ("Determinism",), "PlanRewriter": ("Determinism", "PlanReader")}
-"""The classes that a class names, of those compiled here, each after those that it names itself."""
+_SEES = {
+    "PythonRule": "GpuJoinHint",
+    "Determinism": "GpuJoinHint",
+    "PlanReader": "Determinism",
+    "PlanRewriter": "PlanReader",
+}
+"""The class whose loader is the parent of a class's own, which so may name it, and all that it may name."""
 
 
 def compiled_class(names: JvmNames, name: str) -> Any:
@@ -56,11 +59,7 @@ def compiled_class(names: JvmNames, name: str) -> Any:
         If the JVM is gone.
     """
     with _lock:
-        classes = _classes.setdefault(names, {})
-        for each in (*_USES.get(name, ()), name):
-            if each not in classes:
-                classes[each] = _compile(names, each, [classes[used] for used in _USES.get(each, ())])
-        return classes[name]
+        return _compiled(names, _classes.setdefault(names, {}), name)
 
 
 def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
@@ -108,7 +107,14 @@ def shared_instance(names: JvmNames, name: str) -> Any:
     return instances[name]
 
 
-def _compile(names: JvmNames, name: str, uses: Sequence[Any]) -> Any:
+def _compiled(names: JvmNames, classes: dict[str, Any], name: str) -> Any:
+    if name not in classes:
+        seen = _compiled(names, classes, _SEES[name]) if name in _SEES else None
+        classes[name] = _compile(names, name, seen)
+    return classes[name]
+
+
+def _compile(names: JvmNames, name: str, seen: Any) -> Any:
     source = resources.files(__package__).joinpath(f"{name}.java").read_text(encoding="utf-8")
     try:
         compiler = names.org.codehaus.janino.SimpleCompiler()
@@ -120,7 +126,7 @@ def _compile(names: JvmNames, name: str, uses: Sequence[Any]) -> Any:
             f"with Spark (jars/janino-*.jar): {problem}"
         ) from problem
     thread = names.java.lang.Thread.currentThread()
-    compiler.setParentClassLoader(uses[-1].getClassLoader() if uses else thread.getContextClassLoader())
+    compiler.setParentClassLoader(thread.getContextClassLoader() if seen is None else seen.getClassLoader())
     try:
         compiler.cook(f"{name}.java", source)
     except Py4JJavaError as problem:

@@ -15,7 +15,7 @@ from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text
-from gpujoin.spark.outcomes import keep_query, kept_query, new_join_id, note_query, tell_query
+from gpujoin.spark.outcomes import Scope, keep_query, kept_query, new_join_id, note_query, tell_query
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
@@ -83,7 +83,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
 
     Every join of the optimized plan is considered, in one pass. Parts of the plan that consist of Parquet files,
     filters, projections, joins and aggregations run in Python workers from the files on; other joins are replaced one
-    by one as :func:`gpu_join` does. What is left to Spark, and why, is told by :func:`explain`.
+    by one. What is left to Spark, and why, is told by :func:`explain`.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     return Accelerated(dataframe_of(spark, result.plan), result.explanation, changed=True)
 
 
-def plan_query(spark: SparkSession, plan: Any, rule: Any) -> PlannedQuery:
+def plan_query(spark: SparkSession, plan: Any, rule: Any, scope: Scope = Scope.EVERY_QUERY) -> PlannedQuery:
     """Plan a query that Spark is optimizing.
 
     Parameters
@@ -163,6 +163,8 @@ def plan_query(spark: SparkSession, plan: Any, rule: Any) -> PlannedQuery:
         The optimized plan.
     rule : py4j object
         The optimizer rule, which is suspended.
+    scope : Scope
+        Which queries it plans.
 
     Raises
     ------
@@ -183,11 +185,15 @@ def plan_query(spark: SparkSession, plan: Any, rule: Any) -> PlannedQuery:
     def planned() -> PlannedQuery:
         return _planned(spark, plan, conf, options, Purpose.RUN, finished)
 
-    return _survived(spark, options, Purpose.RUN, planned)
+    return _survived(spark, options, Purpose.RUN, planned, scope)
 
 
 def _survived(
-    spark: SparkSession, options: Options, purpose: Purpose, planned: Callable[[], PlannedQuery]
+    spark: SparkSession,
+    options: Options,
+    purpose: Purpose,
+    planned: Callable[[], PlannedQuery],
+    scope: Scope = Scope.EVERY_QUERY,
 ) -> PlannedQuery:
     """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
     try:
@@ -199,7 +205,7 @@ def _survived(
             raise
         note_failure(spark.sparkContext, problem)
         result = PlannedQuery(None, Explanation(reasons=(unexpected(problem),)))
-    _tell(result.explanation, options, purpose)
+    _tell(result.explanation, options, purpose, scope)
     return result
 
 
@@ -234,9 +240,11 @@ def _declared(frame: DataFrame, plan: Any) -> Any:
     return analyzed_plan(result)
 
 
-def _tell(explanation: Explanation, options: Options, purpose: Purpose) -> None:
+def _tell(
+    explanation: Explanation, options: Options, purpose: Purpose, scope: Scope = Scope.EVERY_QUERY
+) -> None:
     if purpose is Purpose.RUN:
-        tell_query(explanation, options)
+        tell_query(explanation, options, scope)
 
 
 def _untouched(frame: DataFrame, options: Options) -> Reason | None:

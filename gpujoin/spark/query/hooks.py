@@ -2,7 +2,7 @@
 
 An enabled session's optimizer has a rule of gpujoin's (`rule`): whatever Spark optimizes in it is planned here first,
 be it asked for by ``collect``, ``spark.sql("insert …")``, ``cache`` or ``foreachBatch``. What a rule cannot do is done
-around PySpark's methods while any session is enabled:
+around PySpark's methods while any session has the rule:
 
 =========================================  ==========================================================================
 ``collect``, ``count``, ``show``, …        where a task of gpujoin failed, Spark runs the query in its place
@@ -12,7 +12,8 @@ around PySpark's methods while any session is enabled:
 PySpark's conversion of Java's exceptions  raises what planning raised, as the exception that it was
 =========================================  ==========================================================================
 
-Schemas, errors of analysis, and sessions that are not enabled behave as ever.
+Schemas, errors of analysis, and sessions that are not enabled behave as ever. Once such a session has called
+``gpu_join``, it has the rule too, for queries with joins that ``gpu_join`` made (``Scope.GPU_JOINS``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
 from gpujoin.spark.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
-from gpujoin.spark.outcomes import log, note_query
+from gpujoin.spark.outcomes import Scope, log, note_query
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.fallback import give_back
 from gpujoin.spark.query.native import native_frame, rule_of
@@ -59,6 +60,9 @@ _WRITES = (
 """Methods that write, of both writers of Spark 4.0 to 4.3."""
 _lock = threading.RLock()
 _rules: dict[str, OptimizerRule] = {}
+"""Those of enabled sessions, by the id of the session."""
+_joining: dict[str, OptimizerRule] = {}
+"""That of sessions which have called ``gpu_join`` and are not enabled: all have the same."""
 _originals: list[tuple[Any, str, Any]] = []
 """What was replaced: its owner, its name, and what was there before."""
 
@@ -103,23 +107,55 @@ def enable(spark: SparkSession | None = None) -> None:
         name = session_id(session)
         if name in _rules:
             return
-        _install()
-        try:
-            _rules[name] = OptimizerRule(session)
-        except BaseException:
-            _uninstall_if_unused()
-            raise
+        with _installed():
+            own = OptimizerRule(session, Scope.EVERY_QUERY)
+            own.add_to(session)
+            _rules[name] = own
+            _leave_gpu_joins(name)
+
+
+def plan_gpu_joins(spark: SparkSession) -> None:
+    """Have a classic session plan its queries with joins that ``gpu_join`` made; others only where it is enabled.
+
+    Raises
+    ------
+    GpuJoinError
+        If Spark's driver refuses the rule.
+    """
+    with _lock:
+        name = session_id(spark)
+        if name in _rules or name in _joining or _has_rule(spark):
+            return
+        with _installed():
+            own = _gpu_join_rule(spark)
+            own.add_to(spark)
+            _joining[name] = own
+
+
+def _gpu_join_rule(spark: SparkSession) -> OptimizerRule:
+    for name, known in tuple(_joining.items()):
+        if known.spark.sparkContext is spark.sparkContext:
+            return known
+        del _joining[name]  # its application has ended
+    return OptimizerRule(spark, Scope.GPU_JOINS)
+
+
+def _has_rule(spark: SparkSession) -> bool:
+    """Whether a session has a rule that is in force, its own or that of a session that it was cloned from."""
+    known = rule_of(spark)
+    return known is not None and not known.isDisabled()
 
 
 def disable(spark: SparkSession | None = None) -> None:
-    """Let a session run its queries as Spark does again; once no session is enabled, PySpark is as it was.
+    """Let a session run its queries as Spark does again; once no session has a rule, PySpark is as it was.
 
-    A DataFrame that has run already keeps its plan, as Spark keeps it.
+    A DataFrame that has run already keeps its plan, as Spark keeps it. Joins that :func:`gpu_join` has made are Spark's
+    own from now on, until it is called again.
 
     Parameters
     ----------
     spark : SparkSession, optional
-        By default the active session. One that is not enabled is left as it is.
+        By default the active session. One that is not enabled and has not called ``gpu_join`` is left as it is.
 
     Raises
     ------
@@ -130,15 +166,29 @@ def disable(spark: SparkSession | None = None) -> None:
     if is_connect(session):
         return
     with _lock:
-        known = _rules.pop(session_id(session), None)
+        name = session_id(session)
+        known = _rules.pop(name, None)
         if known is not None:
-            known.remove()
+            known.disable()
+        elif name in _joining:
+            _joining[name].remove_from(session)
+            _leave_gpu_joins(name)
         _uninstall_if_unused()
+
+
+def _leave_gpu_joins(name: str) -> None:
+    """Forget that a session has called ``gpu_join``; with the last one the rule ends in sessions cloned from them."""
+    shared = _joining.pop(name, None)
+    if shared is not None and shared not in _joining.values():
+        shared.disable()
 
 
 def is_enabled(spark: SparkSession) -> bool:
     """Tell whether :func:`enable` is in force for a session, or for one that it was cloned from."""
-    return not is_connect(spark) and bool(_rules) and rule_of(spark) is not None
+    if is_connect(spark) or not _rules:
+        return False
+    known = rule_of(spark)
+    return known is not None and bool(known.isForEveryQuery())
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -160,6 +210,17 @@ def _active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession as Session
 
     return Session.getActiveSession() or Session._instantiatedSession  # noqa: SLF001
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Replace PySpark's methods for a rule that is made within."""
+    _install()
+    try:
+        yield
+    except BaseException:
+        _uninstall_if_unused()
+        raise
 
 
 def _install() -> None:
@@ -188,7 +249,7 @@ def _install() -> None:
 
 
 def _uninstall_if_unused() -> None:
-    if not _rules:
+    if not _rules and not _joining:
         _uninstall()
 
 
@@ -313,6 +374,8 @@ def _new_session(original: Method) -> Method:
         made: SparkSession = original(self)
         if is_enabled(self):
             enable(made)
+        elif _has_rule(self):
+            plan_gpu_joins(made)
         return made
 
     return new_session
@@ -375,18 +438,19 @@ def make_enabled(session: SparkSession, initialize: Callable[[], None], conf: Ma
 
 
 def disable_sessions() -> None:
-    """Undo :func:`enable_sessions`, and :func:`enable` for all sessions."""
+    """Undo :func:`enable_sessions`, and :func:`enable` and what ``gpu_join`` did for all sessions."""
     from pyspark.sql import SparkSession as Session
 
     with _lock:
         if _session_init:
             Session.__init__ = _session_init.pop()  # type: ignore[method-assign]
-        for known in _rules.values():
+        for known in (*_rules.values(), *_joining.values()):
             try:
-                known.remove()
+                known.disable()
             except Py4JError:  # its application has ended
                 log.debug("a session could not be disabled", exc_info=True)
         _rules.clear()
+        _joining.clear()
         _uninstall()
 
 

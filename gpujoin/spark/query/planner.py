@@ -18,7 +18,7 @@ from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.gateway import dataframe_of, gateway_of
-from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
+from gpujoin.spark.outcomes import keep, kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -31,7 +31,7 @@ from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
-from gpujoin.spark.rewrite import MARK, Rewriting, tag_of
+from gpujoin.spark.rewrite import MARK, Rewriting
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
 from gpujoin.spark.workerpython import note_failure, refusal
 
@@ -131,7 +131,7 @@ class QueryPlanner:
         return plan
 
     def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
-        if self._depends_on_layout(node):
+        if self._depends_on_layout(node) and not any(one.asked is not None for one in node.walk()):
             why = "what it computes depends on which rows share a partition, and on their order"
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, node.name.lower(), why))
             return Rewritten((), changed=False)
@@ -174,7 +174,11 @@ class QueryPlanner:
     def _obstacles(self, node: PlanNode) -> list[Reason]:
         """What keeps a join or an aggregation out of islands."""
         broken = self._finder.broken
-        found = [broken[id(one)] for one in node.walk() if id(one) in broken and _made_by(one) is None]
+        found = [
+            broken[id(one)]
+            for one in node.walk()
+            if id(one) in broken and _made_by(one) is None and not one.has_strategy
+        ]
         return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
 
     def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
@@ -202,14 +206,16 @@ class QueryPlanner:
         products = tuple(products_in(island.relation, island.scanned))
         refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
-        options = self._options.replace(cpu_threads=self._options.cpu_threads or run.threads)
+        options = self._options_of(island)
+        backend = self._backend(options)
+        options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         if self._runs:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
         self._searched.update(id(one) for one in island.own_nodes() if one.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
         inputs = tuple(part for one in below for part in one.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
-        explained = explain_island(island, run, island_id, self._backend(), warnings, estimate)
+        explained = explain_island(island, run, island_id, backend, warnings, estimate)
         if self._runs:
             _start.begun(self._application)
             IslandPlacer(self._spark, self._conf, self._rewriting, island).place(
@@ -221,7 +227,7 @@ class QueryPlanner:
         """Find the island at a node, and how it runs; a reason or nothing as of :meth:`_island`."""
         asked = self._values.asked
         island = self._finder.at(node, top)
-        if island is None:
+        if island is None or len(_asked_backends(island)) > 1:
             return None
         refused = refusal(self._spark.sparkContext, self._conf)
         if refused is not None:
@@ -251,7 +257,7 @@ class QueryPlanner:
         warm = predicted(island, run, self._options, self._cores)
         start = _start.seconds(self._application, self._options)
         estimate = dataclasses.replace(warm, here=warm.here + start)
-        slower = skip_reason(island, self._options, estimate)
+        slower = skip_reason(island, self._options_of(island), estimate)
         if slower is None:
             return estimate
         if self._runs:
@@ -268,9 +274,14 @@ class QueryPlanner:
             return island, run
         return whole, finished
 
-    def _backend(self) -> BackendName:
+    def _options_of(self, island: Island) -> Options:
+        """Settings with the backend that joins of an island were asked to run on."""
+        asked = _asked_backends(island)
+        return self._options.replace(backend=asked.pop()) if asked else self._options
+
+    def _backend(self, options: Options) -> BackendName:
         """Where the tasks of an island are expected to run."""
-        match self._options.backend:
+        match options.backend:
             case BackendChoice.GPU:
                 return BackendName.GPU
             case BackendChoice.AUTO if gpu_outlook(self._conf) is GpuOutlook.EXPECTED:
@@ -304,7 +315,8 @@ class QueryPlanner:
         join_id = new_join_id()
         inputs = tuple(part for part in parts if isinstance(part, JoinExplanation))
         others = tuple(part for part in parts if isinstance(part, IslandExplanation))
-        given = (self._spark, node, fetch, self._conf, self._options, join_id, inputs)
+        options = self._options.replace(**(node.asked or {}))
+        given = (self._spark, node, fetch, self._conf, options, join_id, inputs)
         decided = RowJoinPlan(*given, changed=changed)
         plan = None
         if nearest is not None:
@@ -315,18 +327,17 @@ class QueryPlanner:
                 self._searched.add(id(node))
         if plan is None:
             plan = self._decided(decided, node)
-        if plan is None and not self._runs:
-            decided.explanation = self._with_earlier(node.jvm, decided.explanation)
-        keep(join_id, decided.explanation)
+        explanation = dataclasses.replace(decided.explanation, by_gpu_join=node.asked is not None)
+        keep(join_id, explanation)
         self.joined |= plan is not None
         if plan is not None and self._runs:
             self._rewriting.replace(node, plan)
-        return Rewritten((decided.explanation, *others), plan is not None)
+        return Rewritten((explanation, *others), plan is not None)
 
     def _decided(self, decided: RowJoinPlan, node: PlanNode) -> Any:
         """Plan a join, and carry it out; nothing where it is left to Spark."""
         try:
-            if node.deterministic:
+            if node.deterministic or node.asked is not None:
                 decided.decide()
             else:
                 # Each use of an input that is used twice would be computed by itself, and differently.
@@ -343,21 +354,17 @@ class QueryPlanner:
             decided.leave((unexpected(problem),))
             return None
 
-    def _with_earlier(self, join: Any, explanation: JoinExplanation) -> JoinExplanation:
-        """Add why ``gpu_join`` left the join to Spark, if it did."""
-        tag = join.getTagValue(tag_of(self._gateway))
-        known = kept(str(tag.get())) if tag.isDefined() else None
-        if known is None:
-            return explanation
-        earlier = tuple(f"gpu_join left it to Spark: {reason}" for reason in known.reasons)
-        return dataclasses.replace(explanation, notes=explanation.notes + earlier)
-
     def _carried_out(self, decided: RowJoinPlan) -> Any:
         if decided.execution is None:
             return None
         if not self._runs:
             return decided.placeholder()
         return decided.replacement(decided.run())
+
+
+def _asked_backends(island: Island) -> set[str]:
+    """The backends that ``gpu_join`` was asked for in joins of an island."""
+    return {node.asked["backend"] for node in island.own_nodes() if node.asked and "backend" in node.asked}
 
 
 def _made_by(node: PlanNode) -> str | None:
@@ -369,7 +376,7 @@ def _made_by(node: PlanNode) -> str | None:
 
 
 def _above(join_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Put a join that :func:`gpujoin.gpu_join` made above the joins that feed it."""
+    """Put an as-of join that is in the plan already above the joins that feed it."""
     known = kept_above(join_id, tuple(part for part in parts if isinstance(part, JoinExplanation)))
     return (
         parts if known is None else (known, *(part for part in parts if isinstance(part, IslandExplanation)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.strategy import UNKNOWN_SIZE
@@ -70,6 +71,18 @@ class PlanNode:
     def name(self) -> str:
         """Class name without the package."""
         return self.class_name.rpartition(".")[2]
+
+    @property
+    def asked(self) -> Mapping[str, str] | None:
+        """What ``gpu_join`` was asked for, by the names of its parameters; ``None`` if it did not make this."""
+        return self.fields.get("@gpu_join")
+
+    @property
+    def has_strategy(self) -> bool:
+        """Whether this is a join for which ``gpu_join`` was asked for a strategy."""
+        return (
+            self.asked is not None and self.asked.get("strategy", Strategy.AUTO.value) != Strategy.AUTO.value
+        )
 
     @property
     def deterministic(self) -> bool:

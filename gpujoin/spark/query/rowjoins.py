@@ -1,4 +1,4 @@
-"""Joins of an optimized plan that are fed by Spark's rows, as those of :func:`gpujoin.gpu_join` are."""
+"""Joins of an optimized plan that are fed by Spark's rows."""
 
 from __future__ import annotations
 
@@ -46,12 +46,7 @@ class RowJoinPlan(JoinPlan):
     ) -> None:
         self._node = node
         self._changed = changed
-        self._inputs = inputs
-        super().__init__(spark, fetch, conf, options, join_id)
-
-    def joins_below(self) -> tuple[JoinExplanation, ...]:
-        """Give the explanations of the joins below, which are planned already."""
-        return self._inputs
+        super().__init__(spark, fetch, conf, options, join_id, inputs)
 
     def decide(self) -> None:
         """Plan the join; see :meth:`JoinPlan.decide`."""

@@ -1,4 +1,7 @@
-"""The optimizer rule of enabled sessions: Spark asks here for the plan of each query that has a join or aggregation.
+"""The optimizer rule of sessions: Spark asks here for the plans of queries.
+
+In enabled sessions these are all queries that have a join or an aggregation. In others, once they have called
+``gpu_join``, they are those with a join that it made, which has its hint (`GpuJoinHint.java`).
 
 `PythonRule.java` stands among the rules of a session's optimizer, and calls what is here over py4j. What happens to
 ``insert into t select … from a join b``, for example::
@@ -35,7 +38,7 @@ from gpujoin.spark.gateway import (
     session_of,
 )
 from gpujoin.spark.jvm.compiled import new_instance
-from gpujoin.spark.outcomes import log
+from gpujoin.spark.outcomes import Scope, log
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.staging import stage_write
 
@@ -53,38 +56,60 @@ _LONGEST_CHAIN = 20
 
 
 class OptimizerRule:
-    """The rule in one session, and in those cloned from it.
+    """A rule in sessions of one application, and in those cloned from them.
 
     Parameters
     ----------
     spark : SparkSession
-        A classic session.
+        A classic session of the application.
+    scope : Scope
+        Which queries it plans.
+
+    Attributes
+    ----------
+    spark : SparkSession
+        The session given.
+    jvm : py4j object
+        The rule itself.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._clones: OrderedDict[str, SparkSession] = OrderedDict()
+    def __init__(self, spark: SparkSession, scope: Scope) -> None:
+        self.spark = spark
+        self.scope = scope
+        self._sessions: OrderedDict[str, SparkSession] = OrderedDict()
         self._id = session_id(spark)
         start: Any = ensure_callback_server_started
         start(spark.sparkContext._gateway)  # noqa: SLF001
-        self.jvm = new_instance(gateway_of(spark), "PythonRule", _Callback(self), keeps_to_threads(spark))
-        """The rule itself."""
+        self.jvm = new_instance(
+            gateway_of(spark),
+            "PythonRule",
+            _Callback(self),
+            keeps_to_threads(spark),
+            scope is Scope.GPU_JOINS,
+        )
+
+    def add_to(self, spark: SparkSession) -> None:
+        """Give the rule to a session, in the place of another one."""
         self.jvm.addTo(spark._jsparkSession)  # noqa: SLF001
 
-    def remove(self) -> None:
-        """Take the rule out of the session; in those cloned from it, it does nothing from now on."""
+    def remove_from(self, spark: SparkSession) -> None:
+        """Take the rule out of a session."""
+        self.jvm.removeFrom(spark._jsparkSession)  # noqa: SLF001
+
+    def disable(self) -> None:
+        """Take the rule out of the session that it was made for; in others it does nothing from now on."""
         self.jvm.disable()
-        self.jvm.removeFrom(self._spark._jsparkSession)  # noqa: SLF001
+        self.remove_from(self.spark)
 
     def session(self, name: str) -> SparkSession:
-        """Give a session by its id: the one that was enabled, or one that was cloned from it."""
+        """Give a session that has the rule by its id."""
         if name == self._id:
-            return self._spark
-        known = self._clones.get(name)
+            return self.spark
+        known = self._sessions.get(name)
         if known is None:
-            known = self._clones[name] = session_of(self._spark, self.jvm.session(name))
-            while len(self._clones) > _MOST_SESSIONS:
-                self._clones.popitem(last=False)
+            known = self._sessions[name] = session_of(self.spark, self.jvm.session(name))
+            while len(self._sessions) > _MOST_SESSIONS:
+                self._sessions.popitem(last=False)
         return known
 
 
@@ -115,7 +140,7 @@ class _Callback:
 
 
 def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str, thread: int) -> Any:
-    planned = plan_query(spark, plan, rule.jvm)
+    planned = plan_query(spark, plan, rule.jvm, rule.scope)
     if not planned.changed:
         return None
     replacement = stage_write(spark, planned.plan, plan, rule.jvm) if kind == _WRITE else planned.plan

@@ -319,7 +319,8 @@ def test_cancelled_while_a_build_side_is_collected(cancelled: Cancelled) -> None
 def test_cancelled_while_gpu_join_collects_a_build_side(cancelled: Cancelled) -> None:
     slow_items(cancelled)
     sales, items = cancelled.session.table("sales"), cancelled.session.table("slow_items")
-    cancelled.run(lambda: gpu_join(sales, items, "k", strategy="broadcast", backend="cpu"), jobs=1)
+    joined = gpu_join(sales, items, "k", strategy="broadcast", backend="cpu")
+    cancelled.run(joined.collect, jobs=1)
 
 
 def test_cancelled_while_keys_of_a_row_fed_join_are_sampled(cancelled: Cancelled) -> None:

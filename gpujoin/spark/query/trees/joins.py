@@ -25,6 +25,8 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     kind, exists = join_type_in(node.fields["joinType"])
     if kind is None:
         raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} is not covered")
+    if node.has_strategy:
+        raise NotTranslatableError("a strategy was asked for: it is run by itself")
     if node.nearest is not None:
         return nearest_join(builder, node, kind, node.nearest, required)
     parts = () if node.condition is None else conjuncts(node.condition)
