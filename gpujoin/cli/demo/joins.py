@@ -1,4 +1,4 @@
-"""The joins of the demo: of every type and strategy, over TPC-H tables, each with its DuckDB twin."""
+"""The joins of the demo: of every type, over TPC-H tables, each with its DuckDB twin."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ class DemoJoin:
         What it asks for, in a few words.
     how : str
         Join type, as ``DataFrame.join`` spells it.
-    strategy : str
-        What ``gpu_join`` is asked for.
     sides : callable
         From the TPC-H tables to the left side, the right side, and the ``on`` argument.
     sql : str
@@ -33,7 +31,6 @@ class DemoJoin:
 
     title: str
     how: str
-    strategy: str
     sides: Callable[[Tables], Sides]
     sql: str
 
@@ -137,77 +134,77 @@ def _ordinary_orders(t: Tables) -> Sides:
 
 JOINS: tuple[DemoJoin, ...] = (
     DemoJoin(
-        "lines of orders", "inner", "shuffle", _lines_of_orders,
+        "lines of orders", "inner", _lines_of_orders,
         "select l_orderkey, l_partkey, l_quantity, l_extendedprice, l_shipdate, "
         "o_orderkey, o_custkey, o_orderdate, o_totalprice from lineitem join orders on l_orderkey = o_orderkey",
     ),
     DemoJoin(
-        "lines with their part", "inner", "broadcast", _lines_with_part,
+        "lines with their part", "inner", _lines_with_part,
         "select l_orderkey, l_linenumber, l_partkey, l_quantity, p_partkey, p_name, p_brand, p_retailprice "
         "from lineitem join part on l_partkey = p_partkey",
     ),
     DemoJoin(
-        "large orders of each customer", "left", "shuffle", _large_orders,
+        "large orders of each customer", "left", _large_orders,
         "select c_custkey, c_name, c_acctbal, o_custkey, o_orderkey, o_totalprice "
         "from customer left join orders on c_custkey = o_custkey and o_totalprice > c_acctbal * 30",
     ),
     DemoJoin(
-        "orders, the customer if a builder", "right", "broadcast", _orders_of_builders,
+        "orders, the customer if a builder", "right", _orders_of_builders,
         "select c_custkey, c_name, c_phone, o_custkey, o_orderkey, o_orderpriority "
         "from (from customer where c_mktsegment = 'BUILDING') right join orders on c_custkey = o_custkey",
     ),
     DemoJoin(
-        "customers and parts by number", "full", "shuffle", _same_number,
+        "customers and parts by number", "full", _same_number,
         "select c_custkey, c_name, c_acctbal, p_partkey, p_mfgr, p_size from (from customer where c_nationkey < 20) "
         "full join (from part where p_size > 10) on c_custkey = p_partkey",
     ),
     DemoJoin(
-        "orders with a late line", "left_semi", "shuffle", _late_orders,
+        "orders with a late line", "left_semi", _late_orders,
         "select o_orderkey, o_orderdate, o_orderpriority from orders "
         "semi join (from lineitem where l_commitdate < l_receiptdate) on o_orderkey = l_orderkey",
     ),
     DemoJoin(
-        "customers without orders", "left_anti", "broadcast", _without_orders,
+        "customers without orders", "left_anti", _without_orders,
         "select c_custkey, c_name, c_address, c_acctbal from customer anti join orders on c_custkey = o_custkey",
     ),
     DemoJoin(
-        "suppliers times nations", "cross", "nested_loop", _every_pair,
+        "suppliers times nations", "cross", _every_pair,
         "select s_suppkey, s_name, n_nationkey, n_name from supplier cross join nation",
     ),
     DemoJoin(
-        "cost of each line, USING 2 keys", "inner", "shuffle", _cost_of_lines,
+        "cost of each line, USING 2 keys", "inner", _cost_of_lines,
         "select l_partkey, l_suppkey, l_quantity::double, l_comment, ps_supplycost "
         "from lineitem join partsupp on l_partkey = ps_partkey and l_suppkey = ps_suppkey",
     ),
     DemoJoin(
-        "order states, null-safe", "inner", "broadcast", _states_with_unknown,
+        "order states, null-safe", "inner", _states_with_unknown,
         "select o_orderkey, nullif(o_orderstatus, 'P') as status, r_name, state from orders "
         "join (select r_name, case r_regionkey when 0 then 'F' when 1 then 'O' end as state from region) "
         "on nullif(o_orderstatus, 'P') is not distinct from state",
     ),
     DemoJoin(
-        "same brand and container, strings", "inner", "shuffle", _same_brand_and_container,
+        "same brand and container, strings", "inner", _same_brand_and_container,
         "select a.p_partkey, a.p_brand, a.p_container, b.p_partkey, b.p_brand, b.p_container "
         "from part a join part b on a.p_brand = b.p_brand and a.p_container = b.p_container where b.p_size <= 5",
     ),
     DemoJoin(
-        "sold at list price, decimal key", "left", "broadcast", _sold_at_list_price,
+        "sold at list price, decimal key", "left", _sold_at_list_price,
         "select l_orderkey, l_linenumber, l_partkey, l_extendedprice, p_partkey, p_retailprice, p_type "
         "from (from lineitem where l_quantity = 1) "
         "left join (from part where p_size <> 7) on l_partkey = p_partkey and l_extendedprice = p_retailprice",
     ),
     DemoJoin(
-        "orders of two suppliers, self join", "left_semi", "auto", _two_suppliers,
+        "orders of two suppliers, self join", "left_semi", _two_suppliers,
         "select l_orderkey, l_linenumber, l_suppkey, l_shipmode from lineitem a "
         "where exists (from lineitem b where a.l_orderkey = b.l_orderkey and a.l_suppkey <> b.l_suppkey)",
     ),
     DemoJoin(
-        "nations a supplier could afford", "left", "nested_loop", _affordable_nations,
+        "nations a supplier could afford", "left", _affordable_nations,
         "select s_suppkey, s_acctbal, n_nationkey, n_name from supplier "
         "left join nation on s_acctbal > n_nationkey * 400",
     ),
     DemoJoin(
-        "ordinary orders, LIKE condition", "left", "auto", _ordinary_orders,
+        "ordinary orders, LIKE condition", "left", _ordinary_orders,
         "select c_custkey, c_mktsegment, o_custkey, o_orderkey, o_comment from customer "
         "left join orders on c_custkey = o_custkey and o_comment not like '%special%requests%'",
     ),
