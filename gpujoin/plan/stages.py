@@ -379,22 +379,23 @@ class _Planner:
 
     def _join(self, node: Join) -> _Part | None:
         sides = {side: self.place(node.side(side)) for side in Side}
-        ways = [way for side in Side if (way := self._repeating(node, side, sides[side])) is not None]
+        ways = [way for side in Side if (way := self._repeating(node, side, sides)) is not None]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         if left is not None and right is not None:
             exchanged = self._exchanging(node, {Side.LEFT: left, Side.RIGHT: right})
             ways += [] if exchanged is None else [exchanged]
         return min(ways, key=lambda way: way.cost, default=None)
 
-    def _repeating(self, node: Join, side: Side, part: _Part | None) -> _Part | None:
+    def _repeating(self, node: Join, side: Side, sides: Mapping[Side, _Part | None]) -> _Part | None:
         """Share one side out; every task reads the other."""
+        part = sides[side]
         if part is None or node.spec.join_type not in DIVIDES[side]:
             return None
         other = node.side(side.other)
         held = _size(other.schema, estimate(other, self._rows).rows)
         inputs: tuple[Exchange, ...] = ()
         if any(isinstance(one, SparkSource) for one in other.walk()):
-            sent = None if part.spark is not None else self.place(other)
+            sent = None if part.spark is not None else sides[side.other]
             if sent is None or held > self.limits.repeated_bytes:
                 return None
             inputs = (_replicated(next(self._source_numbers), sent, held, self.limits),)

@@ -258,6 +258,16 @@ def test_one_task_is_sent_all_rows_from_spark() -> None:
     assert len({one.index for one in stage.inputs}) == 2
 
 
+def test_a_chain_of_joins_is_planned_once_per_join() -> None:
+    joins = 60  # to place an input twice at each join would take years
+    tree: Relation = from_spark(0, 1e3)
+    for index in range(joins):
+        tree = joined(tree, scan(index))
+    stage = planned(tree, *[BIG] * joins)
+    sources = [source.index for one in stage.walk() for source in one.inputs]
+    assert len(sources) == len(set(sources))
+
+
 def test_rows_from_spark_join_rows_from_spark_only_by_key() -> None:
     stage = planned(joined(from_spark(0, 1e3), from_spark(1, 1e3)))
     assert [one.replicated for one in stage.inputs] == [False, False]
