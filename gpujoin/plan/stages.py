@@ -106,6 +106,9 @@ class StageLimits:
         Size of what a task is given through exchanges.
     partitions : int or None
         Tasks of a stage fed by exchanges; ``None``: by size.
+    guessed_partitions : int
+        Most of them, where the size is Spark's guess of rows that it computes: it takes a join for the product of both
+        sides.
     """
 
     cores: int
@@ -113,6 +116,7 @@ class StageLimits:
     repeated_bytes: int
     partition_bytes: int = 64 << 20
     partitions: int | None = None
+    guessed_partitions: int = 200
 
 
 def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
@@ -257,7 +261,10 @@ class _Part:
             return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
         if limits.partitions is not None:
             return limits.partitions
-        return max(limits.cores, math.ceil(sum(one.nbytes for one in self.keyed) / limits.partition_bytes))
+        needed = math.ceil(sum(one.nbytes for one in self.keyed) / limits.partition_bytes)
+        if any(stage.spark is not None for one in self.keyed for stage in one.producer.walk()):
+            needed = min(needed, limits.guessed_partitions)
+        return max(limits.cores, needed)
 
     @property
     def indeterminate(self) -> frozenset[int]:

@@ -258,6 +258,14 @@ def test_one_task_is_sent_all_rows_from_spark() -> None:
     assert len({one.index for one in stage.inputs}) == 2
 
 
+def test_a_guess_of_very_many_rows_from_spark_makes_no_more_partitions_than_spark_has() -> None:
+    guessed = joined(scan(0), from_spark(0, 1e16))
+    assert planned(guessed, BIG, guessed_partitions=7).partitions == 7
+    assert planned(guessed, BIG, guessed_partitions=1).partitions == LIMITS.cores
+    assert planned(guessed, BIG, guessed_partitions=1, partitions=70).partitions == 70
+    assert planned(joined(scan(0), scan(1)), BIG, BIG, guessed_partitions=7).partitions > 7
+
+
 def test_a_chain_of_joins_is_planned_once_per_join() -> None:
     joins = 60  # to place an input twice at each join would take years
     tree: Relation = from_spark(0, 1e3)

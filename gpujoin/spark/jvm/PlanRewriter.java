@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.EvalMode;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
@@ -279,12 +280,15 @@ public final class PlanRewriter {
             return new MapInArrow(called, DataTypeUtils.toAttributes(schema), source, false, Option.empty());
         }
 
-        /** Some columns of a plan as it is by now. */
+        /** Some columns of a plan as it is by now, under names of their own: Arrow's fields cannot share one. */
         private LogicalPlan rows(Map spark) {
             List numbers = (List) spark.get("columns");
             ArrayList columns = new ArrayList();
+            Seq none = seq(new ArrayList());
             for (int i = 0; i < numbers.size(); i++) {
-                columns.add(rewriting.expression(numbers.get(i)));
+                Expression column = rewriting.expression(numbers.get(i));
+                ExprId id = NamedExpression$.MODULE$.newExprId();
+                columns.add(new Alias(column, "c" + i, id, none, Option.empty(), none));
             }
             return new Project(seq(columns), rewriting.current(integer(spark.get("plan"))));
         }

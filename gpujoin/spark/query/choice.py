@@ -165,7 +165,9 @@ def skip_reason(island: Island, options: Options, estimate: Estimate) -> Reason 
     return Reason(ReasonKind.SLOWER, "cost", why, "spark.gpujoin.backend, spark.gpujoin.costs")
 
 
-def arrange(island: Island, options: Options, cores: int, *, local: bool) -> IslandRun | Reason:
+def arrange(
+    island: Island, options: Options, cores: int, *, local: bool, shuffle_partitions: int
+) -> IslandRun | Reason:
     """Decide tasks and threads.
 
     Parameters
@@ -178,15 +180,21 @@ def arrange(island: Island, options: Options, cores: int, *, local: bool) -> Isl
         Tasks that Spark runs at once.
     local : bool
         Whether all of them are threads of one process on this machine.
+    shuffle_partitions : int
+        Tasks that Spark has after a shuffle of its own.
     """
+    limits = StageLimits(
+        cores, options.scan_task_bytes, options.scan_repeated_bytes,
+        partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
+    )  # fmt: skip
     small = island.nbytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if local and small and not island.spark_sources:
-        return _one_task(island, options, cores, cores)
-    staged = _staged(island, options, cores)
+        return _one_task(island, options, limits, cores)
+    staged = _staged(island, options, limits)
     if staged is not None and (not small or _reads_little(island, staged)):
         return staged
     if local or small:
-        return _one_task(island, options, cores, cores if local else 1)
+        return _one_task(island, options, limits, cores if local else 1)
     return Reason(
         ReasonKind.SLOWER, "size",
         f"{show_bytes(island.nbytes)} are to be read, and its rows cannot be shared out among tasks",
@@ -205,20 +213,19 @@ def _reads_little(island: Island, run: IslandRun) -> bool:
     return repeated < island.spark_sources[stage.spark.rows].nbytes
 
 
-def _one_task(island: Island, options: Options, cores: int, threads: int) -> IslandRun:
+def _one_task(island: Island, options: Options, limits: StageLimits, threads: int) -> IslandRun:
     relation, scans = numbered(island.relation)
-    stage = plan_one_task(relation, _limits(options, cores))
+    stage = plan_one_task(relation, limits)
     note = (
         "one task reads everything, and is sent the rows from Spark"
         if stage.inputs
         else "one task reads everything: nothing is exchanged"
     )
-    return IslandRun(_run_of(island, stage, scans, options, cores), scans, threads, (note,))
+    return IslandRun(_run_of(island, stage, scans, options, limits.cores), scans, threads, (note,))
 
 
-def _staged(island: Island, options: Options, cores: int) -> IslandRun | None:
+def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun | None:
     """Share the rows out among tasks; early filters that would have to be exchanged are left out."""
-    limits = _limits(options, cores)
     best: IslandRun | None = None
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
@@ -229,17 +236,11 @@ def _staged(island: Island, options: Options, cores: int) -> IslandRun | None:
         stage = plan_stages(tree, facts, limits)
         if stage is None or (best is not None and stage.exchanges >= best.last.stage.exchanges):
             continue
-        last = _run_of(island, stage, scans, options, cores)
+        last = _run_of(island, stage, scans, options, limits.cores)
         if last.tasks < 2 and not last.inputs and stage.spark is None:
             continue
         best = IslandRun(last, scans, 1, tuple(_notes(island, last, scans)))
     return best
-
-
-def _limits(options: Options, cores: int) -> StageLimits:
-    return StageLimits(
-        cores, options.scan_task_bytes, options.scan_repeated_bytes, partitions=options.exchange_partitions
-    )
 
 
 def _run_of(island: Island, stage: Stage, scans: tuple[int, ...], options: Options, cores: int) -> StageRun:

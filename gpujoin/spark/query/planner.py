@@ -290,7 +290,9 @@ class QueryPlanner:
                 return BackendName.CPU
 
     def _arranged(self, island: Island) -> IslandRun | Reason:
-        return arrange(island, self._options, self._cores, local=is_local(self._conf))
+        shuffle_partitions = int(self._conf.get("spark.sql.shuffle.partitions", "200"))
+        local = is_local(self._conf)
+        return arrange(island, self._options, self._cores, local=local, shuffle_partitions=shuffle_partitions)
 
     @property
     def _application(self) -> str:

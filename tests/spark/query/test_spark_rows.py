@@ -139,3 +139,18 @@ def test_rows_that_may_be_others_are_not_sent_by_key(sources: SparkSession) -> N
     gpujoin.accelerate(sources.sql(query)).collect()
     for island in gpujoin.explain(gpujoin.accelerate(sources.sql(query))).islands:
         assert "exchange by" not in "\n".join(island.tree)
+
+
+@ways
+def test_columns_of_one_name_are_told_apart(sources: SparkSession) -> None:
+    csv = sources.table("csv")
+    rows = csv.select("k", sf.soundex("shop").alias("x"), csv.weight.alias("x"), csv.k.alias("a.b `c`"))
+    found = check(sources.table("sales").select("id", "k").join(rows, "k", "left"))
+    assert tree(found).count("rows from Spark") == 1
+
+
+def test_a_wild_guess_of_the_size_makes_no_more_partitions_than_spark_has(sources: SparkSession) -> None:
+    sources.conf.set("spark.sql.sources.fileCompressionFactor", "1e12")
+    found = check(sources.sql("select a.id, d.shop from sales a full join csv d on a.k = d.k"))
+    partitions = sources.conf.get("spark.sql.shuffle.partitions")
+    assert f"exchanged by key into {partitions} partitions" in "\n".join(found.islands[0].notes)
