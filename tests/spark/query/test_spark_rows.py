@@ -150,6 +150,7 @@ def test_columns_of_one_name_are_told_apart(sources: SparkSession) -> None:
 
 
 def test_a_wild_guess_of_the_size_makes_no_more_partitions_than_spark_has(sources: SparkSession) -> None:
+    sources.conf.set("spark.gpujoin.backend", "cpu")
     sources.conf.set("spark.sql.sources.fileCompressionFactor", "1e12")
     found = check(sources.sql("select a.id, d.shop from sales a full join csv d on a.k = d.k"))
     partitions = sources.conf.get("spark.sql.shuffle.partitions")
