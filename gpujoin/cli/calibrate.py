@@ -1,18 +1,32 @@
-"""``gpujoin calibrate``: from which size on a query is faster here than in Spark, measured on this machine."""
+"""``gpujoin calibrate``: measures the seconds of the cost rule on this machine.
+
+A constant follows from two queries that differ in it, and in constants that are known by then. The cost rule itself
+tells how much of either is in a query, for its predictions are sums of constants. ``value`` on two cores, with
+2 M rows::
+
+    sum of four columns    0.162 s measured    0.130 s predicted if values took no time    8 M values
+    sum of a column        0.138 s             0.130 s                                     2 M values
+    value                  (0.162 - 0.138 - 0.000) s / (6 M values / 2 cores) = 8e-9 s
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import math
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.cli.probes import HELD_OUT, PROBES, QUERIES, Probe, Query
+from gpujoin.costs import Costs
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.resources import check_resources
 
@@ -21,46 +35,42 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SETTING = "spark.gpujoin.scan.smallestBytes"
-_ROWS = (20_000, 100_000, 400_000, 1_600_000)
-"""Rows of the fact tables that are read; a row is about 12 compressed bytes."""
-_QUERY = """
-select d.name, sum(f.amount), count(*) from fact f join dimension d on f.k = d.k where f.amount > 10 group by d.name
-"""
-_LEAST, _MOST = 64 << 10, 1 << 30
+SETTING = "spark.gpujoin.costs"
+_CORE_ROWS, _MOST_ROWS = 2_000_000, 32_000_000
+"""Rows of the largest table, for each core and at most: a million rows take tens of milliseconds of a core."""
+_FIRST = next(iter(QUERIES))
+_PLAUSIBLE = 20.0
+"""A constant this many times larger or smaller than its default is taken for a disturbed measurement."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """Seconds as a line over bytes.
+class Seconds:
+    """Seconds of a query, measured or predicted."""
 
-    Attributes
-    ----------
-    fixed : float
-        Seconds of a query that reads nothing.
-    per_byte : float
-        Seconds for each compressed byte more.
-    """
+    here: float = 0.0
+    spark: float = 0.0
 
-    fixed: float
-    per_byte: float
+    def of(self, constant: str) -> float:
+        """Give those that a constant is part of."""
+        return self.spark if constant.startswith("spark_") else self.here
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One size.
+class Measured:
+    """What was measured for a constant."""
 
-    Attributes
-    ----------
-    nbytes : int
-        Compressed bytes of the columns read.
-    spark, here : float
-        Median seconds from the text to the rows in the driver.
-    """
+    constant: str
+    seconds: float
 
-    nbytes: int
-    spark: float
-    here: float
+    @property
+    def plausible(self) -> bool:
+        """Whether it is used: it is positive, and not far from the default."""
+        default = getattr(Costs(), self.constant)
+        return bool(default / _PLAUSIBLE < self.seconds < default * _PLAUSIBLE)
+
+
+Predict = Callable[[str, Costs], Seconds]
+"""What the cost rule predicts for a query, by its name."""
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,12 +83,13 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """
     parser = commands.add_parser(
         "calibrate",
-        help="measure from which size on queries are faster here",
-        description="Time a join with an aggregation over tables of several sizes by Spark itself and here, taking "
-        f"turns, and print the setting that follows, {SETTING}. Takes about a minute; nothing else should run.",
+        help="measure the seconds by which queries are taken or left to Spark",
+        description="Time small queries by Spark itself and here, taking turns, and print the setting that follows, "
+        f"{SETTING}. Takes a minute or two; nothing else should run.",
     )
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timed runs of each (default: 5)")
+    parser.add_argument("--rows", type=int, metavar="N", help="rows of the largest table (default: by cores)")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="also put the setting into this properties file"
     )
@@ -101,51 +112,62 @@ def run(arguments: argparse.Namespace) -> int:
     Raises
     ------
     GpuJoinError
-        If ``--repeats`` is below 1.
+        If ``--repeats`` or ``--rows`` is below 1, a query does not run here, or answers differ.
     """
-    if arguments.repeats < 1:
-        raise GpuJoinError(f"--repeats is {arguments.repeats}; give at least 1")
-    samples = measure(arguments.master, arguments.repeats, _ROWS)
-    spark, here = (
-        fitted([(s.nbytes, s.spark) for s in samples]),
-        fitted([(s.nbytes, s.here) for s in samples]),
-    )
-    for sample in samples:
-        print(f"{sample.nbytes / 2**20:8.2f} MiB  Spark {sample.spark:6.3f} s  here {sample.here:6.3f} s")
-    print(f"fixed cost: Spark {spark.fixed * 1e3:.0f} ms, here {here.fixed * 1e3:.0f} ms")
-    size = break_even(spark, here)
-    print(f"{SETTING} {size}")
+    for name in ("repeats", "rows"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise GpuJoinError(f"--{name} is {value}; give at least 1")
+    spark = _session(arguments.master)
+    with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
+        cores = spark.sparkContext.defaultParallelism
+        _tables(spark, Path(folder), arguments.rows or min(_CORE_ROWS * cores, _MOST_ROWS), cores)
+        queries = {**QUERIES, **HELD_OUT}
+        first, seconds = _timed(spark, queries, arguments.repeats)
+
+        def predict(name: str, costs: Costs) -> Seconds:
+            return _predicted(spark, queries[name], costs)
+
+        costs, measured = fitted(PROBES, seconds, predict)
+        predicted = {name: predict(name, costs) for name in HELD_OUT}
+    measured = (Measured("start", first - seconds[_FIRST].here), *measured)
+    print("\n".join([*_constant_lines(measured), *_prediction_lines(predicted, seconds)]))
+    pairs = ",".join(f"{one.constant}={one.seconds:.3g}" for one in measured if one.plausible)
+    print(f"{SETTING} {pairs}")
     if arguments.write is not None:
-        put(arguments.write, SETTING, str(size))
+        put(arguments.write, SETTING, pairs)
     return 0
 
 
-def fitted(points: Sequence[tuple[int, float]]) -> Line:
-    """Fit a line by least squares, relative errors counting alike, so that small sizes are not drowned.
+def fitted(
+    probes: Sequence[Probe], seconds: Mapping[str, Seconds], predict: Predict
+) -> tuple[Costs, tuple[Measured, ...]]:
+    """Take each probe's constant from the difference that its queries were measured to have.
 
     Parameters
     ----------
-    points : sequence of (int, float)
-        Bytes and seconds; at least two sizes.
+    probes : sequence of Probe
+        In an order in which each needs only constants of those before it, or defaults.
+    seconds : mapping of str to Seconds
+        What was measured, by the names of queries.
+    predict : callable
+        The cost rule.
     """
-    weights = [1.0 / seconds**2 for _, seconds in points]
-    total = sum(weights)
-    mean_x = sum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
-    mean_y = sum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
-    spread = sum(w * (x - mean_x) ** 2 for w, (x, _) in zip(weights, points, strict=True))
-    slope = sum(w * (x - mean_x) * (y - mean_y) for w, (x, y) in zip(weights, points, strict=True)) / spread
-    slope = max(slope, 0.0)
-    return Line(max(mean_y - slope * mean_x, 0.0), slope)
-
-
-def break_even(spark: Line, here: Line) -> int:
-    """Give the size from which on the second line is below the first; bounded, should it never or always be."""
-    if here.fixed <= spark.fixed:
-        return _LEAST
-    if here.per_byte >= spark.per_byte:
-        return _MOST
-    size = (here.fixed - spark.fixed) / (spark.per_byte - here.per_byte)
-    return int(min(max(size, _LEAST), _MOST))
+    costs, measured = Costs(), []
+    for probe in probes:
+        name = probe.constant
+        less = Seconds() if probe.less is None else seconds[probe.less]
+        rest, with_second = (
+            predict(probe.more, at).of(name)
+            - (0.0 if probe.less is None else predict(probe.less, at).of(name))
+            for at in (dataclasses.replace(costs, **{name: amount}) for amount in (0.0, 1.0))
+        )
+        share = with_second - rest
+        difference = seconds[probe.more].of(name) - less.of(name) - rest
+        measured.append(Measured(name, difference / share if share > 0 else math.nan))
+        if measured[-1].plausible:
+            costs = dataclasses.replace(costs, **{name: measured[-1].seconds})
+    return costs, tuple(measured)
 
 
 def put(path: Path, key: str, value: str) -> None:
@@ -155,18 +177,22 @@ def put(path: Path, key: str, value: str) -> None:
     path.write_text("\n".join([*kept, f"{key} {value}", ""]), encoding="utf-8")
 
 
-def measure(master: str, repeats: int, sizes: Sequence[int]) -> list[Sample]:
-    """Time the query over tables of several sizes, in one session.
+def _constant_lines(measured: Sequence[Measured]) -> Iterator[str]:
+    for one in measured:
+        default = getattr(Costs(), one.constant)
+        note = "" if one.plausible else "  implausible: the default is kept"
+        yield f"{one.constant:16}  measured {one.seconds:9.2e} s  default {default:8.2e} s{note}"
 
-    Parameters
-    ----------
-    master : str
-        Spark master.
-    repeats : int
-        Timed runs of each size and way, after one that is not timed.
-    sizes : sequence of int
-        Rows of the fact tables.
-    """
+
+def _prediction_lines(predicted: Mapping[str, Seconds], measured: Mapping[str, Seconds]) -> Iterator[str]:
+    for name, seconds in predicted.items():
+        here = f"here {seconds.here:.3f} s predicted, {measured[name].here:.3f} s measured"
+        spark = f"Spark {seconds.spark:.3f} s predicted, {measured[name].spark:.3f} s measured"
+        yield f"held out: {name:12}  {here};  {spark}"
+
+
+def _session(master: str) -> SparkSession:
+    """A session of its own, in which all that can be runs here, on the CPU."""
     from pyspark.sql import SparkSession
 
     from gpujoin.spark.settings import session_conf
@@ -174,61 +200,96 @@ def measure(master: str, repeats: int, sizes: Sequence[int]) -> list[Sample]:
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("gpujoin calibrate").master(master)
-    for key, value in {
-        "spark.log.level": "ERROR",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.gpujoin.fallback": "silent",
-    }.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    for key in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(key, "false")
+    spark = builder.config("spark.log.level", "ERROR").getOrCreate().newSession()
     check_resources(session_conf(spark))
-    before = spark.conf.get("spark.gpujoin.backend", None)
     spark.conf.set("spark.gpujoin.backend", "cpu")
-    try:
-        with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
-            return [_sample(spark, Path(folder), rows, repeats) for rows in sizes]
-    finally:
-        if before is None:
-            spark.conf.unset("spark.gpujoin.backend")
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    return spark
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield
+    for key, old in before.items():
+        if old is None:
+            spark.conf.unset(key)
         else:
-            spark.conf.set("spark.gpujoin.backend", before)
+            spark.conf.set(key, old)
 
 
-def _sample(spark: SparkSession, folder: Path, rows: int, repeats: int) -> Sample:
+def _settings_of(query: Query, **more: object) -> dict[str, str]:
+    """The settings under which a query is planned."""
+    limits = ("oneTaskBytes", "taskBytes", "repeatedBytes") if query.exchanged else ()
+    settings = {**{f"scan.{name}": 1 for name in limits}, **more}
+    return {f"spark.gpujoin.{name}": str(value) for name, value in settings.items()}
+
+
+def _tables(spark: SparkSession, folder: Path, rows: int, files: int) -> None:
+    part = max(1, rows // 16)
+    columns = (
+        "id", "id * 7919 % 1000 as dimension_id", f"id * 7919 % {part} as part_id",
+        "id as a", "id % 977 as b", "id % 1009 as c",
+    )  # fmt: skip
+    for name, count in {"tiny": 100, "dimension": 1000, "part": part, "fact": rows}.items():
+        path = str(folder / name)
+        spark.range(0, count, 1, files).selectExpr(*columns).write.parquet(path)
+        spark.read.parquet(path).createOrReplaceTempView(name)
+    spark.range(max(1, rows // 4)).createOrReplaceTempView("spark_rows")
+    spark.range(100).createOrReplaceTempView("few_spark_rows")
+
+
+def _timed(
+    spark: SparkSession, queries: Mapping[str, Query], repeats: int
+) -> tuple[float, dict[str, Seconds]]:
+    """Give the seconds of the very first run here, and the median seconds of each query.
+
+    All queries run in each turn, so that what changes while the JVM compiles is shared by all of them. The first turn
+    is not counted.
+    """
+    times: dict[tuple[str, bool], list[float]] = {
+        (name, here): [] for name in queries for here in (False, True)
+    }
+    for turn in range(repeats + 1):
+        for name, query in queries.items():
+            rows: dict[bool, list[Any]] = {}
+            for here in (False, True) if turn % 2 == 0 else (True, False):
+                seconds, rows[here] = _run(spark, query, here=here)
+                times[name, here].append(seconds)
+            if sorted(rows[True]) != sorted(rows[False]):
+                raise GpuJoinError(f"the answers to {query.sql!r} differ; please report this")
+    medians = {way: statistics.median(seconds[1:]) for way, seconds in times.items()}
+    return times[_FIRST, True][0], {
+        name: Seconds(medians[name, True], medians[name, False]) for name in queries
+    }
+
+
+def _run(spark: SparkSession, query: Query, *, here: bool) -> tuple[float, list[Any]]:
+    """Run a query from its text to its rows in the driver."""
     import gpujoin
 
-    fact, dimension = str(folder / f"fact-{rows}"), str(folder / f"dimension-{rows}")
-    spark.range(0, rows, 1, 1).selectExpr(
-        "id * 7919 % 1000 as k", "cast(id * 104729 % 100003 as decimal(12, 2)) as amount"
-    ).write.parquet(fact)
-    spark.range(0, 1000, 1, 1).selectExpr("id as k", "concat('name ', id % 50) as name").write.parquet(
-        dimension
-    )
-    spark.read.parquet(fact).createOrReplaceTempView("fact")
-    spark.read.parquet(dimension).createOrReplaceTempView("dimension")
+    with _settings(spark, _settings_of(query, enabled="true" if here else "false")):
+        start = time.perf_counter()
+        frame = spark.sql(query.sql)
+        if here:
+            frame = gpujoin.accelerate(frame)
+        rows = frame.collect()
+        seconds = time.perf_counter() - start
+        if here and not gpujoin.explain(frame).islands:
+            raise GpuJoinError(f"{query.sql!r}, which is timed, does not run here; run `gpujoin doctor`")
+    return seconds, rows
 
-    def native() -> list[Any]:
-        return spark.sql(_QUERY).collect()
 
-    def accelerated() -> list[Any]:
-        return gpujoin.accelerate(spark.sql(_QUERY)).collect()
+def _predicted(spark: SparkSession, query: Query, costs: Costs) -> Seconds:
+    from gpujoin.spark.query.accelerate import Purpose, rewrite
 
-    islands = gpujoin.explain(gpujoin.accelerate(spark.sql(_QUERY))).islands
-    if not islands:
-        raise GpuJoinError("the query that is timed does not run here; run `gpujoin doctor`")
-    if sorted(native()) != sorted(accelerated()):
-        raise GpuJoinError("the answers differ; please report this")
-    times: dict[Callable[[], list[Any]], list[float]] = {native: [], accelerated: []}
-    for turn in range(repeats):
-        for way in list(times) if turn % 2 == 0 else list(times)[::-1]:
-            start = time.perf_counter()
-            way()
-            times[way].append(time.perf_counter() - start)
-    for view in ("fact", "dimension"):
-        spark.catalog.dropTempView(view)
-    return Sample(
-        sum(island.input_bytes for island in islands),
-        statistics.median(times[native]),
-        statistics.median(times[accelerated]),
+    with _settings(spark, _settings_of(query, enabled="true", costs=costs)):
+        islands = rewrite(spark.sql(query.sql), Purpose.EXPLAIN).explanation.islands
+    return Seconds(
+        sum(island.predicted_seconds or 0.0 for island in islands),
+        sum(island.predicted_spark_seconds or 0.0 for island in islands),
     )

@@ -1,49 +1,124 @@
-"""Calibration: the line, the size where two lines meet, the file, and one real measurement of tiny tables."""
+"""Calibration: constants from differences, the file of settings, and the command over small tables."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.cli.calibrate import SETTING, Line, break_even, fitted, measure, put
+from gpujoin import cli
+from gpujoin.cli.calibrate import SETTING, Measured, Seconds, fitted, put
+from gpujoin.cli.probes import HELD_OUT, PROBES, QUERIES, Probe
+from gpujoin.costs import Costs
+
+AMOUNTS: dict[str, dict[str, float]] = {
+    "tiny": {"query": 1, "spark_query": 1, "spark_stage": 1},
+    "joins": {"query": 1, "spark_query": 1, "spark_stage": 3},
+    "column": {"query": 1, "value": 1e6},
+    "columns": {"query": 1, "value": 4e6, "join_row": 1e6},
+}
+"""How much of each constant is in a query."""
 
 
-def test_a_line_is_found_again() -> None:
-    found = fitted([(x, 0.2 + 3e-8 * x) for x in (10_000, 1_000_000, 20_000_000)])
-    assert found.fixed == pytest.approx(0.2)
-    assert found.per_byte == pytest.approx(3e-8)
-    assert fitted([(1, 2.0), (100, 1.0)]).per_byte == 0.0
+def predict(name: str, costs: Costs) -> Seconds:
+    """A cost rule without Spark."""
+    parts = [(constant, amount * getattr(costs, constant)) for constant, amount in AMOUNTS[name].items()]
+    spark = sum(seconds for constant, seconds in parts if constant.startswith("spark_"))
+    return Seconds(sum(seconds for _, seconds in parts) - spark, spark)
+
+
+def seconds_of(costs: Costs) -> dict[str, Seconds]:
+    return {name: predict(name, costs) for name in AMOUNTS}
+
+
+def test_constants_are_recovered_from_differences() -> None:
+    machine = Costs(query=0.3, spark_query=0.2, spark_stage=0.01, value=2e-8)
+    probes = (
+        Probe("spark_stage", "joins", "tiny"),
+        Probe("spark_query", "tiny"),
+        Probe("query", "tiny"),
+        Probe("value", "columns", "column"),
+    )
+    costs, measured = fitted(probes, seconds_of(machine), predict)
+    assert {one.constant: one.seconds for one in measured} == {
+        name: pytest.approx(getattr(machine, name))
+        for name in ("spark_stage", "spark_query", "query", "value")
+    }
+    assert all(one.plausible for one in measured)
+    assert costs == dataclasses.replace(Costs(), **{one.constant: one.seconds for one in measured})
+
+
+def test_an_implausible_constant_keeps_its_default_for_those_after_it() -> None:
+    seconds = {**seconds_of(Costs()), "joins": Seconds(0.0, 0.01)}
+    costs, (stage, query) = fitted(
+        (Probe("spark_stage", "joins", "tiny"), Probe("spark_query", "tiny")), seconds, predict
+    )
+    assert stage.seconds < 0
+    assert not stage.plausible
+    assert query.seconds == pytest.approx(Costs().spark_query)
+    assert costs.spark_stage == Costs().spark_stage
+
+
+def test_a_constant_that_no_query_holds_is_implausible() -> None:
+    costs, (measured,) = fitted((Probe("row_in", "columns", "column"),), seconds_of(Costs()), predict)
+    assert math.isnan(measured.seconds)
+    assert not measured.plausible
+    assert costs == Costs()
 
 
 @pytest.mark.parametrize(
-    ("spark", "here", "size"),
-    [
-        (Line(0.1, 2e-7), Line(0.3, 1e-7), 2_000_000),
-        (Line(0.3, 2e-7), Line(0.2, 1e-7), 64 << 10),
-        (Line(0.1, 1e-7), Line(0.3, 2e-7), 1 << 30),
-        (Line(0.1, 2e-7), Line(0.1 + 1e-9, 1e-7), 64 << 10),
-    ],
-    ids=["meet", "always", "never", "tiny"],
+    ("factor", "plausible"),
+    [(1, True), (10, True), (0.1, True), (100, False), (0.01, False), (0, False), (-1, False)],
 )
-def test_where_lines_meet(spark: Line, here: Line, size: int) -> None:
-    assert break_even(spark, here) == pytest.approx(size)
+def test_constants_far_from_the_default_are_implausible(factor: float, plausible: bool) -> None:
+    assert Measured("value", factor * Costs().value).plausible is plausible
+
+
+def test_each_constant_is_measured_once_by_known_queries() -> None:
+    constants = [probe.constant for probe in PROBES]
+    assert sorted([*constants, "start"]) == sorted(one.name for one in dataclasses.fields(Costs))
+    used = {probe.more for probe in PROBES} | {probe.less for probe in PROBES} - {None}
+    assert used == set(QUERIES)
 
 
 def test_the_setting_is_put_into_a_file(tmp_path: Path) -> None:
     path = tmp_path / "spark-defaults.conf"
-    put(path, SETTING, "1")
-    path.write_text(f"# mine\nspark.x 1\n{SETTING}=77\n", encoding="utf-8")
-    put(path, SETTING, "2")
-    assert path.read_text(encoding="utf-8") == f"# mine\nspark.x 1\n{SETTING} 2\n"
+    put(path, SETTING, "query=1")
+    path.write_text(f"# mine\nspark.x 1\n{SETTING}=query=77\n", encoding="utf-8")
+    put(path, SETTING, "query=2")
+    assert path.read_text(encoding="utf-8") == f"# mine\nspark.x 1\n{SETTING} query=2\n"
+
+
+@pytest.mark.parametrize("option", ["--repeats", "--rows"])
+def test_numbers_below_1_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["calibrate", option, "0"]) == 1
+    assert f"{option} is 0" in capsys.readouterr().err
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_measuring(spark: SparkSession) -> None:
+def test_the_command_measures_and_writes(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spark.conf.set("spark.gpujoin.backend", "auto")
-    one, two = measure("local[2]", 1, (1_000, 50_000))
-    assert 0 < one.nbytes < two.nbytes
-    assert min(one.spark, one.here, two.spark, two.here) > 0
+    path = tmp_path / "spark-defaults.conf"
+    arguments = ["--master", "local[2]", "--repeats", "1", "--rows", "2000", "--write", str(path)]
+    assert cli.main(["calibrate", *arguments]) == 0
+    *lines, setting = capsys.readouterr().out.splitlines()
+    assert path.read_text(encoding="utf-8") == f"{setting}\n"
+    key, _, pairs = setting.partition(" ")
+    assert key == SETTING
+    shown = {line.split()[0]: line for line in lines if not line.startswith("held out")}
+    assert shown.keys() == {one.name for one in dataclasses.fields(Costs)}
+    written = {name for name, line in shown.items() if "the default is kept" not in line}
+    assert {pair.partition("=")[0] for pair in filter(None, pairs.split(","))} == written
+    assert all(getattr(Costs.parse(pairs), name) == getattr(Costs(), name) for name in shown.keys() - written)
+    assert not any("nan" in line for line in lines)
+    assert [
+        line.split("  ")[0].removeprefix("held out: ") for line in lines if line.startswith("held out")
+    ] == [*HELD_OUT]
     assert spark.conf.get("spark.gpujoin.backend") == "auto"
+    assert not spark.catalog.tableExists("fact")

@@ -1,0 +1,98 @@
+"""What ``gpujoin calibrate`` times: small queries, and the constant of the cost rule that two of them differ in.
+
+All tables have the columns ``id``, which is unique, ``dimension_id``, ``part_id``, ``a``, ``b`` and ``c``. ``fact`` is
+the largest; ``part`` has a sixteenth of its rows, ``dimension`` 1,000, ``tiny`` 100. ``spark_rows`` and
+``few_spark_rows`` are no files: Spark computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that is timed.
+
+    Attributes
+    ----------
+    sql : str
+        Its text.
+    exchanged : bool
+        Whether settings forbid that one task reads everything.
+    """
+
+    sql: str
+    exchanged: bool = False
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Two queries whose difference isolates a constant.
+
+    Attributes
+    ----------
+    constant : str
+        Its name; of those that begin with ``spark_`` Spark's seconds count.
+    more, less : str or None
+        Names of queries; ``None``: nothing is subtracted.
+    """
+
+    constant: str
+    more: str
+    less: str | None = None
+
+
+# No row fulfils the condition of an `exists`: Spark stops at a row's first match, and has to look at all pairs.
+# Islands do not compute `bit_xor`: Spark does, and takes all rows of the join from the island.
+QUERIES: Mapping[str, Query] = {
+    "tiny": Query("select sum(a) from tiny"),
+    "tiny joins": Query("select sum(x.a) from tiny x join tiny y on x.id = y.id join tiny z on y.id = z.id"),
+    "tiny tasks": Query("select sum(a) from tiny", exchanged=True),
+    "tiny exchanges": Query("select sum(x.a) from tiny x join tiny y on x.id = y.id", exchanged=True),
+    "column": Query("select sum(a) from fact"),
+    "columns": Query("select sum(a), sum(b), sum(c), sum(part_id) from fact"),
+    "two columns": Query("select sum(a), sum(part_id) from fact"),
+    "tiny groups": Query("select sum(s) from (select dimension_id, sum(a) s from tiny group by dimension_id)"),
+    "groups": Query("select sum(s) from (select dimension_id, sum(a) s from fact group by dimension_id)"),
+    "small join": Query("select sum(f.a) from fact f join dimension d on f.dimension_id = d.id"),
+    "large join": Query("select sum(f.a) from fact f join part p on f.part_id = p.id"),
+    "rows out": Query("select bit_xor(f.a) from fact f join dimension d on f.dimension_id = d.id"),
+    "few rows in": Query("select sum(r.id) from few_spark_rows r join dimension d on r.id % 1000 = d.id"),
+    "rows in": Query("select sum(r.id) from spark_rows r join dimension d on r.id % 1000 = d.id"),
+    "few pairs": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a * u.a < 0)"),
+    "pairs": Query("select count(*) from part p where exists (select 1 from tiny t where p.a * t.a < 0)"),
+    "few ranges": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a < u.a - 1000)"),
+    "ranges": Query("select count(*) from part p where exists (select 1 from dimension d where p.a < d.a - 1000)"),
+}  # fmt: skip
+HELD_OUT: Mapping[str, Query] = {
+    "star": Query(
+        "select d.b, sum(f.a), count(*) from fact f join dimension d on f.dimension_id = d.id where f.c > 500 "
+        "group by d.b"
+    ),
+    "two joins": Query(
+        "select sum(f.a) from fact f join part p on f.part_id = p.id join dimension d on p.dimension_id = d.id"
+    ),
+    "many groups": Query("select max(s) from (select part_id, sum(a) s from fact group by part_id)"),
+}
+"""No constant is taken from these: they show how well the constants predict."""
+PROBES = (
+    Probe("spark_stage", "tiny joins", "tiny"),
+    Probe("spark_query", "tiny"),
+    Probe("query", "tiny"),
+    Probe("stage", "tiny exchanges", "tiny tasks"),
+    Probe("value", "columns", "column"),
+    Probe("spark_value", "columns", "column"),
+    Probe("group_row", "groups", "tiny groups"),
+    Probe("spark_group_row", "groups", "tiny groups"),
+    Probe("join_row", "large join", "two columns"),
+    Probe("spark_stream_row", "small join", "two columns"),
+    Probe("spark_build_row", "large join", "small join"),
+    Probe("row_out", "rows out", "small join"),
+    Probe("row_in", "rows in", "few rows in"),
+    Probe("pair", "pairs", "few pairs"),
+    Probe("spark_pair", "pairs", "few pairs"),
+    Probe("sort_row", "ranges", "few ranges"),
+)
+"""In this order: each uses the constants of those before it. Those that none measures keep their defaults."""
