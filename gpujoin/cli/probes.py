@@ -1,7 +1,7 @@
 """What ``gpujoin calibrate`` times: small queries, and the constant of the cost rule that two of them differ in.
 
-All tables have the columns ``id``, which is unique, ``dimension_id``, ``part_id``, ``a``, ``b`` and ``c``. ``fact`` is
-the largest; ``part`` has a sixteenth of its rows, ``dimension`` 1,000, ``tiny`` 100. ``spark_rows`` and
+All tables have the columns ``id``, which is unique, ``dimension_id``, ``part_id``, and values, ``a`` to ``h``. ``fact``
+is the largest; ``part`` has a sixteenth of its rows, ``dimension`` 1,000, ``tiny`` 100. ``spark_rows`` and
 ``few_spark_rows`` are no files: Spark computes them.
 """
 
@@ -44,6 +44,11 @@ class Probe:
     less: str | None = None
 
 
+VALUES: Mapping[str, int] = dict(
+    zip("abcdefgh", (977, 1009, 1013, 1019, 1021, 1031, 1033, 1039), strict=True)
+)
+"""Columns of values, and how many different ones each has: primes, so that no two columns are alike."""
+
 # No row fulfils the condition of an `exists`: Spark stops at a row's first match, and has to look at all pairs.
 # Islands do not compute `bit_xor`: Spark does, and takes all rows of the join from the island.
 QUERIES: Mapping[str, Query] = {
@@ -52,7 +57,7 @@ QUERIES: Mapping[str, Query] = {
     "tiny tasks": Query("select sum(a) from tiny", exchanged=True),
     "tiny exchanges": Query("select sum(x.a) from tiny x join tiny y on x.id = y.id", exchanged=True),
     "column": Query("select sum(a) from fact"),
-    "columns": Query("select sum(a), sum(b), sum(c), sum(part_id) from fact"),
+    "columns": Query("select sum(a), sum(b), sum(c), sum(d), sum(e), sum(f), sum(g), sum(h) from fact"),
     "two columns": Query("select sum(a), sum(part_id) from fact"),
     "tiny groups": Query("select sum(s) from (select dimension_id, sum(a) s from tiny group by dimension_id)"),
     "groups": Query("select sum(s) from (select dimension_id, sum(a) s from fact group by dimension_id)"),
@@ -63,8 +68,8 @@ QUERIES: Mapping[str, Query] = {
     "rows in": Query("select sum(r.id) from spark_rows r join dimension d on r.id % 1000 = d.id"),
     "few pairs": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a * u.a < 0)"),
     "pairs": Query("select count(*) from part p where exists (select 1 from tiny t where p.a * t.a < 0)"),
-    "few ranges": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a < u.a - 1000)"),
-    "ranges": Query("select count(*) from part p where exists (select 1 from dimension d where p.a < d.a - 1000)"),
+    "few ranges": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a < u.a - 2000)"),
+    "ranges": Query("select count(*) from part p where exists (select 1 from dimension d where p.a < d.a - 2000)"),
 }  # fmt: skip
 HELD_OUT: Mapping[str, Query] = {
     "star": Query(
