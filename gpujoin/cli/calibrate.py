@@ -4,9 +4,9 @@ A constant follows from two queries that differ in it, and in constants that are
 tells how much of either is in a query, for its predictions are sums of constants. ``value`` on two cores, with
 2 M rows::
 
-    sums of eight columns    0.194 s measured    0.130 s predicted if values took no time    16 M values
-    sum of a column          0.138 s             0.130 s                                      2 M values
-    value                    (0.194 - 0.138 - 0.000) s / (14 M values / 2 cores) = 8e-9 s
+    sums of eight columns    0.210 s measured    0.146 s predicted if values took no time    16 M values
+    sum of a column          0.140 s             0.132 s                                      2 M values
+    value                    (0.210 - 0.140 - 0.014) s / (14 M values / 2 cores) = 8e-9 s
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SETTING = "spark.gpujoin.costs"
 _CORE_ROWS, _MOST_ROWS = 2_000_000, 32_000_000
 """Rows of the largest table, for each core and at most: a million rows take tens of milliseconds of a core."""
+_LEAST_ROWS = 20_000
+"""With fewer, `part` would not be larger than `dimension`."""
 _FIRST = next(iter(QUERIES))
 _PLAUSIBLE = 20.0
 """A constant this many times larger or smaller than its default is taken for a disturbed measurement."""
@@ -111,12 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
     Raises
     ------
     GpuJoinError
-        If ``--repeats`` or ``--rows`` is below 1, a query does not run here, or answers differ.
+        If ``--repeats`` or ``--rows`` is too low, a query does not run here, or answers differ.
     """
-    for name in ("repeats", "rows"):
+    for name, least in {"repeats": 1, "rows": _LEAST_ROWS}.items():
         value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise GpuJoinError(f"--{name} is {value}; give at least 1")
+        if value is not None and value < least:
+            raise GpuJoinError(f"--{name} is {value}; give at least {least}")
     spark = _session(arguments.master)
     with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
         cores = spark.sparkContext.defaultParallelism
@@ -180,7 +182,7 @@ def _constant_lines(measured: Sequence[Measured]) -> Iterator[str]:
     for one in measured:
         default = getattr(Costs(), one.constant)
         note = "" if one.plausible else "  implausible: the default is kept"
-        yield f"{one.constant:16}  measured {one.seconds:9.2e} s  default {default:8.2e} s{note}"
+        yield f"{one.constant:18}  measured {one.seconds:9.2e} s  default {default:8.2e} s{note}"
 
 
 def _prediction_lines(predicted: Mapping[str, Seconds], measured: Mapping[str, Seconds]) -> Iterator[str]:
@@ -232,6 +234,7 @@ def _tables(spark: SparkSession, folder: Path, rows: int, files: int) -> None:
     part = max(1, rows // 16)
     columns = ["id", "id * 7919 % 1000 as dimension_id", f"id * 7919 % {part} as part_id"]
     columns += [f"id % {prime} as {name}" for name, prime in VALUES.items()]
+    columns += ["cast(id % 10007 as decimal(12, 2)) as price", "cast(id % 89 as decimal(12, 2)) as rate"]
     for name, count in {"tiny": 100, "dimension": 1000, "part": part, "fact": rows}.items():
         path = str(folder / name)
         spark.range(0, count, 1, files).selectExpr(*columns).write.parquet(path)

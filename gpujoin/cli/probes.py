@@ -1,8 +1,8 @@
 """What ``gpujoin calibrate`` times: small queries, and the constant of the cost rule that two of them differ in.
 
-All tables have the columns ``id``, which is unique, ``dimension_id``, ``part_id``, and values, ``a`` to ``h``. ``fact``
-is the largest; ``part`` has a sixteenth of its rows, ``dimension`` 1,000, ``tiny`` 100. ``spark_rows`` and
-``few_spark_rows`` are no files: Spark computes them.
+All tables have the columns ``id``, which is unique, ``dimension_id``, ``part_id``, integers, ``a`` to ``h``, and
+decimals, ``price`` and ``rate``. ``fact`` is the largest; ``part`` has a sixteenth of its rows, ``dimension`` 1,000,
+``tiny`` 100. ``spark_rows`` and ``few_spark_rows`` are no files: Spark computes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Probe:
 VALUES: Mapping[str, int] = dict(
     zip("abcdefgh", (977, 1009, 1013, 1019, 1021, 1031, 1033, 1039), strict=True)
 )
-"""Columns of values, and how many different ones each has: primes, so that no two columns are alike."""
+"""Columns of integers, and how many different ones each has: primes, so that no two columns are alike."""
 
 # No row fulfils the condition of an `exists`: Spark stops at a row's first match, and has to look at all pairs.
 # Islands do not compute `bit_xor`: Spark does, and takes all rows of the join from the island.
@@ -58,6 +58,12 @@ QUERIES: Mapping[str, Query] = {
     "tiny exchanges": Query("select sum(x.a) from tiny x join tiny y on x.id = y.id", exchanged=True),
     "column": Query("select sum(a) from fact"),
     "columns": Query("select sum(a), sum(b), sum(c), sum(d), sum(e), sum(f), sum(g), sum(h) from fact"),
+    "calls": Query(
+        "select sum(a * 3 + 1), sum(b * 3 + 1), sum(c * 3 + 1), sum(d * 3 + 1), sum(e * 3 + 1), sum(f * 3 + 1), "
+        "sum(g * 3 + 1), sum(h * 3 + 1) from fact"
+    ),
+    "decimals": Query("select min(price), min(rate) from fact"),
+    "decimal calls": Query("select sum(price * rate), sum(price * (rate + 1)), sum((price + 1) * rate) from fact"),
     "two columns": Query("select sum(a), sum(part_id) from fact"),
     "tiny groups": Query("select sum(s) from (select dimension_id, sum(a) s from tiny group by dimension_id)"),
     "groups": Query("select sum(s) from (select dimension_id, sum(a) s from fact group by dimension_id)"),
@@ -87,8 +93,12 @@ PROBES = (
     Probe("spark_query", "tiny"),
     Probe("query", "tiny"),
     Probe("stage", "tiny exchanges", "tiny tasks"),
+    Probe("call", "calls", "columns"),
+    Probe("spark_call", "calls", "columns"),
     Probe("value", "columns", "column"),
     Probe("spark_value", "columns", "column"),
+    Probe("decimal_call", "decimal calls", "decimals"),
+    Probe("spark_decimal_call", "decimal calls", "decimals"),
     Probe("group_row", "groups", "tiny groups"),
     Probe("spark_group_row", "groups", "tiny groups"),
     Probe("join_row", "large join", "two columns"),

@@ -92,10 +92,10 @@ def test_the_setting_is_put_into_a_file(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == f"# mine\nspark.x 1\n{SETTING} query=2\n"
 
 
-@pytest.mark.parametrize("option", ["--repeats", "--rows"])
-def test_numbers_below_1_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", option, "0"]) == 1
-    assert f"{option} is 0" in capsys.readouterr().err
+@pytest.mark.parametrize(("option", "least"), [("--repeats", 1), ("--rows", 20_000)])
+def test_too_low_numbers_are_refused(option: str, least: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["calibrate", option, str(least - 1)]) == 1
+    assert f"{option} is {least - 1}; give at least {least}" in capsys.readouterr().err
 
 
 @pytest.mark.spark
@@ -105,7 +105,7 @@ def test_the_command_measures_and_writes(
 ) -> None:
     spark.conf.set("spark.gpujoin.backend", "auto")
     path = tmp_path / "spark-defaults.conf"
-    arguments = ["--master", "local[2]", "--repeats", "1", "--rows", "2000", "--write", str(path)]
+    arguments = ["--master", "local[2]", "--repeats", "1", "--rows", "20000", "--write", str(path)]
     assert cli.main(["calibrate", *arguments]) == 0
     *lines, setting = capsys.readouterr().out.splitlines()
     assert path.read_text(encoding="utf-8") == f"{setting}\n"
@@ -116,7 +116,7 @@ def test_the_command_measures_and_writes(
     written = {name for name, line in shown.items() if "the default is kept" not in line}
     assert {pair.partition("=")[0] for pair in filter(None, pairs.split(","))} == written
     assert all(getattr(Costs.parse(pairs), name) == getattr(Costs(), name) for name in shown.keys() - written)
-    assert not any("nan" in line for line in lines)
+    assert not [line for line in lines if "nan" in line]
     assert [
         line.split("  ")[0].removeprefix("held out: ") for line in lines if line.startswith("held out")
     ] == [*HELD_OUT]
