@@ -33,9 +33,9 @@ def tables(spark: SparkSession) -> tuple[DataFrame, DataFrame, DataFrame]:
     return orders, items, nations
 
 
-def broadcast(orders: DataFrame, items: DataFrame, nations: DataFrame) -> DataFrame:
-    """A small side, and a backend asked for."""
-    return gpu_join(orders, nations, on="nation", how="left", backend="cpu")
+def island(orders: DataFrame, items: DataFrame, nations: DataFrame) -> DataFrame:
+    """A backend asked for, and an aggregation after the join."""
+    return gpu_join(orders, nations, on="nation", how="left", backend="cpu").groupBy("name").count()
 
 
 def shuffled(orders: DataFrame, items: DataFrame, nations: DataFrame) -> DataFrame:
@@ -50,7 +50,7 @@ def left_to_spark(orders: DataFrame, items: DataFrame, nations: DataFrame) -> Da
 
 
 EXAMPLES: dict[str, Callable[[DataFrame, DataFrame, DataFrame], DataFrame]] = {
-    "broadcast": broadcast,
+    "island": island,
     "shuffled": shuffled,
     "left to Spark": left_to_spark,
 }

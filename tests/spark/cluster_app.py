@@ -76,15 +76,25 @@ def hang() -> None:
 DISTURBANCES = {"fail": fail, "kill": kill_executor, "hang": hang, "nothing": lambda: None}
 
 
-def digest(frame: DataFrame) -> list[Any]:
+def sums(frame: DataFrame) -> DataFrame:
     """Row count and order-independent sums over all columns."""
-    row = frame.agg(
+    return frame.agg(
         sf.count(sf.lit(1)),
         sf.sum(sf.xxhash64(*frame.columns).cast("decimal(38,0)")),
         sf.sum("l0"),
         sf.count("r0"),
-    ).first()
-    return [None if value is None else int(value) for value in row or ()]
+    )
+
+
+def digest(frame: DataFrame) -> list[Any]:
+    """Compute the sums of a frame."""
+    return numbers(sums(frame))
+
+
+def numbers(summed: DataFrame) -> list[Any]:
+    """Compute sums."""
+    (row,) = summed.collect()
+    return [None if value is None else int(value) for value in row]
 
 
 def scenario(
@@ -183,8 +193,9 @@ def skewed(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
         passed = joined.mapInArrow(
             disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema
         )
-        digested = digest(passed)
-        text += "" if whole else str(metrics(joined))
+        summed = sums(passed)
+        digested = numbers(summed)
+        text += "" if whole else str(metrics(summed))
     finally:
         for key in ISLAND:
             session.conf.unset(key)
