@@ -12,7 +12,7 @@ from gpujoin.errors import did_you_mean
 class Costs:
     """Seconds of one core that parts of a query take.
 
-    Defaults were measured with PySpark 4.3 on two cores of a server CPU: `docs/performance.md`, "cost rule".
+    Defaults were measured with PySpark 4.3 on two cores of a server CPU: `docs/performance.md`, "Cost rule".
 
     Attributes
     ----------
