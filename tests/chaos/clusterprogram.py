@@ -156,7 +156,7 @@ def main(master: str, folder: str, seed: int, count: int, roots: Collection[int]
     names, faults = list(works), list(FAULTS)
     for number in range(count):
         name, fault = names[number % len(names)], faults[number % len(faults)]
-        disturber = Disturber(roots, fault, dice.uniform(0, 1.5), dice)
+        disturber = Disturber(roots, fault, dice.uniform(0, 0.8), dice)
         line: dict[str, Any] = {
             "round": number,
             "work": name,
