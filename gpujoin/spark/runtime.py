@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from gpujoin.config import Strategy, parse_bytes
+from gpujoin.config import Strategy
 from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import NullEquality
@@ -22,6 +22,7 @@ from gpujoin.spark.marking import MARKS_DDL, MarkBroadcast, ReturnMarked
 from gpujoin.spark.metrics import JoinDescription, accumulator_of, store_of
 from gpujoin.spark.partitioning import partition_labels, repartition_by_label
 from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.settings import blob_bytes
 from gpujoin.spark.skew import find_heavy
 from gpujoin.spark.stages import stage_function
 from gpujoin.spark.worker import (
@@ -34,8 +35,6 @@ from gpujoin.spark.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITION_BYTES = 64 << 20
@@ -46,9 +45,6 @@ MAX_CLOSURE_BYTES = 64 << 20
 
 _CORES = 8
 """Taken for the number of cores where Spark Connect does not tell it."""
-
-_MAX_BATCH_BYTES = 256 << 20
-"""Spark's own default limit of an Arrow batch, up to which blobs of the wanted size are safe."""
 
 
 def execute(request: JoinRequest, left: DataFrame, right: DataFrame) -> DataFrame:
@@ -263,23 +259,3 @@ def _cores(session: SparkSession) -> int:
     if context is not None:
         return max(1, context.defaultParallelism)
     return max(1, int(session.conf.get("spark.default.parallelism", None) or _CORES))
-
-
-def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
-    """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
-
-    Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has lifted
-    the limit of bytes must blobs be small enough for the limit of rows.
-
-    Parameters
-    ----------
-    setting : callable
-        Gives one of the session's settings.
-    wanted : int
-        Bytes, if the settings allow so many.
-    """
-    limit = parse_bytes(setting("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
-    if 0 < limit <= _MAX_BATCH_BYTES:
-        return wanted
-    rows = int(setting("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
-    return max(1 << 10, min(wanted, (1 << 30) // rows if rows > 0 else 1 << 16))

@@ -13,7 +13,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gpujoin.config import Strategy
 
@@ -27,6 +27,9 @@ _DEFAULTS = (
     _BROADCAST, "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch",
 )  # fmt: skip
 """Settings of Spark's that planning depends on also where they are not set."""
+_MAX_BATCH_BYTES = 256 << 20
+"""Spark's own default limit of an Arrow batch, up to which blobs of the wanted size are safe."""
+
 _ENCRYPTED = "spark.io.encryption.enabled"
 """Spark's promise that what it keeps in local directories is encrypted: it holds for what is spilled here too."""
 
@@ -94,6 +97,26 @@ def check_backend(conf: Mapping[str, str], options: Options) -> None:
 def is_local(conf: Mapping[str, str]) -> bool:
     """Tell whether driver and workers share one machine."""
     return conf.get("spark.master", "").startswith("local")
+
+
+def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
+    """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
+
+    Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has lifted
+    the limit of bytes must blobs be small enough for the limit of rows.
+
+    Parameters
+    ----------
+    setting : callable
+        Gives one of the session's settings.
+    wanted : int
+        Bytes, if the settings allow so many.
+    """
+    limit = parse_bytes(setting("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
+    if 0 < limit <= _MAX_BATCH_BYTES:
+        return wanted
+    rows = int(setting("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
+    return max(1 << 10, min(wanted, (1 << 30) // rows if rows > 0 else 1 << 16))
 
 
 def _amount(text: str | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,13 +26,14 @@ from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskReco
 from gpujoin.spark.partitioning import has_direct_partition_ids, partition_labels
 from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
-from gpujoin.spark.query.exchanges import ExchangeFormat, ExchangeReader, HeavyRows, Outlet
+from gpujoin.spark.query.exchanges import ExchangeFormat, ExchangeReader, Outlet
 from gpujoin.spark.query.island import Finish, Island
-from gpujoin.spark.runtime import blob_bytes
 from gpujoin.spark.scattering import conform
+from gpujoin.spark.settings import blob_bytes
 from gpujoin.spark.stages import stage_function
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from gpujoin.model.stages import SparkInput
@@ -134,6 +136,90 @@ class RunStage:
                     yield {}, self.reads[number]
 
 
+@dataclass(frozen=True)
+class StageWork:
+    """A stage as the work that its tasks do, with the stages before it.
+
+    Attributes
+    ----------
+    run : StageRun
+        How it runs.
+    work : RunStage
+        What each task does.
+    inputs : tuple of StageWork
+        The producers of its exchanges, in order.
+    predicted : Estimate or None
+        The seconds that are predicted, of the last stage.
+    """
+
+    run: StageRun
+    work: RunStage
+    inputs: tuple[StageWork, ...] = ()
+    predicted: Estimate | None = None
+
+    @classmethod
+    def of(
+        cls, run: IslandRun, options: Options, island_id: str, blob_bytes: int, predicted: Estimate | None = None
+    ) -> StageWork:  # fmt: skip
+        """Make the work of an island's stages.
+
+        Parameters
+        ----------
+        run : IslandRun
+            In which stages it runs.
+        options : Options
+            Settings, for the workers.
+        island_id : str
+            Name of the last stage; those before it have numbers too.
+        blob_bytes : int
+            Size of the blobs between stages.
+        predicted : Estimate or None
+            The seconds that are predicted.
+        """
+
+        def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
+            stage = run.stage
+            forms = tuple(
+                ExchangeFormat(one.schema, compression=options.exchange_compression, place=place)
+                for place, one in enumerate(stage.inputs)
+            )
+            places = partition_labels(run.tasks).tolist() if forms else []
+            outlets = [
+                Outlet.of(exchange, form, places, blob_bytes, heavy.get(exchange.index))
+                for exchange, form in zip(stage.inputs, forms, strict=True)
+            ]
+            inputs = tuple(
+                work_of(before, out, f"{name}_{place}")
+                for place, (before, out) in enumerate(zip(run.inputs, outlets, strict=True))
+            )
+            sources = (
+                tuple(one.index for one in stage.inputs) if stage.spark is None else (stage.spark.source,)
+            )
+            labels = tuple(places) if stage.branches else ()
+            work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name)
+            return cls(run, work, inputs)
+
+        heavy = run.heavy
+        return dataclasses.replace(work_of(run.last, None, island_id), predicted=predicted)
+
+    def function(self, context: SparkContext | None) -> StageFunction:
+        """Make the function of the stage's tasks.
+
+        Parameters
+        ----------
+        context : SparkContext or None
+            To whose metrics tasks report; ``None``: nobody can be told, as over Spark Connect.
+        """
+        shown = _described(self.work.tree)
+        accumulator = None
+        if context is not None:
+            accumulator = accumulator_of(context)
+            store_of(context).register(
+                JoinDescription(self.work.name, shown.replace("_", ", "), Part.ISLAND.value, self.predicted)
+            )
+        return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
+
+
 class IslandPlacer:
     """Puts stages of Python tasks in the place of an island.
 
@@ -173,12 +259,13 @@ class IslandPlacer:
         estimate : Estimate
             The seconds that are predicted.
         """
-        self._estimate = estimate
         island = self._island
         named = _named(island)
         context = self._spark.sparkContext
+        size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
+        work = StageWork.of(run, options, island_id, size, estimate)
         described: dict[str, Any] = {
-            "stage": self._stage(run.last, None, options, island_id, _schema(island, named), run.heavy),
+            "stage": self._stage(work, _schema(island, named)),
             "columns": [None if i is None else named[i].number for i in island.columns],
             "python": {
                 "environment": context.environment,
@@ -197,33 +284,17 @@ class IslandPlacer:
             self._broadcasts or None,
         )  # fmt: skip
 
-    def _stage(
-        self, run: StageRun, outlet: Outlet | None, options: Options, name: str, schema: StructType,
-        heavy: Mapping[int, HeavyRows],
-    ) -> dict[str, Any]:  # fmt: skip
+    def _stage(self, work: StageWork, schema: StructType) -> dict[str, Any]:
         """Describe what makes the rows of a stage, or the blob rows of one whose rows are exchanged."""
-        stage = run.stage
-        forms = tuple(
-            ExchangeFormat(one.schema, compression=options.exchange_compression, place=place)
-            for place, one in enumerate(stage.inputs)
-        )
-        inputs = self._inputs(run, forms, options, name, heavy) if forms else []
-        sources = tuple(one.index for one in stage.inputs) if stage.spark is None else (stage.spark.source,)
-        labels = tuple(partition_labels(run.tasks).tolist()) if forms and stage.branches else ()
-        work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name)
-        shown, context = _described(stage.tree), self._spark.sparkContext
-        predicted = self._estimate if outlet is None else None
-        store_of(context).register(
-            JoinDescription(name, shown.replace("_", ", "), Part.ISLAND.value, predicted)
-        )
-        function = stage_function(work, f"island_{shown}_{name}", accumulator=accumulator_of(context))
+        run, inputs = work.run, [self._stage(before, _BLOB_ROWS) for before in work.inputs]
+        function = work.function(self._spark.sparkContext)
         return {
             "name": function.__name__,
             "schema": schema.json(),
             "tasks": run.tasks,
             "inputs": inputs,
-            "announced": labels,
-            "spark": None if stage.spark is None else self._from_spark(stage.spark),
+            "announced": work.work.labels,
+            "spark": None if run.stage.spark is None else self._from_spark(run.stage.spark),
             **self._command(function, schema),
         }
 
@@ -243,22 +314,6 @@ class IslandPlacer:
             self._broadcasts.append(broadcasts)
         self._commands += command
         return {**found, "command": [start, len(self._commands)]}
-
-    def _inputs(
-        self, run: StageRun, forms: tuple[ExchangeFormat, ...], options: Options, name: str,
-        heavy: Mapping[int, HeavyRows],
-    ) -> list[dict[str, Any]]:  # fmt: skip
-        """Describe the stages whose blobs a stage reads, partition by partition."""
-        labels = partition_labels(run.tasks)
-        size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
-        outlets = [
-            Outlet.of(exchange, form, labels.tolist(), size, heavy.get(exchange.index))
-            for exchange, form in zip(run.stage.inputs, forms, strict=True)
-        ]
-        return [
-            self._stage(before, outlet, options, f"{name}_{place}", _BLOB_ROWS, heavy)
-            for place, (before, outlet) in enumerate(zip(run.inputs, outlets, strict=True))
-        ]
 
 
 _BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())
