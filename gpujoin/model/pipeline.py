@@ -205,8 +205,12 @@ class PipelineBackend(Protocol[Piece]):
         """Bytes that a build side may take here, given its budget in host memory."""
         ...
 
+    def carries(self, schema: pa.Schema) -> bool:
+        """Whether rows of these types can be a piece."""
+        ...
+
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Reasons why one node, without its inputs, cannot be run exactly as Spark would."""
+        """Reasons why the expressions of one node, without its inputs, are not computed exactly as Spark would."""
         ...
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
@@ -275,8 +279,8 @@ class PipelineBackend(Protocol[Piece]):
         """The layout in which one side's rows go to the gather-map engine."""
         ...
 
-    def to_join(self, piece: Piece, node: Join, side: Side) -> pa.RecordBatch:
-        """Rows for the gather-map engine, in that layout."""
+    def to_join(self, piece: Piece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
+        """Rows of a collected piece for the gather-map engine, in that layout."""
         ...
 
     def from_join(

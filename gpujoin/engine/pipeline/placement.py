@@ -106,6 +106,10 @@ class MixedPipeline:
         """Bytes that a build side may take."""
         return self.device.budget(asked)
 
+    def carries(self, schema: pa.Schema) -> bool:
+        """Whether rows of these types can be on the host; of these, some cannot be on the device."""
+        return self.host.carries(schema)
+
     # -- between device and host ---------------------------------------------------------------------------
 
     def to_host(self, piece: MixedPiece) -> _Inner:
@@ -286,7 +290,7 @@ class MixedPipeline:
         """The layout in which one side's rows go to the gather-map engine."""
         return self.host.join_schema(node, side)
 
-    def to_join(self, piece: MixedPiece, node: Join, side: Side) -> pa.RecordBatch:
+    def to_join(self, piece: MixedPiece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
         """Rows for the gather-map engine, in that layout."""
         return self.host.to_join(self.to_host(piece), node, side)
 

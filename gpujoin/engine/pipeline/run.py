@@ -18,6 +18,7 @@ from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.pipeline.clock import OperationClock
+from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.spill import SpillStore
@@ -134,15 +135,17 @@ def run(
 
     def attempt(rung: Rung) -> Attempt:
         settings, size = options, piece_bytes or memory.piece_bytes(PIECE_BYTES)
-        backend: AnyPipelineBackend | MixedPipeline
-        backend = host = first if rung is start else _backend_of(rung, options)
+        host = first if rung is start else _backend_of(rung, options)
+        backend: AnyPipelineBackend | MixedPipeline = host
         if rung is Rung.CAREFUL:
             settings, size = dataclasses.replace(options, cpu_threads=1), min(size, CAREFUL_PIECE_BYTES)
         elif rung is Rung.DEVICE:
             assert device is not None
             size = piece_bytes or DEVICE_PIECE_BYTES
             backend = MixedPipeline(device, host, options, metrics, join_metrics, size)
-        runner = _Runner(backend, sources, settings, metrics, join_metrics, memory, size)
+        opaque = not all(backend.carries(node.schema) for node in tree.walk())
+        placed = OpaquePipeline(backend, metrics, size) if opaque else backend
+        runner = _Runner(placed, sources, settings, metrics, join_metrics, memory, size)
         return Attempt(rung, runner.run(tree), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
@@ -163,7 +166,7 @@ def _backend_of(rung: Rung, options: Options) -> AnyPipelineBackend:
 class _Runner:
     def __init__(
         self,
-        backend: AnyPipelineBackend | MixedPipeline,
+        backend: AnyPipelineBackend | MixedPipeline | OpaquePipeline,
         inputs: Mapping[int, Input],
         options: Options,
         metrics: PipelineMetrics,
@@ -317,7 +320,7 @@ class _Runner:
                     metrics=self._join_metrics,
                 )
             )  # fmt: skip
-            join.build(backend.to_join(piece, node, side) for piece in built)
+            join.build(batch for piece in built for batch in backend.to_join(piece, node, side))
             if join.spilled:  # in one call: each call would write its own files
                 for _ in join.probe(self._to_probe(node, pieces)):
                     raise AssertionError(
@@ -328,14 +331,14 @@ class _Runner:
                     break
                 streamed = backend.collect(piece)
                 self._metrics.gather_joins += 1
-                joined = join.probe([backend.to_join(streamed, node, side.other)])
+                joined = join.probe(backend.to_join(streamed, node, side.other))
                 yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._metrics)
             yield from backend.from_join(join.finish(), node, {side: known, side.other: None}, self._metrics)
 
     def _to_probe(self, node: Join, pieces: Iterator[_Piece]) -> Iterator[pa.RecordBatch]:
         for piece in map(self._backend.collect, pieces):
             self._metrics.gather_joins += 1
-            yield self._backend.to_join(piece, node, node.build_side.other)
+            yield from self._backend.to_join(piece, node, node.build_side.other)
 
     # -- aggregation and limits ----------------------------------------------------------------------------
 
@@ -405,9 +408,10 @@ class _Runner:
     def _new_aggregation(
         self, node: PartialAggregate, budget: int, new_store: Callable[[], SpillStore]
     ) -> Aggregation[_Piece] | MixedAggregation:
-        if isinstance(self._backend, MixedPipeline):
-            return MixedAggregation(self._backend, node, budget, new_store)
-        state = self._backend.aggregate(node, self._metrics)
+        backend = self._backend.inner if isinstance(self._backend, OpaquePipeline) else self._backend
+        if isinstance(backend, MixedPipeline):
+            return MixedAggregation(backend, node, budget, new_store)
+        state = backend.aggregate(node, self._metrics)
         return Aggregation(state, node, budget, self._metrics, new_store)
 
     def _top(self, node: TopN) -> Iterator[_Piece]:

@@ -260,17 +260,6 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
 
 
 @everywhere
-@pytest.mark.parametrize(
-    ("dtype", "reason"),
-    [(pa.list_(pa.int32()), "not carried"), (pa.month_day_nano_interval(), "not carried"), (pa.null(), "not carried")],
-    ids=str,
-)  # fmt: skip
-def test_columns_that_are_not_carried_are_refused(dtype: pa.DataType, reason: str) -> None:
-    [result] = supports(ExchangeSource(0, pa.schema([("c", dtype)])))
-    assert reason in str(result)
-
-
-@everywhere
 def test_expressions_that_are_not_exact_are_refused() -> None:
     schema = pa.schema([("s", pa.string())])
     tree: Relation = Tree.source(schema).where(call(Function.UPPER, left("s")) == "A").relation

@@ -53,15 +53,12 @@ class CpuPipeline:
     def budget(self, asked: int) -> int:
         return asked
 
+    def carries(self, schema: pa.Schema) -> bool:
+        return all(can_carry(field.type) for field in schema)
+
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
         what = type(node).__name__.lower()
-        reasons = [
-            Reason(
-                ReasonKind.UNSUPPORTED, f"{what} column {field.name!r}", f"type {field.type} is not carried"
-            )
-            for field in node.schema
-            if not can_carry(field.type)
-        ]
+        reasons = []
         for expression in node.expressions():
             if not can_evaluate(expression):
                 part = next(
@@ -70,7 +67,7 @@ class CpuPipeline:
                 over = ", ".join(str(child.type) for child in part.children)
                 why = f"{part}{f' over {over}' if over else ''} is not evaluated exactly as Spark does"
                 reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
-            elif not can_carry(logical(expression.type)):
+            elif not (isinstance(expression, ColumnRef) or can_carry(logical(expression.type))):
                 why = f"{expression}: type {expression.type} is not carried"
                 reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
         return tuple(reasons)
@@ -155,8 +152,8 @@ class CpuPipeline:
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
         return joins.join_schema(node, side)
 
-    def to_join(self, piece: Piece, node: Join, side: Side) -> pa.RecordBatch:
-        return joins.to_join(piece, joins.join_schema(node, side))
+    def to_join(self, piece: Piece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
+        yield joins.to_join(piece, joins.join_schema(node, side))
 
     def from_join(
         self,

@@ -1,0 +1,286 @@
+"""Runs nodes over rows with *opaque* columns: of types that no pipeline backend holds, as arrays, maps and intervals.
+
+Opaque columns only ride: no expression reads them, except keys and conditions of joins, which the gather-map engine
+evaluates over Arrow data. A piece with such a column is an Arrow table; all other pieces are the backend's own. So rows
+change their form from node to node. An example is ``select tags, v + 1 from l join r using (k)``, where ``tags`` is an
+array::
+
+    Project  tags, v + 1     table: tags is picked; the backend computes v + 1, which is put beside it
+      Join   k = k           by the gather-map engine: batches of l as they are, of r as the backend gives them out
+        Source l (k, tags)   table
+        Source r (k, v)      piece of the backend
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gpujoin.engine.hostgather import own_bytes, take
+from gpujoin.engine.layouts import in_layout
+from gpujoin.engine.pipeline.placement import MixedPipeline
+from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import AnyPipelineBackend, Lookup, PipelineMetrics
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.relations import (
+    Expand,
+    Filter,
+    Join,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    SortKey,
+    TopN,
+    column,
+)
+from gpujoin.plan.remap import remapped
+
+_Inner: TypeAlias = Any
+_Piece: TypeAlias = "pa.Table | _Inner"
+
+
+def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reason, ...]:
+    """Reasons why a node, without its inputs, cannot be run because of opaque columns.
+
+    Parameters
+    ----------
+    node : Relation
+        Node to check.
+    backend : PipelineBackend
+        Backend that says which types are opaque.
+    """
+    what = type(node).__name__.lower()
+
+    def reasons(fields: Iterable[pa.Field], why: str) -> tuple[Reason, ...]:
+        return tuple(
+            Reason(ReasonKind.UNSUPPORTED, f"{what} column {field.name!r}", f"type {field.type} {why}")
+            for field in fields
+            if not backend.carries(pa.schema([field]))
+        )
+
+    match node:
+        case Scan():
+            return reasons(node.schema, "is not read from files here")
+        case PartialAggregate():
+            return reasons([*node.child.schema, *node.schema], "is not aggregated")
+        case Project() | Expand() | Filter() | TopN():
+            passed_on = isinstance(node, (Project, Expand))
+            computed = [e for e in node.expressions() if not (passed_on and isinstance(e, ColumnRef))]
+            read = dict.fromkeys(ref.index for e in computed for ref in e.columns())
+            schema = node.children[0].schema
+            return reasons([schema.field(i) for i in read], "is passed on only, not computed with")
+    return ()
+
+
+class OpaquePipeline:
+    """Runs nodes as a :class:`~gpujoin.model.pipeline.PipelineBackend` does, opaque columns included.
+
+    Parameters
+    ----------
+    inner : PipelineBackend or MixedPipeline
+        Pipeline that runs all nodes without opaque columns, and evaluates expressions.
+    metrics : PipelineMetrics
+        Counters to add to.
+    batch_bytes : int
+        Size of the batches in which its rows go to joins.
+    """
+
+    def __init__(
+        self, inner: AnyPipelineBackend | MixedPipeline, metrics: PipelineMetrics, batch_bytes: int
+    ) -> None:
+        self.inner = inner
+        self._metrics = metrics
+        self._batch_bytes = batch_bytes
+
+    @property
+    def joins(self) -> AnyBackend | None:
+        """Backend for joins by the gather-map engine."""
+        return self.inner.joins
+
+    def budget(self, asked: int) -> int:
+        """Bytes that a build side may take."""
+        return self.inner.budget(asked)
+
+    # -- sources -------------------------------------------------------------------------------------------
+
+    def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[_Piece]:
+        """Read Parquet."""
+        return self.inner.scan(node, piece_bytes, metrics)
+
+    def take_in(
+        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
+    ) -> _Piece:
+        """Convert Arrow batches to a piece."""
+        if self.inner.carries(schema):
+            return self.inner.take_in(batches, schema, metrics)
+        return pa.Table.from_batches([_in_schema(batch, schema) for batch in batches], schema)
+
+    def give_out(self, piece: _Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Convert a piece to batches of exactly a schema, none of them empty."""
+        if not isinstance(piece, pa.Table):
+            yield from self.inner.give_out(piece, schema, batch_bytes)
+            return
+        rows, size = self.size(piece)
+        step = max(1, min(rows, int(rows * batch_bytes / max(1, size))))
+        for batch in piece.to_batches(max_chunksize=step):
+            if batch.num_rows:
+                yield _in_schema(batch, schema)
+
+    # -- nodes ---------------------------------------------------------------------------------------------
+
+    def filter(self, piece: _Piece, condition: Expression) -> _Piece:
+        """Keep the rows for which a condition is true."""
+        if not isinstance(piece, pa.Table):
+            return self.inner.filter(piece, condition)
+        return self._chosen(piece, [condition], lambda rows, read: self.inner.filter(rows, read[0]))
+
+    def project(self, piece: _Piece, expressions: Sequence[Expression]) -> _Piece:
+        """Compute one column for each expression."""
+        if not isinstance(piece, pa.Table):
+            return self.inner.project(piece, expressions)
+        schema = _schema_of(expressions)
+        if self.inner.carries(schema):
+            return self.inner.project(*self._read(piece, expressions))
+        computed = [node for node in expressions if not isinstance(node, ColumnRef)]
+        values: Iterator[pa.ChunkedArray] = iter(())
+        if computed:
+            values = iter(self._out(self.inner.project(*self._read(piece, computed)), computed).columns)
+        columns = [
+            piece.column(node.index) if isinstance(node, ColumnRef) else next(values) for node in expressions
+        ]
+        projected = pa.Table.from_arrays(columns, names=schema.names)
+        return pa.Table.from_batches([_in_schema(batch, schema) for batch in projected.to_batches()], schema)
+
+    def collect(self, piece: _Piece) -> _Piece:
+        """Run the query of a piece that is not computed yet."""
+        return piece if isinstance(piece, pa.Table) else self.inner.collect(piece)
+
+    def size(self, piece: _Piece) -> tuple[int, int]:
+        """Rows and bytes of a collected piece."""
+        if isinstance(piece, pa.Table):
+            return piece.num_rows, own_bytes(piece)
+        return self.inner.size(piece)
+
+    def concat(self, pieces: Sequence[_Piece], schema: pa.Schema, metrics: PipelineMetrics) -> _Piece:
+        """Put pieces together, collected."""
+        if self.inner.carries(schema):
+            return self.inner.concat(pieces, schema, metrics)
+        return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def top(self, piece: _Piece, order: Sequence[SortKey], count: int) -> _Piece:
+        """The first rows in an order, collected."""
+        if not isinstance(piece, pa.Table):
+            return self.inner.top(piece, order, count)
+
+        def first(rows: _Inner, keys: Sequence[Expression]) -> _Inner:
+            moved = [dataclasses.replace(key, expression=e) for key, e in zip(order, keys, strict=True)]
+            return self.inner.top(rows, moved, count)
+
+        return self._chosen(piece, [key.expression for key in order], first)
+
+    def head(self, piece: _Piece, count: int) -> _Piece:
+        """Any ``count`` rows, collected."""
+        return piece.slice(0, count) if isinstance(piece, pa.Table) else self.inner.head(piece, count)
+
+    def heaviest(self, piece: _Piece, keys: Sequence[int]) -> int:
+        """Number of rows of the commonest key in a sample; 0 for tables, which are not aggregated first."""
+        return 0 if isinstance(piece, pa.Table) else self.inner.heaviest(piece, keys)
+
+    def proves(self, expressions: Sequence[Expression], pieces: Sequence[_Piece]) -> bool:
+        """Whether expressions over two pieces cannot fail; of the values of tables no bounds are known."""
+        if any(isinstance(piece, pa.Table) for piece in pieces):
+            return False
+        return self.inner.proves(expressions, pieces)
+
+    # -- joins ---------------------------------------------------------------------------------------------
+
+    def lookup(self, node: Join, build: _Piece) -> Lookup[Any] | None:
+        """Prepare a join within the backend's query; ``None``: the join goes through Arrow."""
+        return None if self._has_opaque(node) else self.inner.lookup(node, build)
+
+    def join_schema(self, node: Join, side: Side) -> pa.Schema:
+        """The layout in which one side's rows go to the gather-map engine."""
+        return node.side(side).schema if self._has_opaque(node) else self.inner.join_schema(node, side)
+
+    def to_join(self, piece: _Piece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
+        """Rows for the gather-map engine, in that layout."""
+        if self._has_opaque(node):
+            return self.give_out(piece, node.side(side).schema, self._batch_bytes)
+        return self.inner.to_join(piece, node, side)
+
+    def from_join(
+        self, batches: Iterable[pa.RecordBatch], node: Join, sides: dict[Side, _Piece | None],
+        metrics: PipelineMetrics,
+    ) -> Iterator[_Piece]:  # fmt: skip
+        """Rows from the gather-map engine."""
+        if not self._has_opaque(node):
+            yield from self.inner.from_join(batches, node, sides, metrics)
+            return
+        for batch in batches:
+            yield self.take_in([batch], node.schema, metrics)
+
+    def _has_opaque(self, node: Join) -> bool:
+        return not all(self.inner.carries(child.schema) for child in node.children)
+
+    # -- between tables and pieces of the backend ----------------------------------------------------------
+
+    def _read(self, table: pa.Table, expressions: Sequence[Expression]) -> tuple[_Inner, list[Expression]]:
+        """The columns that expressions read as a piece, and the expressions over it."""
+        read = sorted({ref.index for node in expressions for ref in node.columns()})
+        columns = table.select(read)
+        batches = columns.to_batches()
+        if not read:
+            batches = [pa.record_batch({"rows": pa.nulls(table.num_rows)}).select([])]
+        piece = self.inner.take_in(batches, columns.schema, self._metrics)
+        positions = {index: position for position, index in enumerate(read)}
+        return piece, [remapped(node, positions) for node in expressions]
+
+    def _out(self, piece: _Inner, expressions: Sequence[Expression]) -> pa.Table:
+        """The columns of a piece, one for each expression, as a table."""
+        schema = _schema_of(expressions)
+        return pa.Table.from_batches(self.inner.give_out(piece, schema, self._batch_bytes), schema)
+
+    def _chosen(
+        self, table: pa.Table, expressions: Sequence[Expression],
+        choose: Callable[[_Inner, Sequence[Expression]], _Inner],
+    ) -> pa.Table:  # fmt: skip
+        """The rows that the backend chooses, given the columns that its expressions read and the rows' numbers."""
+        numbered = table.append_column("row", pa.array(np.arange(table.num_rows)))
+        last = column(numbered.schema, table.num_columns)
+        rows, (*read, number) = self._read(numbered, [*expressions, last])
+        kept = self._out(self.inner.project(choose(rows, read), [number]), [number])
+        mask = np.zeros(table.num_rows, np.bool_)
+        mask[kept.column(0).to_numpy()] = True
+        return pa.Table.from_batches(_masked(table, mask), table.schema)
+
+
+def _masked(table: pa.Table, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in table.to_batches():
+        part = mask[start : start + batch.num_rows]
+        start += batch.num_rows
+        if part.all():
+            yield batch
+        elif part.any():
+            rows = pa.array(np.flatnonzero(part))
+            yield pa.RecordBatch.from_arrays([take(c, rows) for c in batch.columns], schema=batch.schema)
+
+
+def _schema_of(expressions: Sequence[Expression]) -> pa.Schema:
+    return pa.schema([(f"c{i}", expression.type) for i, expression in enumerate(expressions)])
+
+
+def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in exactly a schema, given one in any layout of the same values."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = [in_layout(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

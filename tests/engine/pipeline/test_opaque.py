@@ -1,0 +1,290 @@
+"""Columns that no pipeline backend holds ride through joins, filters, projections, tops and limits."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline import supports
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.pipeline import PipelineMetrics, Rung
+from gpujoin.model.relations import ExchangeSource, Expand, Join, Output, Relation, Union, column
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.resolve import resolve
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing.generate import SPARK_TYPES, Generator, Mix
+from tests.engine.pipeline.libraryfaults import FaultyPolars
+from tests.engine.pipeline.places import everywhere, on_device, run
+from tests.oracle.join import oracle_join
+from tests.trees import Tree, count, total
+
+OPAQUE = (
+    "null", "time", "day_time_interval", "calendar_interval", "array", "array_of_strings", "array_of_arrays", "struct",
+    "empty_struct", "struct_of_struct", "map", "map_of_structs", "variant",
+)  # fmt: skip
+JOINS = [
+    (how, side)
+    for how, side in itertools.product(JoinType, Side)
+    if how is not JoinType.CROSS and not (side is Side.LEFT and how.null_aware)
+]
+MANY_NULLS = Mix(nulls=0.7)
+
+
+def side_table(seed: int, *opaque: str, rows: int = 60, mix: Mix | None = None) -> pa.Table:
+    """A key, a number, ordinary payload, and opaque payload."""
+    generator = Generator(seed, mix)
+    numbers = [generator.random.choice([None, 1, 2, 3, 5, 8, 13, 21, 34]) for _ in range(rows)]
+    columns: dict[str, pa.Array] = {
+        "k": pa.array(numbers, pa.int32()),
+        "n": pa.array(range(rows), pa.int64()),
+        "d": generator.array(SPARK_TYPES["decimal_7_2"], rows),
+        "s": generator.array(SPARK_TYPES["string"], rows),
+    }
+    return pa.table({**columns, **{name: generator.array(SPARK_TYPES[name], rows) for name in opaque}})
+
+
+def source(table: pa.Table, index: int = 0) -> Tree:
+    return Tree.source(table.schema, index)
+
+
+def rows_of(tree: Relation | Tree, *tables: pa.Table, piece_bytes: int | None = 1, **kwargs: Any) -> pa.Table:
+    """Run a tree over tables in small batches."""
+    relation = tree.relation if isinstance(tree, Tree) else tree
+    assert supports(relation) == ()
+    inputs = {i: table.to_batches(max_chunksize=25) for i, table in enumerate(tables)}
+    batches = list(run(relation, inputs, piece_bytes=piece_bytes, **kwargs))
+    for batch in batches:
+        assert batch.schema.equals(relation.schema)
+        assert batch.num_rows > 0
+    return pa.Table.from_batches(batches, relation.schema)
+
+
+def join_of(
+    how: JoinType,
+    left_table: pa.Table,
+    right_table: pa.Table,
+    build: Side,
+    condition: Expression | None = None,
+) -> Join:
+    schemas = left_table.schema, right_table.schema
+    resolved = None if condition is None else resolve(condition, *schemas, mode=EvalMode.ANSI)
+    output = () if how.left_rows_only else tuple(range(right_table.num_columns))
+    spec = JoinSpec(how, (KeyPair(0, 0),), resolved, tuple(range(left_table.num_columns)), output)
+    return Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, build)
+
+
+@everywhere
+@pytest.mark.parametrize("name", OPAQUE)
+def test_every_type_through_every_join(name: str, seed: int) -> None:
+    tables = (side_table(seed, name), side_table(seed + 1), side_table(seed + 2, name, mix=MANY_NULLS))
+    for number, (how, build) in enumerate(JOINS):
+        pair = [(tables[0], tables[2]), (tables[0], tables[1]), (tables[1], tables[2])][number % 3]
+        node = join_of(how, *pair, build)
+        metrics = PipelineMetrics()
+        actual = rows_of(node, *pair, metrics=metrics, piece_bytes=1 << (20 * (number % 2)))
+        assert_same_rows(
+            actual, oracle_join(*pair, node.spec), allow_empty=True, check_nullability=True,
+            context=f"seed {seed}, {how.value}, build {build.value}",
+        )  # fmt: skip
+        assert metrics.gather_joins > 0
+        assert metrics.query_joins == metrics.device_joins == 0
+
+
+@everywhere
+@pytest.mark.parametrize(("how", "build"), JOINS, ids=lambda v: v.value)
+def test_spilled_joins(how: JoinType, build: Side, seed: int, tmp_path: Path) -> None:
+    opaque = ("array_of_strings", "map_of_structs", "calendar_interval", "variant")
+    left_table, right_table = side_table(seed, *opaque, rows=300), side_table(seed + 1, *opaque, rows=300)
+    joins = JoinMetrics()
+    options = Options(memory_budget=4000, spill_dir=str(tmp_path))
+    node = join_of(how, left_table, right_table, build)
+    actual = rows_of(node, left_table, right_table, options=options, join_metrics=joins)
+    assert_same_rows(actual, oracle_join(left_table, right_table, node.spec), allow_empty=True)
+    assert joins.spills > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@everywhere
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.FULL, JoinType.EXISTENCE], ids=lambda v: v.value)
+def test_conditions_beside_opaque_columns(how: JoinType, seed: int) -> None:
+    left_table, right_table = side_table(seed, "map"), side_table(seed + 1, "array")
+    node = join_of(how, left_table, right_table, Side.RIGHT, left("d") < right("d"))
+    actual = rows_of(node, left_table, right_table)
+    assert_same_rows(actual, oracle_join(left_table, right_table, node.spec), context=f"seed {seed}")
+
+
+@everywhere
+def test_structs_as_keys_and_in_conditions(seed: int) -> None:
+    generator = Generator(seed)
+    dtype = pa.struct([("a", pa.int32()), ("b", pa.bool_())])
+    tables = [pa.table({"k": generator.array(dtype, 50), "n": range(50)}) for _ in range(2)]
+    condition = left("k").field("a").equal_null_safe(lit(1)) | (left("n") < right("n"))
+    for how in (JoinType.INNER, JoinType.LEFT_ANTI):
+        node = join_of(how, *tables, Side.RIGHT, condition)
+        actual = rows_of(node, *tables)
+        assert_same_rows(actual, oracle_join(*tables, node.spec), allow_empty=True, context=f"seed {seed}")
+
+
+def by_number(table: pa.Table) -> dict[Any, dict[str, Any]]:
+    rows = table.to_pylist()
+    result = {row["n"]: row for row in rows}
+    assert len(result) == len(rows)
+    return result
+
+
+@everywhere
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20], ids=["small pieces", "one piece"])
+def test_nodes_over_opaque_columns(piece_bytes: int, seed: int) -> None:
+    table = side_table(seed, "map", "array")
+    given = by_number(table)
+    small = {n: row for n, row in given.items() if row["k"] is not None and row["k"] < 8}
+
+    def rows(tree: Relation | Tree, *more: pa.Table) -> dict[Any, dict[str, Any]]:
+        return by_number(rows_of(tree, table, *more, piece_bytes=piece_bytes))
+
+    assert rows(source(table).where(left("k") < 8)) == small
+    assert rows(source(table).where(left("n") < 0)) == {}
+    assert rows(source(table).where(left("n") >= 0)) == given
+    picked = rows(source(table).select("array", "n", twice=left("n") * 2, constant=lit(7)))
+    assert picked == {
+        n: {"array": row["array"], "n": n, "twice": 2 * n, "constant": 7} for n, row in given.items()
+    }
+    assert rows(source(table).select("n")) == {n: {"n": n} for n in given}
+    assert rows(source(table).top(7, ("n", True))) == {n: given[n] for n in range(53, 60)}
+    limited = rows(source(table).limit(31))
+    assert len(limited) == 31
+    assert limited.items() <= given.items()
+    halves = [
+        source(table).where(left("n") < 30).relation, source(table, 1).where(left("n") >= 30).relation,
+    ]  # fmt: skip
+    assert rows(Union(tuple(halves)), table) == given
+    schema = table.schema
+    ways = [
+        tuple(Output(name, value) for name, value in (("n", n), ("map", column(schema, "map"))))
+        for n in (column(schema, "n"), source(table).value(left("n") + 100))
+    ]
+    expanded = rows(Expand(ExchangeSource(0, schema), tuple(ways)))
+    assert expanded == {m: {"n": m, "map": row["map"]} for n, row in given.items() for m in (n, n + 100)}
+
+
+@everywhere
+def test_a_tree_that_changes_form_from_node_to_node(seed: int) -> None:
+    """Ordinary rows, then opaque ones, then an aggregation of ordinary ones again."""
+    facts, tags = side_table(seed), side_table(seed + 1, "array_of_strings", rows=20)
+    joined = (
+        source(facts)
+        .where(left("n") % 2 == 0)
+        .select("k", "n")
+        .join(source(tags, 1).select("k", "array_of_strings"), {"k": "k"}, "left")
+        .where(left("n") > 4)
+    )
+    matches: dict[int, list[Any]] = {}
+    for row in tags.to_pylist():
+        matches.setdefault(row["k"], []).append(row["array_of_strings"])
+    matches.pop(None, None)  # a null key is equal to nothing
+    expected = [
+        (row["n"], value)
+        for row in facts.to_pylist()
+        if row["n"] % 2 == 0 and row["n"] > 4
+        for value in matches.get(row["k"]) or [None]
+    ]
+    actual = rows_of(joined.select("n", "array_of_strings"), facts, tags)
+    pairs = zip(actual["n"].to_pylist(), actual["array_of_strings"].to_pylist(), strict=True)
+    assert sorted(pairs, key=repr) == sorted(expected, key=repr)
+    aggregated = rows_of(joined.select("n").group(c=count(), s=total(left("n"))), facts, tags)
+    assert aggregated["c.count"].to_pylist() == [len(expected)]
+    assert aggregated["s.sum"].to_pylist() == [sum(n for n, _ in expected)]
+
+
+@everywhere
+def test_conjuncts_see_rows_for_which_those_before_are_true(seed: int) -> None:
+    table = pa.table({"n": [0, 1, 2, None], "tags": [["a"], ["b"], None, []]})
+    safe = source(table).where((left("n") != 0) & (lit(4) % left("n") == 0))
+    assert by_number(rows_of(safe, table)) == {1: {"n": 1, "tags": ["b"]}, 2: {"n": 2, "tags": None}}
+    with pytest.raises(ExpressionEvaluationError):
+        rows_of(source(table).where(lit(4) % left("n") == 0), table)
+
+
+def test_layouts_of_opaque_columns_are_converted() -> None:
+    schema = pa.schema([("k", pa.int32()), ("tags", pa.list_(pa.string()))])
+    view = pa.table(
+        {"k": pa.array([1, 2], pa.int32()), "tags": pa.array([["a"], None], pa.list_(pa.string_view()))}
+    )
+    large = pa.table(
+        {"k": pa.array([3], pa.int32()), "tags": pa.array([["c"]], pa.large_list(pa.large_string()))}
+    )
+    batches = [*view.to_batches(), *large.to_batches()]
+    result = pa.Table.from_batches(run(Tree.source(schema).relation, {0: batches}), schema)
+    assert result.to_pylist() == [
+        {"k": 1, "tags": ["a"]}, {"k": 2, "tags": None}, {"k": 3, "tags": ["c"]},
+    ]  # fmt: skip
+
+
+def test_rows_come_in_batches_near_the_size_that_is_asked_for() -> None:
+    values = pa.array([list(range(100))] * 1000)
+    table = pa.table({"n": range(1000), "a": values})
+    tree = Tree.source(table.schema).join(Tree.source(table.select(["n"]).schema, 1), {"n": "n"}).relation
+    options = Options(batch_bytes=100_000)
+    sizes = [b.nbytes for b in run(tree, {0: table, 1: table.select(["n"])}, options=options)]
+    assert len(sizes) > 5
+    assert max(sizes) < 200_000
+
+
+@pytest.mark.parametrize("error", [MemoryError, pl.exceptions.ComputeError], ids=lambda e: e.__name__)
+def test_a_fault_of_the_library_is_recovered_from(error: Any, seed: int) -> None:
+    left_table, right_table = side_table(seed, "map"), side_table(seed + 1)
+    node = join_of(JoinType.LEFT, left_table, right_table, Side.RIGHT)
+    expected = oracle_join(left_table, right_table, node.spec)
+    with FaultyPolars(error) as counted:
+        rows_of(node, left_table, right_table)
+    for at in range(1, sum(counted.counts.values()) + 1):
+        metrics = PipelineMetrics()
+        with FaultyPolars(error, at=at):
+            actual = rows_of(node, left_table, right_table, metrics=metrics)
+        assert_same_rows(actual, expected, context=f"call {at}")
+        assert sum(metrics.recovered.values()) == 1
+    assert_same_rows(rows_of(node, left_table, right_table, rung=Rung.CAREFUL), expected)
+
+
+@everywhere
+def test_memory_that_runs_out_on_a_device_is_no_failure(seed: int) -> None:
+    left_table, right_table = side_table(seed, "map", rows=200), side_table(seed + 1, "array", rows=200)
+    node = join_of(JoinType.FULL, left_table, right_table, Side.RIGHT)
+    metrics = PipelineMetrics()
+    actual = rows_of(node, left_table, right_table, metrics=metrics, piece_bytes=None)
+    assert_same_rows(actual, oracle_join(left_table, right_table, node.spec))
+    assert metrics.cpu_runs == 0 or on_device()
+
+
+ARRAYS = pa.schema([("k", pa.int32()), ("a", pa.list_(pa.int32()))])
+REFUSED = {
+    "computed with": (
+        Tree.source(ARRAYS).select("k", x=call(Function.IS_NULL, left("a"))),
+        "project column 'a'",
+    ),
+    "filtered by": (Tree.source(ARRAYS).where(call(Function.IS_NULL, left("a"))), "filter column 'a'"),
+    "sorted by": (Tree.source(ARRAYS).top(1, ("a", True)), "top"),
+    "counted": (Tree.source(ARRAYS).group("k", c=count(left("a"))), "not aggregated"),
+    "beside what is counted": (Tree.source(ARRAYS).group("k", c=count()), "not aggregated"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_reads_opaque_columns_is_refused(case: str) -> None:
+    tree, reason = REFUSED[case]
+    reasons = supports(tree.relation)
+    assert any(reason in str(one) for one in reasons), reasons
+
+
+def test_nodes_that_pass_opaque_columns_on_are_not_refused() -> None:
+    tree = Tree.source(ARRAYS).select("a", "k").where(left("k") > 1).top(5, ("k", False)).limit(3)
+    assert supports(tree.relation) == ()
