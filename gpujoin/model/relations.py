@@ -21,7 +21,7 @@ from gpujoin.model.files import Constant, FileFooter, FileSlice
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
-from gpujoin.model.stages import DeterminismLevel
+from gpujoin.model.stages import DeterminismLevel, Distribution
 
 __all__ = [
     "Constant", "ExchangeSource", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate",
@@ -217,12 +217,15 @@ class Join(Relation):
         What to compute; its positions are those of the inputs' outputs.
     build_side : Side
         Which input is held in memory (or spilled); the other is streamed.
+    distribution : Distribution
+        How the rows of several tasks are to be brought together.
     """
 
     left: Relation
     right: Relation
     spec: JoinSpec
     build_side: Side = Side.RIGHT
+    distribution: Distribution = Distribution.ANY
 
     def __post_init__(self) -> None:
         left, right = self.left.schema, self.right.schema

@@ -2,8 +2,8 @@
 
 A *stage* is a tree that several tasks run, each over its share of the rows. Either the files of one scan are divided
 among the tasks (:class:`Branch`), or rows come from earlier stages through exchanges, which send rows with equal keys
-to one task, or the tasks are those in which Spark computes some rows (:class:`SparkInput`). Whatever else the tree
-reads, every task reads whole: files, and the rows of replicated exchanges.
+to one task or each row to any task, or the tasks are those in which Spark computes some rows (:class:`SparkInput`).
+Whatever else the tree reads, every task reads whole: files, and the rows of replicated exchanges.
 """
 
 from __future__ import annotations
@@ -18,13 +18,45 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relation import Relation
 
 
+class Distribution(Enum):
+    """How the rows of a join's inputs are brought together."""
+
+    ANY = "any"
+    """As costs the least."""
+    REPLICATED = "replicated"
+    """Every task reads or is sent one side whole, and has a share of the other."""
+    LEFT_REPLICATED = "left replicated"
+    RIGHT_REPLICATED = "right replicated"
+    PARTITIONED = "partitioned"
+    """Both sides are exchanged by key, but for a side that is partitioned by it already."""
+
+    def replicates(self, side: Side) -> bool:
+        """Whether every task may have a side whole."""
+        match self:
+            case Distribution.LEFT_REPLICATED:
+                return side is Side.LEFT
+            case Distribution.RIGHT_REPLICATED:
+                return side is Side.RIGHT
+            case _:
+                return self is not Distribution.PARTITIONED
+
+    @property
+    def partitions(self) -> bool:
+        """Whether both sides may be exchanged by key."""
+        return self in (Distribution.ANY, Distribution.PARTITIONED)
+
+
 class NullKeys(Enum):
-    """What becomes of rows whose key is null and so matches nothing."""
+    """What becomes of rows that have a null key."""
 
     DROP = "drop"
-    """They cannot reach the result."""
+    """They match nothing, and cannot reach the result."""
     SPREAD = "spread"
-    """They are needed, and any partition will do."""
+    """They match nothing, but are needed; any partition will do."""
+    LAST = "last"
+    """They may match any row of the other side, all of which the last partition has."""
+    EVERYWHERE = "everywhere"
+    """They may match any row of the other side: every partition has them."""
 
 
 class DeterminismLevel(Enum):
@@ -39,8 +71,10 @@ class DeterminismLevel(Enum):
 
 
 def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
-    """Whether rows with a null key on one side of a join can change its result."""
-    if join_type.null_aware or join_type.preserves(side):
+    """Say what becomes of the rows of one side of a join that have a null key."""
+    if join_type.null_aware:
+        return NullKeys.LAST if side is Side.LEFT else NullKeys.EVERYWHERE
+    if join_type.preserves(side):
         return NullKeys.SPREAD
     if join_type is JoinType.LEFT_ANTI and side is Side.LEFT:
         return NullKeys.SPREAD
@@ -93,7 +127,7 @@ class Exchange:
     producer : Stage
         Where they come from.
     columns : tuple of int
-        The keys, in the producer's output.
+        The keys, in the producer's output. Without keys each row goes to any one task, or to every task.
     types : tuple of pyarrow.DataType
         Types in which keys are hashed: those in which they are compared.
     null_safe : tuple of bool
@@ -106,6 +140,8 @@ class Exchange:
         Columns whose values may be others when a task of the producer runs again; no key is one of them.
     replicated : bool
         Whether every task gets all the rows; there are no keys then.
+    last_complete : bool
+        Whether the last partition gets all the rows, since rows that may match any of them are there.
     """
 
     index: int
@@ -117,6 +153,7 @@ class Exchange:
     nbytes: float = 0.0
     indeterminate: frozenset[int] = frozenset()
     replicated: bool = False
+    last_complete: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,11 +170,11 @@ class Stage:
     tree : Relation
         What each task computes; scans have no slices yet.
     branches : tuple of Branch
-        How files are divided; empty where rows come by key, or from Spark.
+        How files are divided; empty where rows come through exchanges, or from Spark.
     inputs : tuple of Exchange
         The exchanges, in the order in which the tree reads its sources; only replicated ones where files are divided.
     partitions : int
-        Tasks of a stage whose rows come by key.
+        Tasks of a stage whose rows come through exchanges.
     replicated : frozenset of int
         Scans that each task of a stage without branches reads.
     spark : SparkInput or None

@@ -24,7 +24,7 @@ from gpujoin.model.relations import (
     TopN,
 )
 from gpujoin.model.stages import Stage
-from gpujoin.plan.stages import DIVIDES
+from gpujoin.plan.distribution import DIVIDES
 
 _ROW_BY_ROW = (Filter, Project, Expand, Limit, TopN)
 
@@ -52,12 +52,13 @@ class SplitJoin:
 
 def split_joins(stage: Stage) -> Iterator[SplitJoin]:
     """Joins of a stage in which keys may be divided, without those of earlier stages."""
+    keyed = {one.index for one in stage.inputs if one.columns}
     node: Relation | None = stage.tree
     while node is not None:
         match node:
             case Join(left=ExchangeSource() as left, right=ExchangeSource() as right):
                 sides = tuple(side for side in Side if node.spec.join_type in DIVIDES[side])
-                if sides and node.spec.keys:
+                if sides and keyed.issuperset((left.index, right.index)):
                     yield SplitJoin(left.index, right.index, sides)
                 return
             case Join():

@@ -3,10 +3,11 @@
 The planner goes through the tree from the scans up and keeps, for each subtree, the cheapest way to share its rows out
 among tasks. At a join there are three: one side is shared out and every task reads the other; the other way round; or
 both sides are exchanged by their keys, but for a side that is partitioned by them already. Costs are compressed bytes
-read, with exchanged bytes weighed against them.
+read, with exchanged bytes weighed against them. A join may ask for one of the three (:class:`Distribution`).
 
 Files can be read by every task. Rows from Spark cannot: where every task needs them, they are exchanged, a copy to each
-task. For a star query of ``sales`` (Parquet, 3 splits) and ``stores`` (a cached table)::
+task. The tasks in which Spark computes rows can take none through exchanges; where they need some, their own rows are
+exchanged first, each to any task. For a star query of ``sales`` (Parquet, 3 splits) and ``stores`` (a cached table)::
 
     join (right side built)                 stage 2, 3 tasks: join
       scan sales                              scan sales, a third each
@@ -44,8 +45,18 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage, null_keys_of
+from gpujoin.model.stages import (
+    Branch,
+    DeterminismLevel,
+    Distribution,
+    Exchange,
+    NullKeys,
+    SparkInput,
+    Stage,
+    null_keys_of,
+)
 from gpujoin.plan.determinism import indeterminate_columns
+from gpujoin.plan.distribution import DIVIDES
 from gpujoin.plan.estimates import estimate, row_bytes
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.remap import (
@@ -63,15 +74,6 @@ _STAGE_BYTES = 16 << 20
 """What another stage costs, in compressed bytes read."""
 _HELD = 0.3
 """What building a byte of a side that every task reads costs."""
-
-DIVIDES = {
-    Side.LEFT: frozenset({
-        JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
-        JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE,
-    }),
-    Side.RIGHT: frozenset({JoinType.INNER, JoinType.CROSS, JoinType.RIGHT}),
-}  # fmt: skip
-"""Joins whose result is the union of their results over parts of one side."""
 
 
 @dataclass(frozen=True)
@@ -178,20 +180,7 @@ def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
     relation, limits
         As in :func:`plan_stages`.
     """
-    numbers = itertools.count()
-    inputs: list[Exchange] = []
-
-    def visit(node: Relation) -> Relation:
-        if not isinstance(node, SparkSource):
-            children = [visit(child) for child in node.children]
-            return node.with_children(children) if children else node
-        part = _from_spark(node, next(numbers))
-        inputs.append(_replicated(next(numbers), part, part.nbytes, limits))
-        return ExchangeSource(inputs[-1].index, node.schema)
-
-    tree = visit(relation)
-    scans = frozenset(node.index for node in tree.walk() if isinstance(node, Scan))
-    return Stage(tree, (Branch(None, scans),), _in_order(tree, inputs))
+    return _in_one_task(relation, itertools.count(), {}, limits).stage(limits)
 
 
 def sources_in_order(tree: Relation) -> Iterator[int]:
@@ -252,17 +241,17 @@ class _Part:
     spark: SparkInput | None = None
 
     @property
-    def keyed(self) -> tuple[Exchange, ...]:
-        """The exchanges by key."""
+    def partitioned(self) -> tuple[Exchange, ...]:
+        """The exchanges of which every task gets a share."""
         return tuple(one for one in self.inputs if not one.replicated)
 
     def tasks(self, limits: StageLimits) -> int:
-        if not self.keyed:
+        if not self.partitioned:
             return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
         if limits.partitions is not None:
             return limits.partitions
-        needed = math.ceil(sum(one.nbytes for one in self.keyed) / limits.partition_bytes)
-        if any(stage.spark is not None for one in self.keyed for stage in one.producer.walk()):
+        needed = math.ceil(sum(one.nbytes for one in self.partitioned) / limits.partition_bytes)
+        if any(stage.spark is not None for one in self.partitioned for stage in one.producer.walk()):
             needed = min(needed, limits.guessed_partitions)
         return max(limits.cores, needed)
 
@@ -372,23 +361,33 @@ class _Planner:
         return below.above(node.with_children([below.tree]), (one.moved(positions) for one in below.known))
 
     def _union(self, node: Union) -> _Part | None:
-        parts = [self.place(child) for child in node.inputs]
-        shared = [part for part in parts if part is not None and part.branches]
-        if len(shared) < len(parts):
-            return None
+        parts: list[_Part] = []
+        for child in node.inputs:
+            part = self.place(child)
+            if part is None:
+                return None
+            parts.append(part)
+        if not all(part.branches for part in parts):
+            parts = [self._spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
         return _Part(
-            node.with_children([part.tree for part in shared]), tuple(b for part in shared for b in part.branches),
-            tuple(one for part in shared for one in part.inputs), frozenset(), (), sum(part.cost for part in shared),
-            sum(part.nbytes for part in shared),
+            node.with_children([part.tree for part in parts]), tuple(b for part in parts for b in part.branches),
+            tuple(one for part in parts for one in part.inputs), frozenset(), (), sum(part.cost for part in parts),
+            sum(part.nbytes for part in parts),
         )  # fmt: skip
 
     # -- joins ---------------------------------------------------------------------------------------------
 
     def _join(self, node: Join) -> _Part | None:
         sides = {side: self.place(node.side(side)) for side in Side}
-        ways = [way for side in Side if (way := self._repeating(node, side, sides)) is not None]
+        if node.distribution is not Distribution.ANY:
+            sides = {
+                side: part or _in_one_task(node.side(side), self._source_numbers, self.facts, self.limits)
+                for side, part in sides.items()
+            }
+        legal = [side for side in Side if node.distribution.replicates(side.other)]
+        ways = [way for side in legal if (way := self._repeating(node, side, sides)) is not None]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
-        if left is not None and right is not None:
+        if node.distribution.partitions and left is not None and right is not None:
             exchanged = self._exchanging(node, {Side.LEFT: left, Side.RIGHT: right})
             ways += [] if exchanged is None else [exchanged]
         return min(ways, key=lambda way: way.cost, default=None)
@@ -400,18 +399,21 @@ class _Planner:
             return None
         other = node.side(side.other)
         held = _size(other.schema, estimate(other, self._rows).rows)
+        most = self.limits.repeated_bytes if node.distribution is Distribution.ANY else math.inf
         inputs: tuple[Exchange, ...] = ()
         if any(isinstance(one, SparkSource) for one in other.walk()):
-            sent = None if part.spark is not None else sides[side.other]
-            if sent is None or held > self.limits.repeated_bytes:
+            sent = sides[side.other]
+            if sent is None or held > most:
                 return None
+            if part.spark is not None:
+                part = self._spread(part, node.side(side))
             inputs = (_replicated(next(self._source_numbers), sent, held, self.limits),)
             other = ExchangeSource(inputs[0].index, other.schema)
             cost, repeated, scans = sent.cost + _STAGE_BYTES, _EXCHANGED * held, frozenset[int]()
         else:
             scans = frozenset(one.index for one in other.walk() if isinstance(one, Scan))
             cost, repeated = 0.0, sum(self.facts[index].nbytes for index in scans)
-            if repeated > self.limits.repeated_bytes:
+            if repeated > most:
                 return None
         cost += part.cost + (repeated + _HELD * held) * part.tasks(self.limits)
         trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
@@ -424,7 +426,7 @@ class _Planner:
     def _exchanging(self, node: Join, sides: Mapping[Side, _Part]) -> _Part | None:
         """Share both sides out by their keys."""
         spec = node.spec
-        if not spec.keys or spec.join_type.null_aware:
+        if not spec.keys:
             return None
         keys = _Keys.of(node)
         plans = [{}, *({side: one} for side in Side for one in sides[side].known)]
@@ -451,6 +453,9 @@ class _Planner:
             return None
         chosen = fixed
         spec = node.spec
+        unknown = {side: spec.join_type.null_aware and keys.may_be_unknown(side, chosen) for side in Side}
+        if kept and any(unknown.values()):
+            return None
         placed: dict[Side, _Part] = {}
         moves: dict[Side, dict[int, int]] = {}
         by: dict[Side, _Partitioning] = {}
@@ -465,13 +470,13 @@ class _Planner:
                 continue
             cut = _Cut(
                 _used(spec, side), columns, types, [keys.null_safe[i] for i in chosen],
-                null_keys_of(spec.join_type, side),
+                null_keys_of(spec.join_type, side), side is Side.RIGHT and unknown[Side.LEFT],
             )  # fmt: skip
             rows = estimate(node.side(side), self._rows).rows
             placed[side], moves[side] = self._cut(part, cut, rows)
             by[side] = placed[side].known[0]
         left, right = placed[Side.LEFT], placed[Side.RIGHT]
-        joined = Join(left.tree, right.tree, remapped_spec(spec, moves), node.build_side)
+        joined = Join(left.tree, right.tree, remapped_spec(spec, moves), node.build_side, node.distribution)
         known_after = []
         for side in (one for one in Side if _keeps(spec.join_type, one)):
             positions = output_positions(joined.spec, side)
@@ -496,15 +501,46 @@ class _Planner:
         part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(
             next(self._source_numbers), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe),
-            cut.nulls, nbytes, part.indeterminate,
+            cut.nulls, nbytes, part.indeterminate, last_complete=cut.last_complete,
         )  # fmt: skip
-        spread = cut.nulls is NullKeys.SPREAD and not all(cut.null_safe)
-        cost = part.cost + _EXCHANGED * nbytes + _STAGE_BYTES
+        spread = cut.nulls is not NullKeys.DROP and not all(cut.null_safe)
+        cost = part.cost + _EXCHANGED * nbytes * (2 if cut.last_complete else 1) + _STAGE_BYTES
         known = (_Partitioning(columns, tuple(cut.types), spread),)
         fed = _Part(
             ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0
         )
         return fed, moved
+
+    def _spread(self, part: _Part, node: Relation) -> _Part:
+        """End a stage; each row goes on to any task of the next one."""
+        nbytes = _size(node.schema, estimate(node, self._rows).rows)
+        exchange = Exchange(
+            next(self._source_numbers), part.stage(self.limits), (), (), (), NullKeys.SPREAD, nbytes, part.indeterminate
+        )  # fmt: skip
+        cost = part.cost + _EXCHANGED * nbytes + _STAGE_BYTES
+        source = ExchangeSource(exchange.index, part.tree.schema)
+        return _Part(source, (), (exchange,), frozenset(), (), cost, 0.0)
+
+
+def _in_one_task(
+    relation: Relation, numbers: Iterator[int], facts: Mapping[int, ScanFacts], limits: StageLimits
+) -> _Part:
+    """Have one task read all that a tree reads; rows from Spark are sent to it."""
+    inputs: list[Exchange] = []
+
+    def visit(node: Relation) -> Relation:
+        if not isinstance(node, SparkSource):
+            children = [visit(child) for child in node.children]
+            return node.with_children(children) if children else node
+        part = _from_spark(node, next(numbers))
+        inputs.append(_replicated(next(numbers), part, part.nbytes, limits))
+        return ExchangeSource(inputs[-1].index, node.schema)
+
+    tree = visit(relation)
+    scans = frozenset(node.index for node in tree.walk() if isinstance(node, Scan))
+    nbytes = sum(float(facts[index].nbytes) for index in scans if index in facts)
+    cost = nbytes + sum(_STAGE_BYTES + (1 + _EXCHANGED) * one.nbytes for one in inputs)
+    return _Part(tree, (Branch(None, scans),), tuple(inputs), frozenset(), (), cost, nbytes)
 
 
 def _from_spark(node: SparkSource, number: int) -> _Part:
@@ -543,6 +579,7 @@ class _Cut:
     types: Sequence[pa.DataType]
     null_safe: Sequence[bool]
     nulls: NullKeys
+    last_complete: bool = False
 
 
 @dataclass(frozen=True)
@@ -552,6 +589,7 @@ class _Keys:
     columns: Mapping[Side, tuple[int, ...]]
     types: tuple[pa.DataType, ...]
     null_safe: tuple[bool, ...]
+    nullable: Mapping[Side, tuple[bool, ...]]
 
     @classmethod
     def of(cls, node: Join) -> _Keys:
@@ -564,7 +602,12 @@ class _Keys:
                 for pair in pairs
             ),
             tuple(pair.nulls is NullEquality.EQUAL for pair in pairs),
+            {side: tuple(schemas[side].field(pair.of(side)).nullable for pair in pairs) for side in Side},
         )
+
+    def may_be_unknown(self, side: Side, chosen: Iterable[int]) -> bool:
+        """Whether a null on one side may make one of some equalities unknown."""
+        return any(self.nullable[side][i] and not self.null_safe[i] for i in chosen)
 
     def served_by(self, known: _Partitioning, side: Side) -> list[int] | None:
         """Which of the keys a side is partitioned by; ``None`` if by others too."""

@@ -10,6 +10,7 @@ from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import estimate
+from gpujoin.plan.distribution import Hint
 from gpujoin.plan.ranges import Shape
 
 SPARK_BROADCAST_THRESHOLD = 10 << 20
@@ -27,15 +28,6 @@ as small as the right side: what is built is held by every worker, and the marks
 
 UNKNOWN_SIZE = 1 << 50
 """Estimates from here on mean that nothing is known: Spark then says the largest long, and parts of it above."""
-
-
-class Hint(Enum):
-    """Join strategy hints; values are Spark's names."""
-
-    BROADCAST = "broadcast"
-    MERGE = "merge"
-    SHUFFLE_HASH = "shuffle_hash"
-    SHUFFLE_REPLICATE_NL = "shuffle_replicate_nl"
 
 
 class GpuOutlook(Enum):

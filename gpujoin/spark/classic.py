@@ -16,10 +16,11 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import DeterminismLevel
+from gpujoin.plan.distribution import Hint
 from gpujoin.plan.explain import JoinExplanation
 from gpujoin.plan.products import Product, product_warnings, refuse_products
 from gpujoin.plan.ranges import Shape, shape_of
-from gpujoin.plan.strategy import Choice, Hint, JoinFacts, SideFacts, choose
+from gpujoin.plan.strategy import Choice, JoinFacts, SideFacts, choose
 from gpujoin.spark.catalyst.columns import SideColumns
 from gpujoin.spark.catalyst.joins import JoinNode, join_type_name, read_join
 from gpujoin.spark.catalyst.nodes import Node

@@ -25,7 +25,7 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.stages import Branch, DeterminismLevel, NullKeys, SparkInput, Stage
+from gpujoin.model.stages import Branch, DeterminismLevel, Distribution, NullKeys, SparkInput, Stage
 from gpujoin.plan.stages import (
     ScanFacts,
     StageLimits,
@@ -53,6 +53,15 @@ def joined(
     return Join(left, right, JoinSpec(kind, keys, left_output=(0, 1), right_output=right_output, **spec))  # type: ignore[arg-type]
 
 
+def product(left: Relation, right: Relation, **join: object) -> Join:
+    spec = JoinSpec(JoinType.CROSS, left_output=(0,), right_output=(1,))
+    return Join(left, right, spec, **join)  # type: ignore[arg-type]
+
+
+def asked(join: Join, distribution: Distribution) -> Join:
+    return dataclasses.replace(join, distribution=distribution)
+
+
 def grouped(child: Relation, key: int = 0) -> PartialAggregate:
     call = AggregateCall(function=AggregateFunction.COUNT, name="n")
     return PartialAggregate(child, (Output("k", column(child.schema, key)),), (call,), once=True)
@@ -77,7 +86,7 @@ def test_a_scan_is_divided() -> None:
 @pytest.mark.parametrize("kind", list(JoinType))
 def test_a_small_side_is_read_by_every_task(kind: JoinType) -> None:
     if kind is JoinType.CROSS:
-        tree: Relation = Join(scan(0), scan(1), JoinSpec(kind, left_output=(0,), right_output=(1,)))
+        tree: Relation = product(scan(0), scan(1))
     else:
         tree = joined(scan(0), scan(1), kind)
     if kind in (JoinType.RIGHT, JoinType.FULL):
@@ -90,12 +99,8 @@ def test_a_small_side_is_read_by_every_task(kind: JoinType) -> None:
 
 @pytest.mark.parametrize("kind", list(JoinType))
 def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
-    if kind is JoinType.CROSS or kind.null_aware:
-        tree: Relation = (
-            joined(scan(0), scan(1), kind)
-            if kind.null_aware
-            else Join(scan(0), scan(1), JoinSpec(kind, left_output=(0,), right_output=(1,)))
-        )
+    if kind is JoinType.CROSS:
+        tree: Relation = product(scan(0), scan(1))
         assert plan_stages(tree, {0: BIG, 1: BIG}, LIMITS) is None
         return
     tree = joined(scan(0), scan(1), kind)
@@ -107,11 +112,15 @@ def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
     assert left.schema.names == ["k", "j"]
     assert right.schema.names == ["k"]
     assert (left.columns, right.columns) == ((0,), (0,))
-    spread = {
-        JoinType.LEFT: (True, False), JoinType.RIGHT: (False, True), JoinType.FULL: (True, True),
-        JoinType.LEFT_ANTI: (True, False), JoinType.EXISTENCE: (True, False),
-    }.get(kind, (False, False))  # fmt: skip
-    assert (left.nulls is NullKeys.SPREAD, right.nulls is NullKeys.SPREAD) == spread
+    drop, spread = NullKeys.DROP, NullKeys.SPREAD
+    nulls = {
+        JoinType.LEFT: (spread, drop), JoinType.RIGHT: (drop, spread), JoinType.FULL: (spread, spread),
+        JoinType.LEFT_ANTI: (spread, drop), JoinType.EXISTENCE: (spread, drop),
+        JoinType.NULL_AWARE_ANTI: (NullKeys.LAST, NullKeys.EVERYWHERE),
+        JoinType.NULL_AWARE_EXISTENCE: (NullKeys.LAST, NullKeys.EVERYWHERE),
+    }.get(kind, (drop, drop))  # fmt: skip
+    assert (left.nulls, right.nulls) == nulls
+    assert (left.last_complete, right.last_complete) == (False, kind.null_aware)
     assert stage.partitions >= 4
 
 
@@ -276,6 +285,129 @@ def test_a_chain_of_joins_is_planned_once_per_join() -> None:
     assert len(sources) == len(set(sources))
 
 
-def test_rows_from_spark_join_rows_from_spark_only_by_key() -> None:
+def test_few_rows_from_spark_join_few_rows_from_spark_by_key() -> None:
     stage = planned(joined(from_spark(0, 1e3), from_spark(1, 1e3)))
     assert [one.replicated for one in stage.inputs] == [False, False]
+    assert all(one.columns for one in stage.inputs)
+
+
+# -- without keys, rows from Spark on both sides -----------------------------------------------------------------
+
+
+def routes(stage: Stage) -> list[str]:
+    """How the rows of each input of a stage are sent, by the Spark input that they come from."""
+    sent = {
+        one.producer.spark.rows: "replicated" if one.replicated else "by key" if one.columns else "spread"
+        for one in stage.inputs
+        if one.producer.spark is not None
+    }
+    return [sent[number] for number in sorted(sent)]
+
+
+def test_rows_from_spark_are_spread_where_a_side_of_rows_from_spark_is_replicated() -> None:
+    stage = planned(product(from_spark(0, 1e8), from_spark(1, 1e3)))
+    assert routes(stage) == ["spread", "replicated"]
+    assert stage.spark is None
+    assert stage.partitions >= LIMITS.cores
+    assert planned(product(from_spark(0, 1e8), from_spark(1, 1e3)), partitions=5).partitions == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (JoinType.CROSS, ["replicated", "spread"]),
+        (JoinType.LEFT_SEMI, ["spread", "replicated"]),
+        (JoinType.RIGHT, ["replicated", "spread"]),
+    ],
+    ids=lambda given: getattr(given, "value", ""),
+)
+def test_the_side_that_is_spread_is_one_that_may_be_divided(kind: JoinType, expected: list[str]) -> None:
+    right_output = () if kind.left_rows_only else (1,)
+    spec = JoinSpec(kind, left_output=(0,), right_output=right_output)
+    stage = planned(Join(from_spark(0, 1e3), from_spark(1, 1e4), spec))
+    assert routes(stage) == expected
+
+
+def test_the_replicated_side_of_rows_from_spark_is_limited() -> None:
+    tree = product(from_spark(0, 1e8), from_spark(1, 1e8))
+    assert plan_stages(tree, {}, LIMITS) is None
+    assert routes(planned(asked(tree, Distribution.RIGHT_REPLICATED))) == ["spread", "replicated"]
+
+
+def test_rows_that_may_be_others_each_time_are_spread_by_no_value() -> None:
+    loose = from_spark(0, 1e6, DeterminismLevel.INDETERMINATE)
+    stage = planned(product(loose, from_spark(1, 1e3)))
+    spread = next(one for one in stage.inputs if not one.replicated)
+    assert spread.indeterminate == frozenset(range(len(SCHEMA)))
+
+
+def test_rows_from_spark_and_from_files_meet_in_a_union() -> None:
+    tree = joined(Union((scan(0), from_spark(0, 1e3))), scan(1))
+    stage = planned(tree, BIG, SMALL)
+    assert [(one.columns, one.replicated) for one in stage.inputs] == [((), False)] * 2
+    assert stage.replicated == frozenset({1})
+
+
+# -- distributions that are asked for ----------------------------------------------------------------------------
+
+
+def shape(tree: Join, *facts: ScanFacts) -> tuple[int, list[tuple[int | None, frozenset[int]]]]:
+    stage = planned(tree, *facts)
+    return stage.exchanges, [(branch.partitioned, branch.replicated) for branch in stage.branches]
+
+
+@pytest.mark.parametrize("facts", [(BIG, BIG), (BIG, SMALL), (SMALL, SMALL)], ids=["big", "star", "small"])
+def test_a_distribution_is_obeyed_whatever_the_sizes(facts: tuple[ScanFacts, ScanFacts]) -> None:
+    tree = joined(scan(0), scan(1))
+    assert shape(asked(tree, Distribution.PARTITIONED), *facts) == (2, [])
+    assert shape(asked(tree, Distribution.RIGHT_REPLICATED), *facts) == (0, [(0, frozenset({1}))])
+    assert shape(asked(tree, Distribution.LEFT_REPLICATED), *facts) == (0, [(1, frozenset({0}))])
+    assert shape(asked(tree, Distribution.REPLICATED), *facts)[0] == 0
+
+
+def test_the_smaller_side_is_replicated_where_either_may_be() -> None:
+    tree = asked(joined(scan(0), scan(1)), Distribution.REPLICATED)
+    assert shape(tree, BIG, SMALL) == (0, [(0, frozenset({1}))])
+    assert shape(tree, SMALL, BIG) == (0, [(1, frozenset({0}))])
+
+
+def test_a_partitioning_that_is_there_serves_a_join_that_asks_for_one() -> None:
+    below = asked(joined(scan(0), scan(1)), Distribution.PARTITIONED)
+    assert (
+        planned(asked(joined(below, scan(2)), Distribution.PARTITIONED), SMALL, SMALL, SMALL).exchanges == 3
+    )
+
+
+def test_a_side_that_cannot_be_shared_out_comes_from_one_task() -> None:
+    total = dataclasses.replace(grouped(scan(1)), keys=())
+    renamed = Project(total, (Output("k", column(total.schema, 0)), Output("j", column(total.schema, 0))))
+    tree = joined(scan(0), renamed)
+    stage = planned(asked(tree, Distribution.PARTITIONED), BIG, BIG)
+    assert [one.producer.branches for one in stage.inputs] == [(Branch(None, frozenset({1})),), (Branch(0),)]
+    assert planned(asked(tree, Distribution.RIGHT_REPLICATED), BIG, BIG).exchanges == 0
+
+
+def test_keys_that_may_be_others_each_time_are_not_exchanged_though_asked_for() -> None:
+    loose = from_spark(0, 1e3, DeterminismLevel.INDETERMINATE)
+    tree = asked(joined(scan(0), loose), Distribution.PARTITIONED)
+    assert plan_stages(tree, {0: BIG}, LIMITS) is None
+
+
+# -- NOT IN --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE])
+def test_without_nulls_on_the_left_no_partition_has_all_right_rows(kind: JoinType) -> None:
+    keys = Scan(pa.schema([pa.field("k", pa.int64(), nullable=False), ("j", pa.int64())]), index=0)
+    right, left = planned(joined(keys, scan(1), kind), BIG, BIG).inputs
+    assert (left.last_complete, right.last_complete) == (False, False)
+    assert right.nulls is NullKeys.EVERYWHERE
+
+
+def test_not_in_takes_no_partitioning_in_which_nulls_are_elsewhere() -> None:
+    below = joined(scan(0), scan(1), JoinType.LEFT)
+    assert planned(joined(below, scan(2), JoinType.NULL_AWARE_ANTI), BIG, BIG, BIG).exchanges == 4
+    above = joined(joined(scan(0), scan(1), JoinType.NULL_AWARE_ANTI), scan(2))
+    assert planned(above, BIG, BIG, BIG).exchanges == 3, "null keys match nothing there, wherever they are"
+    groups = grouped(joined(scan(0), scan(1), JoinType.NULL_AWARE_ANTI))
+    assert planned(groups, BIG, BIG).exchanges == 3, "but they are one group"

@@ -10,12 +10,12 @@ from gpujoin.config import Options, Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.plan.cost import estimate
+from gpujoin.plan.distribution import Hint
 from gpujoin.plan.ranges import Shape
 from gpujoin.plan.strategy import (
     NOT_IN_BROADCAST,
     UNKNOWN_SIZE,
     GpuOutlook,
-    Hint,
     JoinFacts,
     SideFacts,
     broadcast_sides,

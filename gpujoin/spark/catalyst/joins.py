@@ -8,7 +8,7 @@ from typing import Any
 
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.strategy import Hint
+from gpujoin.plan.distribution import Hint
 from gpujoin.spark.catalyst.nodes import CATALYST, Node, read_expression, read_expressions
 
 _LOGICAL = CATALYST + "plans.logical."

@@ -22,7 +22,10 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
+import org.apache.spark.sql.catalyst.plans.logical.JoinStrategyHint;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.classic.SparkSession;
@@ -228,6 +231,7 @@ public final class PlanReader {
             quote(determinism.of(plan));
             if (plan instanceof Join) {
                 writeHint(GpuJoinHint.of((Join) plan));
+                writeHints(((Join) plan).hint());
             }
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);
@@ -444,6 +448,25 @@ public final class PlanReader {
                 field("@gpu_join");
                 writeTexts(asked);
             }
+        }
+
+        /** The user's strategy hints on the left and the right side of a join; nothing where there are none. */
+        private void writeHints(JoinHint hints) {
+            String left = strategyOf(hints.leftHint());
+            String right = strategyOf(hints.rightHint());
+            if (left != null || right != null) {
+                field("@hints");
+                text.append('[');
+                quote(left == null ? "" : left);
+                text.append(',');
+                quote(right == null ? "" : right);
+                text.append(']');
+            }
+        }
+
+        private static String strategyOf(Option hint) {
+            Option strategy = hint.isDefined() ? ((HintInfo) hint.get()).strategy() : hint;
+            return strategy.isDefined() ? ((JoinStrategyHint) strategy.get()).displayName() : null;
         }
 
         private void writeSize(LogicalPlan plan) {

@@ -14,7 +14,7 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice, Scan
-from gpujoin.model.stages import Stage
+from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.cost import Estimate, predict
 from gpujoin.plan.explain import show_bytes
 from gpujoin.plan.splits import plan_splits
@@ -187,6 +187,11 @@ def arrange(
         cores, options.scan_task_bytes, options.scan_repeated_bytes,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
     )  # fmt: skip
+    if options.strategy is not Strategy.AUTO and any(
+        one.distribution is not Distribution.ANY for one in island.joins
+    ):
+        several = dataclasses.replace(limits, cores=max(2, cores))
+        return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     small = island.nbytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if local and small and not island.spark_sources:
         return _one_task(island, options, limits, cores)
@@ -277,10 +282,15 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     for branch in stage.branches:
         if branch.partitioned is not None:
             yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
-    keyed = sum(not one.replicated for one in stage.inputs)
+    keyed = sum(bool(one.columns) for one in stage.inputs)
     if keyed:
-        yield f"{keyed} inputs are exchanged by key into {run.tasks} partitions{also}"
-    sent = len(stage.inputs) - keyed
+        inputs = "inputs are" if keyed > 1 else "input is"
+        yield f"{keyed} {inputs} exchanged by key into {run.tasks} partitions{also}"
+    sent = sum(one.replicated for one in stage.inputs)
+    spread = len(stage.inputs) - keyed - sent
+    if spread:
+        inputs = "inputs are" if spread > 1 else "input is"
+        yield f"{spread} {inputs} shared out among {run.tasks} tasks{also}"
     if sent:
         yield f"{sent} {'inputs are' if sent > 1 else 'input is'} sent to every task"
     if stage.spark is not None and stage.tree.children:

@@ -82,7 +82,7 @@ class Outlet:
     ----------
     form : ExchangeFormat
         Of the blobs.
-    columns, types, null_safe, nulls, indeterminate :
+    columns, types, null_safe, nulls, indeterminate, last_complete :
         As in :class:`~gpujoin.model.stages.Exchange`.
     labels : tuple of int
         Label of each partition.
@@ -104,6 +104,7 @@ class Outlet:
     blob_bytes: int
     heavy: HeavyRows | None = None
     replicated: bool = False
+    last_complete: bool = False
 
     @classmethod
     def of(
@@ -126,6 +127,7 @@ class Outlet:
             blob_bytes,
             heavy,
             exchange.replicated,
+            exchange.last_complete,
         )
 
     def split(
@@ -156,9 +158,10 @@ class Outlet:
         limit = min(round_bytes, self.blob_bytes * (1 if self.replicated else len(self.labels)))
         for rows in rounds(batches, self.form.schema, limit, counts):
             if self.replicated:
-                narrow = narrowed(rows)
-                for label in self.labels:
-                    yield from packer.add(narrow, label)
+                yield from self._to_all(rows, packer)
+            elif not self.columns:
+                targets = self._spread(rows, salt)
+                yield from scatter(narrowed(rows), targets, self.labels, packer)
             else:
                 yield from self._scattered(rows, salt, packer, counts)
         yield from packer.flush()
@@ -166,32 +169,46 @@ class Outlet:
     def _scattered(
         self, rows: pa.RecordBatch, salt: int, packer: BlobPacker, counts: BlobCounts
     ) -> Iterator[pa.RecordBatch]:
-        mask = self.null_mask(rows)
-        if mask is not None and self.nulls is NullKeys.DROP:
-            rows = rows.filter(pa.array(~mask))
-            mask = None
+        nulls = self.null_mask(rows)
+        if nulls is not None and self.nulls in (NullKeys.DROP, NullKeys.EVERYWHERE):
+            if self.nulls is NullKeys.EVERYWHERE:
+                yield from self._to_all(rows.filter(pa.array(nulls)), packer)
+            rows = rows.filter(pa.array(~nulls))
+            nulls = None
         if rows.num_rows == 0:
             return
         hashes = self.hashes(rows)
-        heavy = self._heavy_rows(hashes, mask)
+        heavy = self._heavy_rows(hashes, nulls)
+        anywhere = nulls if self.nulls is NullKeys.SPREAD else None
         if heavy is not None:
             counts.heavy += int(heavy.sum())
             if self.heavy is not None and self.heavy.replicated:
-                some, rest = narrowed(rows.filter(pa.array(heavy))), ~heavy
-                for label in self.labels:
-                    yield from packer.add(some, label)
-                rows, hashes, mask = (
-                    rows.filter(pa.array(rest)),
-                    hashes[rest],
-                    None if mask is None else mask[rest],
-                )
+                yield from self._to_all(rows.filter(pa.array(heavy)), packer)
+                rest = ~heavy
+                rows, hashes = rows.filter(pa.array(rest)), hashes[rest]
+                nulls = None if nulls is None else nulls[rest]
+                anywhere = None if anywhere is None else anywhere[rest]
             else:
-                mask = heavy if mask is None else heavy | mask
+                anywhere = heavy if anywhere is None else heavy | anywhere
+        last = len(self.labels) - 1
         targets = partitions_of(hashes, len(self.labels))
-        if mask is not None:
-            codec = spread_codec(self.form.schema, self.indeterminate)
-            targets[mask] = spread(rows.filter(pa.array(mask)), codec, salt, len(self.labels))
-        yield from scatter(narrowed(rows), targets, self.labels, packer)
+        if nulls is not None and self.nulls is NullKeys.LAST:
+            targets[nulls] = last
+        if anywhere is not None:
+            targets[anywhere] = self._spread(rows.filter(pa.array(anywhere)), salt)
+        rows = narrowed(rows)
+        if self.last_complete and (elsewhere := targets != last).any():
+            yield from packer.add(rows.filter(pa.array(elsewhere)), self.labels[last])
+        yield from scatter(rows, targets, self.labels, packer)
+
+    def _to_all(self, rows: pa.RecordBatch, packer: BlobPacker) -> Iterator[pa.RecordBatch]:
+        rows = narrowed(rows)
+        for label in self.labels:
+            yield from packer.add(rows, label)
+
+    def _spread(self, rows: pa.RecordBatch, salt: int) -> npt.NDArray[np.int32]:
+        """Partitions for rows that may go anywhere."""
+        return spread(rows, spread_codec(self.form.schema, self.indeterminate), salt, len(self.labels))
 
     def _heavy_rows(
         self, hashes: npt.NDArray[np.uint64], nulls: npt.NDArray[np.bool_] | None
@@ -204,7 +221,7 @@ class Outlet:
         return found if found.any() else None
 
     def null_mask(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
-        """Tell which rows have a null key that matches nothing; ``None`` if there are none."""
+        """Tell which rows have a null key, of keys that are not null-safe; ``None`` if there are none."""
         return self._matching.null_mask(rows, Side.LEFT)
 
     def hashes(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:

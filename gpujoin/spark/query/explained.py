@@ -117,25 +117,25 @@ def explain_stages(
         tasks=run.last.tasks,
         threads=run.threads,
         tree=tuple(shown.lines(run.last.stage.tree, run.last)),
-        joins=tuple(_join(one, island_id, backend) for one in _joins(run.last.stage)),
+        joins=tuple(_join(one, stage, island_id, backend) for one, stage in _joins(run.last.stage)),
         notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
     )
 
 
-def _joins(stage: Stage) -> Iterator[Join]:
-    """The joins of a stage and of those before it, parents first."""
+def _joins(stage: Stage) -> Iterator[tuple[Join, Stage]]:
+    """The joins of a stage and of those before it, parents first, each with its stage."""
     producers = {one.index: one.producer for one in stage.inputs}
     for node in stage.tree.walk():
         if isinstance(node, Join):
-            yield node
+            yield node, stage
         elif isinstance(node, ExchangeSource) and node.index in producers:
             yield from _joins(producers[node.index])
 
 
-def _join(node: Join, island_id: str, backend: BackendName) -> JoinExplanation:
+def _join(node: Join, stage: Stage, island_id: str, backend: BackendName) -> JoinExplanation:
     return JoinExplanation(
         join_type=node.spec.join_type.value,
-        strategy=Strategy.SHUFFLE if _meets_exchanged(node) else Strategy.BROADCAST,
+        strategy=_strategy(node, stage),
         backend=backend.value,
         shape=shape_of_node(node).value,
         build_side=node.build_side,
@@ -146,9 +146,15 @@ def _join(node: Join, island_id: str, backend: BackendName) -> JoinExplanation:
     )
 
 
-def _meets_exchanged(node: Join) -> bool:
-    """Whether both sides come through exchanges."""
-    return all(any(isinstance(one, ExchangeSource) for one in side.walk()) for side in node.children)
+def _strategy(node: Join, stage: Stage) -> Strategy:
+    """How the sides of a join are brought together."""
+    keyed = {one.index for one in stage.inputs if one.columns}
+    sources = [
+        {one.index for one in side.walk() if isinstance(one, ExchangeSource)} for side in node.children
+    ]
+    if all(keyed & side for side in sources):
+        return Strategy.SHUFFLE
+    return Strategy.BROADCAST if node.spec.keys or node.spec.as_of is not None else Strategy.NESTED_LOOP
 
 
 def _condition(node: Join) -> str | None:
@@ -200,8 +206,11 @@ class _Shown:
         place = next(i for i, one in enumerate(stage.stage.inputs) if one.index == node.index)
         exchange, before = stage.stage.inputs[place], stage.inputs[place]
         about = show_bytes(int(exchange.nbytes))
+        tasks = f"{stage.tasks} {'tasks' if stage.tasks > 1 else 'task'}"
         if exchange.replicated:
-            head = f"sent to {stage.tasks} {'tasks' if stage.tasks > 1 else 'task'}, about {about}"
+            head = f"sent to {tasks}, about {about}"
+        elif not exchange.columns:
+            head = f"shared out among {tasks}, about {about}"
         else:
             by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
             head = f"exchange by {by}: from {before.tasks} tasks to {stage.tasks}, about {about}"

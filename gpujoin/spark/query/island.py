@@ -26,7 +26,14 @@ from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
-from gpujoin.spark.query.trees.builder import BrokenError, Fragment, ScanSource, SparkRows, TreeBuilder
+from gpujoin.spark.query.trees.builder import (
+    BrokenError,
+    Fragment,
+    OtherBackendError,
+    ScanSource,
+    SparkRows,
+    TreeBuilder,
+)
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.nodes import aggregated
 
@@ -182,6 +189,8 @@ class IslandFinder:
         return island if island is not None and _pays(island.relation) else None
 
     def _note(self, problem: BrokenError) -> None:
+        if isinstance(problem, OtherBackendError):
+            return  # it is in an island of its own
         self.broken[id(problem.node)] = f"{_called(problem.node)}: {problem}"
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:

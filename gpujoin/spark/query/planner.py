@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,9 @@ class QueryPlanner:
         found = [
             broken[id(one)]
             for one in node.walk()
-            if id(one) in broken and _made_by(one) is None and not one.has_strategy
+            if id(one) in broken
+            and _made_by(one) is None
+            and one.strategy(self._options) is not Strategy.SPARK
         ]
         return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
 
@@ -196,7 +198,7 @@ class QueryPlanner:
         return self._island_of(node, None)
 
     def _island_of(self, node: PlanNode, top: Top | None) -> Rewritten | Reason | None:
-        if self._options.strategy is Strategy.SPARK or not self._options.scan_fuse:
+        if not self._options.scan_fuse or not self._takes_any(node.walk()):
             return None
         if self._unreadable is not None:
             if node.class_name not in (JOIN, AGGREGATE):
@@ -227,11 +229,18 @@ class QueryPlanner:
             )
         return Rewritten((explained, *inputs), True, island.output_bytes)
 
+    def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
+        """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""
+        spark = Strategy.SPARK
+        return self._options.strategy is not spark or any(
+            one.asked is not None and one.strategy(self._options) is not spark for one in nodes
+        )
+
     def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:
         """Find the island at a node, and how it runs; a reason or nothing as of :meth:`_island`."""
         asked = self._values.asked
         island = self._finder.at(node, top)
-        if island is None or len(_asked_backends(island)) > 1:
+        if island is None or not self._takes_any(island.own_nodes()):
             return None
         refused = refusal(self._spark.sparkContext, self._conf)
         if refused is not None:
@@ -279,9 +288,14 @@ class QueryPlanner:
         return whole, finished
 
     def _options_of(self, island: Island) -> Options:
-        """Settings with the backend that joins of an island were asked to run on."""
-        asked = _asked_backends(island)
-        return self._options.replace(backend=asked.pop()) if asked else self._options
+        """Settings with what joins of an island were asked for."""
+        joins = [node for node in island.own_nodes() if node.class_name == JOIN]
+        backend = next(
+            (node.asked["backend"] for node in joins if node.asked and "backend" in node.asked), None
+        )
+        strategies = [node.strategy(self._options) for node in joins] or [self._options.strategy]
+        named = next((one for one in strategies if one is not Strategy.AUTO), Strategy.AUTO)
+        return self._options.replace(backend=backend or self._options.backend, strategy=named)
 
     def _backend(self, options: Options) -> BackendName:
         """Where the tasks of an island are expected to run."""
@@ -296,7 +310,8 @@ class QueryPlanner:
     def _arranged(self, island: Island) -> IslandRun | Reason:
         shuffle_partitions = int(self._conf.get("spark.sql.shuffle.partitions", "200"))
         local = is_local(self._conf)
-        return arrange(island, self._options, self._cores, local=local, shuffle_partitions=shuffle_partitions)
+        options = self._options_of(island)
+        return arrange(island, options, self._cores, local=local, shuffle_partitions=shuffle_partitions)
 
     @property
     def _application(self) -> str:
@@ -366,11 +381,6 @@ class QueryPlanner:
         if not self._runs:
             return decided.placeholder()
         return decided.replacement(decided.run())
-
-
-def _asked_backends(island: Island) -> set[str]:
-    """The backends that ``gpu_join`` was asked for in joins of an island."""
-    return {node.asked["backend"] for node in island.own_nodes() if node.asked and "backend" in node.asked}
 
 
 def _made_by(node: PlanNode) -> str | None:

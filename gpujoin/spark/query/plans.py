@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.stages import DeterminismLevel
+from gpujoin.plan.distribution import Hint
 from gpujoin.plan.strategy import UNKNOWN_SIZE
 from gpujoin.spark.catalyst.nodes import Node, Reading
 from gpujoin.spark.gateway import reader_of, unpacked
@@ -17,6 +18,7 @@ from gpujoin.spark.gateway import reader_of, unpacked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpujoin.config import Options
     from gpujoin.spark.gateway import JvmNames
     from gpujoin.spark.query.nearest.terms import Nearest
 
@@ -77,12 +79,16 @@ class PlanNode:
         """What ``gpu_join`` was asked for, by the names of its parameters; ``None`` if it did not make this."""
         return self.fields.get("@gpu_join")
 
+    def strategy(self, options: Options) -> Strategy:
+        """Give the strategy of a join: the one that ``gpu_join`` was asked for, else that of the settings."""
+        asked = (self.asked or {}).get("strategy")
+        return options.strategy if asked is None else Strategy(asked)
+
     @property
-    def has_strategy(self) -> bool:
-        """Whether this is a join for which ``gpu_join`` was asked for a strategy."""
-        return (
-            self.asked is not None and self.asked.get("strategy", Strategy.AUTO.value) != Strategy.AUTO.value
-        )
+    def hints(self) -> Mapping[Side, Hint]:
+        """The user's hints on the sides of a join, of those that have one."""
+        names = dict(zip(Side, self.fields.get("@hints", ()), strict=False))
+        return {side: hint for side, name in names.items() for hint in Hint if hint.value == name}
 
     @property
     def deterministic(self) -> bool:

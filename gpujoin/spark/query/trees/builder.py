@@ -8,13 +8,15 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from gpujoin.config import Options, Strategy
+from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports_node
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileFooter, Output, Project, Relation, SparkSource
+from gpujoin.model.stages import Distribution
+from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import estimate, row_bytes
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
@@ -38,6 +40,10 @@ class BrokenError(Exception):
     def __init__(self, node: PlanNode, why: str) -> None:
         super().__init__(why)
         self.node = node
+
+
+class OtherBackendError(BrokenError):
+    """A part of a plan is to run on another backend than the joins above it."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,8 @@ class TreeBuilder:
         The inputs from Spark so far, by their index.
     sound : dict from int to Relation
         Nodes that can be run, by their ``id()``.
+    backend : str or None
+        The backend that a join of the tree was asked to run on.
     """
 
     options: Options
@@ -160,6 +168,7 @@ class TreeBuilder:
     sources: dict[int, ScanSource] = field(default_factory=dict)
     spark_sources: list[SparkRows] = field(default_factory=list)
     sound: dict[int, Relation] = field(default_factory=dict, repr=False)
+    backend: str | None = None
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate a plan.
@@ -201,19 +210,17 @@ class TreeBuilder:
         BrokenError
             If Spark's rows cannot be taken either.
         """
-        scans, taken = dict(self.sources), len(self.spark_sources)
+        scans, taken, backend = dict(self.sources), len(self.spark_sources), self.backend
         try:
             return self.build(node, required)
         except BrokenError as problem:
-            self.sources = scans
+            self.sources, self.backend = scans, backend
             del self.spark_sources[taken:]
             return self._from_spark(node, required, problem)
 
     def _from_spark(self, node: PlanNode, required: frozenset[int], problem: BrokenError) -> Fragment:
         columns = [column for column in node.output if column.expr_id in required] or list(node.output[:1])
         columns = list({column.expr_id: column for column in columns}.values())
-        if self.options.strategy is not Strategy.AUTO:
-            raise problem  # a join fed by rows is run as was asked
         if not node.deterministic:
             raise problem  # each use of it would be computed by itself, and differently
         rows = node.estimated_rows
@@ -227,6 +234,21 @@ class TreeBuilder:
         nbytes = rows * row_bytes(source.columns)
         self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, problem))
         return Fragment(source, {column.expr_id: n for n, column in enumerate(columns)})
+
+    def run_on(self, node: PlanNode) -> None:
+        """Note the backend that a join was asked to run on.
+
+        Raises
+        ------
+        OtherBackendError
+            If a join above it was asked to run on another one.
+        """
+        asked = (node.asked or {}).get("backend")
+        if asked is None:
+            return
+        if self.backend not in (None, asked):
+            raise OtherBackendError(node, f"backend {asked} was asked for, and {self.backend} above it")
+        self.backend = asked
 
     def obstacles(self, relation: Relation) -> tuple[Reason, ...]:
         """Tell why a tree cannot be run; what was found sound is not looked at again."""
@@ -290,3 +312,17 @@ def check_column(attribute: Node) -> None:
         raise NotTranslatableError(
             f"column {attribute.fields['name']} has type {name}; only strings compared by bytes"
         )
+
+
+def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, keys: bool) -> Distribution:
+    """Read how the rows of a join are to be brought together.
+
+    Raises
+    ------
+    NotTranslatableError
+        If that cannot be, or the join is to be left to Spark.
+    """
+    found = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
+    if isinstance(found, Reason):
+        raise NotTranslatableError(str(found))
+    return found

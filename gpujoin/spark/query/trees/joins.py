@@ -8,6 +8,8 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.stages import Distribution
+from gpujoin.plan.distribution import Hint
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
@@ -15,7 +17,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.split import NULL_AWARE
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, distribution_of
 from gpujoin.spark.query.trees.keys import Key, key_of, not_in, null_aware, with_keys
 from gpujoin.spark.query.trees.nearest import nearest_join
 
@@ -25,8 +27,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     kind, exists = join_type_in(node.fields["joinType"])
     if kind is None:
         raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} is not covered")
-    if node.has_strategy:
-        raise NotTranslatableError("a strategy was asked for: it is run by itself")
+    builder.run_on(node)
     if node.nearest is not None:
         return nearest_join(builder, node, kind, node.nearest, required)
     parts = () if node.condition is None else conjuncts(node.condition)
@@ -45,11 +46,12 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
                 rest.append(part)
             elif pair not in keys:
                 keys.append(pair)
-    return _joined(builder, kind, exists, sides, keys, rest, required)
+    return _joined(builder, node, kind, exists, sides, keys, rest, required)
 
 
 def _joined(
     builder: TreeBuilder,
+    node: PlanNode,
     kind: JoinType,
     exists: int | None,
     sides: dict[Side, Fragment],
@@ -89,11 +91,22 @@ def _joined(
     if kind.flags_rows:
         assert exists is not None
         ids.append(exists)
+    distribution = distribution_of(builder, node, kind, keys=bool(pairs))
     side = _build_side(kind, builder.rows(left), builder.rows(right))
     if kind is JoinType.INNER and not pairs:
         side = better_build_side(residual, tuple(Side)) or side
-    relation = Join(left.relation, right.relation, spec, side)
+    elif kind is JoinType.INNER:
+        side = _hinted_build_side(node, distribution) or side
+    relation = Join(left.relation, right.relation, spec, side, distribution)
     return Fragment(relation, {i: position for position, i in enumerate(ids) if i is not None})
+
+
+def _hinted_build_side(node: PlanNode, distribution: Distribution) -> Side | None:
+    """The side that a hint says to build."""
+    if distribution in (Distribution.LEFT_REPLICATED, Distribution.RIGHT_REPLICATED):
+        return Side.LEFT if distribution is Distribution.LEFT_REPLICATED else Side.RIGHT
+    hinted = [side for side, hint in node.hints.items() if hint is Hint.SHUFFLE_HASH]
+    return hinted[0] if len(hinted) == 1 and distribution is Distribution.PARTITIONED else None
 
 
 def _build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:

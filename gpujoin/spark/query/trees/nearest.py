@@ -11,7 +11,7 @@ from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, distribution_of
 from gpujoin.spark.query.trees.keys import key_of, with_keys
 
 
@@ -46,10 +46,11 @@ def nearest_join(
         tuple(right.positions[i] for i in ids[Side.RIGHT]),
     )
     spec = JoinSpec(JoinType.LEFT, pairs, None, *outputs, as_of=terms)
+    distribution = distribution_of(builder, node, JoinType.LEFT, keys=bool(pairs))
     first = len(outputs[0])
     positions = {i: n for n, i in enumerate(ids[Side.LEFT])}
     positions |= {i: first + n for n, i in enumerate(ids[Side.RIGHT])}
-    found = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT), positions)
+    found = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT, distribution), positions)
     order = found.reference(nearest.column)
     matched: Expression = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
     reader = builder.reader(found)

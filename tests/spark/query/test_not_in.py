@@ -1,0 +1,149 @@
+"""NOT IN of exchanged rows: each partition joins what it has, and all of them together give what the whole does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin.config import Strategy
+from gpujoin.model.expressions import Call, ColumnRef, Function
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Join, Scan
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import Distribution, Exchange
+from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
+from gpujoin.spark.portions import Heavy
+from gpujoin.spark.query.exchanges import ExchangeFormat, HeavyRows, Outlet
+from gpujoin.testing import assert_same_rows
+from tests.oracle.join import oracle_join
+from tests.spark.query.queries import EXCHANGED, check
+
+LABELS = (5, 6, 7)
+LIMITS = StageLimits(cores=len(LABELS), task_bytes=1 << 27, repeated_bytes=1, partitions=len(LABELS))
+EQUAL, UNEQUAL = NullEquality.EQUAL, NullEquality.UNEQUAL
+KEYS = {"=": (UNEQUAL,), "= =": (UNEQUAL, UNEQUAL), "= <=>": (UNEQUAL, EQUAL), "<=>": (EQUAL,)}
+KINDS = (JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE)
+RIGHTS = {
+    "rows": (60, 0.1),
+    "nulls": (12, 0.8),
+    "no nulls": (60, 0.0),
+    "one null": (1, 1.0),
+    "empty": (0, 0.0),
+}
+
+
+def schema(*, nullable: bool) -> pa.Schema:
+    return pa.schema([pa.field(name, pa.int64(), nullable) for name in ("k", "l", "v")])
+
+
+def table(rng: np.random.Generator, rows: int, share: float, *, nullable: bool) -> pa.Table:
+    columns = [
+        pa.array(rng.integers(0, 12, rows), mask=(rng.random(rows) < share) if nullable else None)
+        for _ in range(3)
+    ]
+    return pa.table(columns, schema=schema(nullable=nullable))
+
+
+def placed(outlet: Outlet, rows: pa.Table, mappers: int = 2) -> dict[int, pa.Table]:
+    found: dict[int, list[pa.RecordBatch]] = {label: [] for label in LABELS}
+    step = max(1, -(-rows.num_rows // mappers))
+    for salt in range(mappers):
+        for made in outlet.split(rows.slice(salt * step, step).to_batches(max_chunksize=20), salt):
+            for label, data in zip(made.column(0).to_pylist(), made.column(2), strict=True):
+                found[label].append(outlet.form.decode(data.as_buffer(), label))
+    return {label: pa.Table.from_batches(batches, outlet.form.schema) for label, batches in found.items()}
+
+
+@pytest.mark.parametrize("heavy", [False, True], ids=["", "heavy key"])
+@pytest.mark.parametrize("correlated", [False, True], ids=["", "correlated"])
+@pytest.mark.parametrize("nullable", [True, False], ids=["", "no null on the left"])
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
+def test_partitions_join_as_the_whole(
+    kind: JoinType,
+    keys: tuple[NullEquality, ...],
+    nullable: bool,
+    correlated: bool,
+    heavy: bool,
+    rng: np.random.Generator,
+) -> None:
+    condition = None
+    if correlated:
+        sides = [ColumnRef(side=side, name="v", index=2, type=pa.int64()) for side in Side]
+        condition = Call(function=Function.LT, arguments=tuple(sides), type=pa.bool_())
+    pairs = tuple(KeyPair(n, n, nulls) for n, nulls in enumerate(keys))
+    left, right = schema(nullable=nullable), schema(nullable=True)
+    spec = JoinSpec(kind, pairs, condition, (0, 1, 2))
+    relation = Join(Scan(left, index=0), Scan(right, index=1), spec, Side.RIGHT, Distribution.PARTITIONED)
+    stage = plan_stages(relation, {0: ScanFacts(1e6, 1 << 30), 1: ScanFacts(1e6, 1 << 30)}, LIMITS)
+    assert stage is not None
+    assert isinstance(stage.tree, Join)
+    whole = stage.tree
+    exchanges: dict[Side, Exchange] = dict(zip((Side.RIGHT, Side.LEFT), stage.inputs, strict=True))
+    for rows, share in RIGHTS.values():
+        tables = {
+            Side.LEFT: table(rng, 80, 0.25, nullable=nullable),
+            Side.RIGHT: table(rng, rows, share, nullable=True),
+        }
+        tables = {side: one.select(exchanges[side].schema.names) for side, one in tables.items()}
+        common = None
+        if heavy and rows:
+            outlet = Outlet.of(
+                exchanges[Side.RIGHT], ExchangeFormat(exchanges[Side.RIGHT].schema), LABELS, 1 << 12
+            )
+            hashes = outlet.hashes(tables[Side.RIGHT].combine_chunks().to_batches()[0])
+            common = Heavy(tuple(map(int, hashes[:3])), Side.LEFT)
+        parts = {}
+        for side, exchange in exchanges.items():
+            split = None if common is None else HeavyRows(common, side)
+            outlet = Outlet.of(exchange, ExchangeFormat(exchange.schema), LABELS, 1 << 12, split)
+            parts[side] = placed(outlet, tables[side])
+        joined = [
+            oracle_join(parts[Side.LEFT][label], parts[Side.RIGHT][label], whole.spec) for label in LABELS
+        ]
+        expected = oracle_join(tables[Side.LEFT], tables[Side.RIGHT], whole.spec)
+        assert_same_rows(pa.concat_tables(joined), expected, allow_empty=True)
+        assert sum(one.num_rows for one in parts[Side.LEFT].values()) == 80, "no left row is sent twice"
+        if nullable is False or keys == (EQUAL,):
+            assert rows < 60 or max(one.num_rows for one in parts[Side.RIGHT].values()) < rows
+
+
+ROWS = """
+select * from values (1, 1, 10), (1, null, 20), (2, 1, 30), (null, 1, 40), (null, null, 50), (3, 3, 60), (4, 4, 70),
+  (5, null, 80), (6, 6, null) as t(k, l, v)
+"""
+SUBQUERIES = {
+    "rows": "select k, l, v from nested where v > 25",
+    "no nulls": "select k, l, v from nested where k is not null and l is not null and k < 4",
+    "null keys": "select k, l, v from nested where k is null and l = 1",
+    "one null": "select k, l, v from nested where k is null and l is null",
+    "nothing": "select k, l, v from nested where v > 100",
+}
+QUERIES = {
+    "one column": "select k, v from nested where k not in (select k from ({0}))",
+    "two columns": "select k, l, v from nested where (k, l) not in (select k, l from ({0}))",
+    "correlated": "select k, l, v from nested a where l not in (select b.l from ({0}) b where b.k = a.k)",
+    "correlated by <=>": "select k, l, v from nested a where l not in (select b.l from ({0}) b where b.k <=> a.k)",
+    "correlated by <": "select k, l, v from nested a where l not in (select b.l from ({0}) b where b.v < a.v)",
+    "under or": "select k, l, v from nested where k not in (select k from ({0})) or v = 10",
+    "two under or": "select k, v, (k, l) not in (select k, l from ({0})) or v = 10 as f from nested",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "spark", [EXCHANGED | {"spark.gpujoin.strategy": "shuffle"}], indirect=True, ids=["exchanged"]
+)
+@pytest.mark.parametrize("query", QUERIES)
+def test_through_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, query: str) -> None:
+    folder = str(tmp_path_factory.mktemp("nested") / "nested")
+    spark.sql(ROWS).repartition(3, "v").write.parquet(folder)
+    spark.read.parquet(folder).createOrReplaceTempView("nested")
+    parts = [QUERIES[query].format(SUBQUERIES[name]) for name in SUBQUERIES]
+    for text in parts:
+        found = check(spark.sql(text), allow_empty=True)
+        assert [join.strategy for join in found.joins] == [Strategy.SHUFFLE]
+        assert [island.tasks for island in found.islands] == [3]
+    spark.catalog.dropTempView("nested")
