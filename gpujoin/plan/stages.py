@@ -401,7 +401,7 @@ class _Planner:
         held = _size(other.schema, estimate(other, self._rows).rows)
         most = self.limits.repeated_bytes if node.distribution is Distribution.ANY else math.inf
         inputs: tuple[Exchange, ...] = ()
-        if any(isinstance(one, SparkSource) for one in other.walk()):
+        if any(_is_computed_once(one) for one in other.walk()):
             sent = sides[side.other]
             if sent is None or held > most:
                 return None
@@ -556,6 +556,13 @@ def _replicated(number: int, part: _Part, nbytes: float, limits: StageLimits) ->
     """Send all rows of a part to every task of another stage."""
     return Exchange(
         number, part.stage(limits), (), (), (), NullKeys.SPREAD, nbytes, part.indeterminate, replicated=True
+    )
+
+
+def _is_computed_once(node: Relation) -> bool:
+    """Whether a node is not computed by each task that needs its rows."""
+    return isinstance(node, SparkSource) or (
+        isinstance(node, Join) and node.distribution is Distribution.PARTITIONED
     )
 
 

@@ -378,6 +378,14 @@ def test_a_partitioning_that_is_there_serves_a_join_that_asks_for_one() -> None:
     )
 
 
+def test_a_join_that_asks_for_partitions_is_not_computed_by_every_task() -> None:
+    below = asked(joined(scan(0), scan(1)), Distribution.PARTITIONED)
+    stage = planned(asked(joined(below, scan(2)), Distribution.LEFT_REPLICATED), SMALL, SMALL, BIG)
+    assert stage.branches == (Branch(2),)
+    assert [one.replicated for one in stage.inputs] == [True]
+    assert stage.exchanges == 3
+
+
 def test_a_side_that_cannot_be_shared_out_comes_from_one_task() -> None:
     total = dataclasses.replace(grouped(scan(1)), keys=())
     renamed = Project(total, (Output("k", column(total.schema, 0)), Output("j", column(total.schema, 0))))
