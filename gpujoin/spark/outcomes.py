@@ -15,7 +15,6 @@ from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.plan.explain import IslandExplanation
 from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Scope(Enum):
 
 _KEPT = 20_000
 _lock = threading.Lock()
-_explanations: OrderedDict[str, JoinExplanation | IslandExplanation] = OrderedDict()
+_explanations: OrderedDict[str, JoinExplanation] = OrderedDict()
 _collected: dict[str, tuple[JoinExplanation, ...]] = {}
 _queries: OrderedDict[str, Explanation] = OrderedDict()
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
@@ -50,18 +49,14 @@ def new_join_id() -> str:
     return MARK + uuid.uuid4().hex[:12]
 
 
-def keep(
-    join_id: str,
-    explanation: JoinExplanation | IslandExplanation,
-    collected: tuple[JoinExplanation, ...] = (),
-) -> None:
+def keep(join_id: str, explanation: JoinExplanation, collected: tuple[JoinExplanation, ...] = ()) -> None:
     """Keep an explanation for later; the oldest are forgotten.
 
     Parameters
     ----------
     join_id : str
         The join.
-    explanation : JoinExplanation or IslandExplanation
+    explanation : JoinExplanation
         What was decided.
     collected : tuple of JoinExplanation
         Those of its inputs that are in no plan of the join, for they ran when it was made.
@@ -74,7 +69,7 @@ def keep(
             _collected.pop(_explanations.popitem(last=False)[0], None)
 
 
-def kept(join_id: str) -> JoinExplanation | IslandExplanation | None:
+def kept(join_id: str) -> JoinExplanation | None:
     """Give the explanation kept under an id."""
     with _lock:
         return _explanations.get(join_id)
@@ -84,7 +79,7 @@ def kept_above(join_id: str, feeding: tuple[JoinExplanation, ...]) -> JoinExplan
     """Give the explanation kept under an id, over what is now known of the joins in the plan below it."""
     with _lock:
         known, collected = _explanations.get(join_id), _collected.get(join_id, ())
-    if known is None or isinstance(known, IslandExplanation):
+    if known is None:
         return None
     left_first = known.build_side is Side.LEFT
     return dataclasses.replace(known, inputs=collected + feeding if left_first else feeding + collected)

@@ -1,4 +1,4 @@
-"""Catalyst expressions over both sides, as residual conditions.
+"""Catalyst expressions as expressions of the engine.
 
 A tree is translated only where every node is understood exactly, its types and its evaluation mode included.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -16,13 +16,10 @@ from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS
-from gpujoin.functions.comparison import OPERATORS
-from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
-from gpujoin.model.jointype import Side
-from gpujoin.spark.catalyst import moments
-from gpujoin.spark.catalyst.columns import SideColumns, arrow_type
-from gpujoin.spark.catalyst.nodes import Expanded, Node
-from gpujoin.spark.catalyst.traits import MayFail, eval_mode, may_fail
+from gpujoin.model.expressions import Call, Case, Cast, Expression, Literal
+from gpujoin.spark.catalyst.columns import arrow_type
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import eval_mode
 
 
 class NotTranslatableError(Exception):
@@ -92,86 +89,6 @@ class ExpressionReader:
         if not low <= len(operands) <= high:
             raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not covered")
         return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
-
-
-class Translator(ExpressionReader):
-    """Translates expressions over the columns of a join's two sides.
-
-    Parameters
-    ----------
-    ids : mapping from Side to frozenset of int
-        Attributes of the two children.
-    columns : mapping from Side to SideColumns
-        Where columns are taken from; columns are added for what Spark is to compute.
-    gateway : py4j JVM view
-        ``spark._jvm``.
-    """
-
-    def __init__(
-        self, ids: Mapping[Side, frozenset[int]], columns: Mapping[Side, SideColumns], gateway: Any
-    ) -> None:
-        self._ids = ids
-        self._columns = columns
-        self._gateway = gateway
-
-    def side_of(self, node: Node) -> Side | None:
-        """Give the side whose columns alone an expression reads; ``None`` where it reads both, or none."""
-        used = node.attribute_ids
-        return next((side for side in Side if used and used <= self._ids[side]), None)
-
-    def __call__(self, node: Node) -> Expression:
-        """Translate an expression; what reads one side alone and cannot fail, Spark computes.
-
-        Raises
-        ------
-        NotTranslatableError
-            If any part of it is not understood, or has no exact counterpart.
-        """
-        side = self.side_of(node)
-        if side is not None and isinstance(node, Expanded) and may_fail(node) is MayFail.NEVER:
-            return self._of_side(side, node.source)
-        return super().__call__(node)
-
-    def column(self, node: Node) -> Expression:
-        """Refuse an attribute of neither side; those of a side never come here."""
-        raise NotTranslatableError(f"{node} is a column of neither side")
-
-    def _operation(self, node: Node) -> Expression:
-        spec = BY_CLASS.get(node.name)
-        compares = spec is not None and spec.function in OPERATORS
-        if spec is not None and compares and any(moments.is_distance(child) for child in node.children):
-            operands = tuple(self._microseconds(child) for child in node.children)
-            return Call(function=spec.function, arguments=operands, type=pa.bool_())
-        return super()._operation(node)
-
-    def _microseconds(self, node: Node) -> Expression:
-        """Translate an interval of days to seconds, the difference of two moments or a constant."""
-        constant = moments.constant(node)
-        if constant is not None:
-            return constant
-        if node.name == "Cast" and moments.keeps_all(node):
-            return self._microseconds(node.children[0])
-        if node.name == "Abs":
-            operands: tuple[Expression, ...] = (self._microseconds(node.children[0]),)
-        elif node.name in moments.DIFFERENCES:
-            operands = tuple(self._moment(child, node) for child in node.children)
-        else:
-            raise NotTranslatableError(f"{node}: {node.name} of an interval is not covered")
-        function = Function.ABS if node.name == "Abs" else Function.SUBTRACT
-        return Call(function=function, arguments=operands, mode=moments.EXACT, type=moments.MICROSECONDS)
-
-    def _moment(self, node: Node, difference: Node) -> Expression:
-        side = self.side_of(node)
-        if side is None or not isinstance(node, Expanded) or may_fail(node) is not MayFail.NEVER:
-            raise NotTranslatableError(f"{node} is not computed from one side alone, or may fail")
-        return self._of_side(side, moments.clock(node.source, difference, self._gateway))
-
-    def _of_side(self, side: Side, source: Node) -> Expression:
-        _refuse_collation(source)
-        try:
-            return self._columns[side].reference(source)
-        except JoinSpecError as problem:
-            raise NotTranslatableError(str(problem)) from None
 
 
 def _case(name: str, operands: list[Expression], result: pa.DataType) -> Expression:

@@ -158,6 +158,12 @@ public final class PlanReader {
             return (Expression) expressions.get(number);
         }
 
+        /** Numbers an expression that was made of others that were read. */
+        public int add(Expression expression) {
+            expressions.add(expression);
+            return expressions.size() - 1;
+        }
+
         /**
          * Lists the files of a relation, and its partitions; a table of Spark's catalog lists them now.
          *

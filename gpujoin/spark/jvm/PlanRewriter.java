@@ -2,6 +2,7 @@ package gpujoin;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -17,6 +18,9 @@ import org.apache.spark.sql.catalyst.expressions.Ascending$;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
+import org.apache.spark.sql.catalyst.expressions.CurrentRow$;
+import org.apache.spark.sql.catalyst.expressions.Descending$;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.EvalMode;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -27,13 +31,20 @@ import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.NullOrdering;
 import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
+import org.apache.spark.sql.catalyst.expressions.NullsLast$;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.RowFrame$;
 import org.apache.spark.sql.catalyst.expressions.RowNumber;
+import org.apache.spark.sql.catalyst.expressions.SortDirection;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.expressions.SpecifiedWindowFrame;
+import org.apache.spark.sql.catalyst.expressions.UnboundedPreceding$;
 import org.apache.spark.sql.catalyst.expressions.UnscaledValue;
 import org.apache.spark.sql.catalyst.expressions.WindowExpression;
+import org.apache.spark.sql.catalyst.expressions.WindowFrame;
 import org.apache.spark.sql.catalyst.expressions.WindowSpecDefinition;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction;
@@ -42,6 +53,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
@@ -280,7 +292,11 @@ public final class PlanRewriter {
             return new MapInArrow(called, DataTypeUtils.toAttributes(schema), source, false, Option.empty());
         }
 
-        /** Some columns of a plan as it is by now, under names of their own: Arrow's fields cannot share one. */
+        /**
+         * Some columns of a plan as it is by now, under names of their own: Arrow's fields cannot share one.
+         *
+         * With an order only the first of the rows with equal values in some columns.
+         */
         private LogicalPlan rows(Map spark) {
             List numbers = (List) spark.get("columns");
             ArrayList columns = new ArrayList();
@@ -290,7 +306,51 @@ public final class PlanRewriter {
                 ExprId id = NamedExpression$.MODULE$.newExprId();
                 columns.add(new Alias(column, "c" + i, id, none, Option.empty(), none));
             }
-            return new Project(seq(columns), rewriting.current(integer(spark.get("plan"))));
+            LogicalPlan plan = new Project(seq(columns), rewriting.current(integer(spark.get("plan"))));
+            return spark.get("order") == null ? plan : first(plan, (List) spark.get("equal"), (List) spark.get("order"));
+        }
+
+        private LogicalPlan first(LogicalPlan plan, List equal, List order) {
+            ArrayList same = new ArrayList();
+            for (int i = 0; i < equal.size(); i++) {
+                same.add(plan.output().apply(integer(equal.get(i))));
+            }
+            ArrayList sorted = new ArrayList();
+            for (int i = 0; i < order.size(); i++) {
+                List key = (List) order.get(i);
+                boolean descending = ((Boolean) key.get(1)).booleanValue();
+                boolean nullsFirst = ((Boolean) key.get(2)).booleanValue();
+                sorted.add(new SortOrder(
+                    (Expression) plan.output().apply(integer(key.get(0))),
+                    descending ? (SortDirection) Descending$.MODULE$ : (SortDirection) Ascending$.MODULE$,
+                    nullsFirst ? (NullOrdering) NullsFirst$.MODULE$ : (NullOrdering) NullsLast$.MODULE$,
+                    seq(new ArrayList())));
+            }
+            WindowFrame frame = new SpecifiedWindowFrame(
+                RowFrame$.MODULE$, UnboundedPreceding$.MODULE$, CurrentRow$.MODULE$);
+            WindowSpecDefinition spec = new WindowSpecDefinition(seq(same), seq(sorted), frame);
+            Seq none = seq(new ArrayList());
+            Alias number = new Alias(
+                new WindowExpression(new RowNumber(), spec), "number", NamedExpression$.MODULE$.newExprId(), none,
+                Option.empty(), none);
+            LogicalPlan numbered = window(seq(Arrays.asList(new Object[] {number})), seq(same), seq(sorted), plan);
+            Expression one = Literal.create(Integer.valueOf(1), DataTypes.IntegerType);
+            return new Project(plan.output(), new Filter(new EqualTo(number.toAttribute(), one), numbered));
+        }
+
+        /** A window; its constructor has got another argument, with a default, since Spark 4.0. */
+        private static LogicalPlan window(Seq numbers, Seq same, Seq sorted, LogicalPlan plan) {
+            try {
+                Constructor made = Window.class.getConstructors()[0];
+                Object[] given = {numbers, same, sorted, plan};
+                Object[] arguments = Arrays.copyOf(given, made.getParameterCount());
+                for (int i = given.length; i < arguments.length; i++) {
+                    arguments[i] = Window.class.getMethod("apply$default$" + (i + 1), new Class[0]).invoke(null);
+                }
+                return (LogicalPlan) made.newInstance(arguments);
+            } catch (Exception problem) {
+                throw new IllegalStateException(problem);
+            }
         }
 
         /** One row, its number, for each task. */

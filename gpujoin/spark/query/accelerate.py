@@ -19,7 +19,7 @@ from gpujoin.spark.outcomes import Scope, keep_query, kept_query, new_join_id, n
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.rewrite import PlanBuilder, query_tag
+from gpujoin.spark.rewrite import declared, query_tag
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 from gpujoin.spark.workerpython import note_failure
 
@@ -81,9 +81,9 @@ class PlannedQuery:
 def accelerate(frame: DataFrame) -> DataFrame:
     """Rewrite a query so that gpujoin runs what it can run faster than Spark.
 
-    Every join of the optimized plan is considered, in one pass. Parts of the plan that consist of Parquet files,
-    filters, projections, joins and aggregations run in Python workers from the files on; other joins are replaced one
-    by one. What is left to Spark, and why, is told by :func:`explain`.
+    Every join of the optimized plan is considered, in one pass. Parts of the plan that consist of filters, projections,
+    joins and aggregations run in Python workers, from Parquet files and from rows that Spark computes. What is left to
+    Spark, and why, is told by :func:`explain`.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
 
     def planned() -> PlannedQuery:
         return _planned(
-            spark, native_plan(frame), conf, options, purpose, lambda plan, _: _declared(frame, plan)
+            spark, native_plan(frame), conf, options, purpose, lambda plan: _declared(frame, plan)
         )
 
     result = _survived(spark, options, purpose, planned)
@@ -177,8 +177,8 @@ def plan_query(spark: SparkSession, plan: Any, rule: Any, scope: Scope = Scope.E
         return PlannedQuery(plan, Explanation())
     check_backend(conf, options)
 
-    def finished(changed: Any, planner: QueryPlanner) -> Any:
-        if planner.joined or not changed.resolved():
+    def finished(changed: Any) -> Any:
+        if not changed.resolved():
             changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
         return rule.withOutputOf(plan, changed)
 
@@ -215,14 +215,14 @@ def _planned(
     conf: Mapping[str, str],
     options: Options,
     purpose: Purpose,
-    finished: Callable[[Any, QueryPlanner], Any],
+    finished: Callable[[Any], Any],
 ) -> PlannedQuery:
     """Plan a query; ``finished`` makes the planner's result what the caller needs."""
     planner = QueryPlanner(spark, conf, options, runs=purpose is Purpose.RUN)
     plan = planner.rewrite(native)
     if not planner.changed or purpose is Purpose.EXPLAIN:
         return PlannedQuery(native, planner.explanation, changed=planner.changed)
-    plan = finished(plan, planner)
+    plan = finished(plan)
     name = new_join_id()
     keep_query(name, planner.explanation)
     plan.setTagValue(query_tag(gateway_of(spark)), name)
@@ -234,7 +234,7 @@ def _declared(frame: DataFrame, plan: Any) -> Any:
     spark = frame.sparkSession
     result = dataframe_of(spark, plan)
     if schema_text(result) != schema_text(frame):
-        result = dataframe_of(spark, PlanBuilder(spark).declared(plan, result.schema, frame.schema))
+        result = dataframe_of(spark, declared(spark, plan, result.schema, frame.schema))
     if schema_text(result) != schema_text(frame):
         raise JoinSpecError(f"the rewritten query has schema {result.schema}, not {frame.schema}")
     return analyzed_plan(result)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Options
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.runtime_filters import with_runtime_filters
@@ -145,17 +146,22 @@ class IslandFinder:
         Settings.
     constant : callable
         Gives the value of a scalar subquery.
+    unreadable : Reason or None
+        Why workers may read no files; ``None``: they may.
 
     Attributes
     ----------
-    broken : dict from int to str
+    broken : dict from int to Reason
         Why a node, by its ``id()``, is in no island.
     """
 
-    def __init__(self, options: Options, constant: Callable[[Node], Literal]) -> None:
+    def __init__(
+        self, options: Options, constant: Callable[[Node], Literal], unreadable: Reason | None = None
+    ) -> None:
         self._options = options
         self._constant = constant
-        self.broken: dict[int, str] = {}
+        self._unreadable = unreadable
+        self.broken: dict[int, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
         """Make the island whose topmost node is the given one; ``None`` if there is none.
@@ -169,7 +175,7 @@ class IslandFinder:
         """
         if not _may_top(node) or id(node) in self.broken:
             return None
-        builder = TreeBuilder(self._options, self._constant, BUILDERS)
+        builder = TreeBuilder(self._options, self._constant, BUILDERS, self._unreadable)
         island: Island | None
         try:
             if top is None and node.class_name == AGGREGATE:
@@ -185,13 +191,15 @@ class IslandFinder:
                 raise
             return None
         for source in builder.spark_sources:
-            self._note(source.problem)
+            if source.problem is not None:
+                self._note(source.problem)
         return island if island is not None and _pays(island.relation) else None
 
     def _note(self, problem: BrokenError) -> None:
         if isinstance(problem, OtherBackendError):
             return  # it is in an island of its own
-        self.broken[id(problem.node)] = f"{_called(problem.node)}: {problem}"
+        why = f"{_called(problem.node)}: {problem}"
+        self.broken[id(problem.node)] = Reason(problem.kind, "island", why)
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
         if not self._options.aggregate_fuse:

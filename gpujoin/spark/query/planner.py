@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
-from gpujoin.errors import ProductSizeError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.strategy import GpuOutlook
-from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.failures import is_survivable, unexpected
+from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.gateway import dataframe_of, gateway_of
-from gpujoin.spark.outcomes import keep, kept, kept_above, new_join_id
+from gpujoin.spark.outcomes import kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
-from gpujoin.spark.query.nearestjoins import NearestJoinPlan
 from gpujoin.spark.query.plans import PlanNode, read_plan, subquery_plan
-from gpujoin.spark.query.rowjoins import RowJoinPlan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.rewrite import MARK, Rewriting
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
-from gpujoin.spark.workerpython import note_failure, refusal
+from gpujoin.spark.workerpython import refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +37,6 @@ if TYPE_CHECKING:
 Part = JoinExplanation | IslandExplanation
 
 _start = WorkerStart()
-
-_ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
-"""Name of the function of an island's last stage."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +78,6 @@ class QueryPlanner:
         What was decided; filled by :meth:`rewrite`.
     changed : bool
         Whether anything was replaced.
-    joined : bool
-        Whether joins were replaced by ones that are fed by Spark's rows, whose plans Spark has yet to optimize.
     """
 
     def __init__(self, spark: SparkSession, conf: Mapping[str, str], options: Options, *, runs: bool) -> None:
@@ -98,16 +88,19 @@ class QueryPlanner:
         self._gateway = gateway_of(spark)
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
-        self._finder = IslandFinder(options, self._values.placeholder)
+        self._unreadable = reading_obstacle(conf, options)
+        self._finder = IslandFinder(options, self._values.placeholder, self._unreadable)
+        self._left: dict[int, Reason] = {}
+        """Why nodes that could be run here are left to Spark, by ``id()``."""
+        self._refused: Reason | None = None
+        """Why nothing can be run here."""
         self._large: dict[int, tuple[bool, ...]] = {}
         """Sides of joins that Spark must not broadcast, though it takes them to be small, by the number of the join."""
-        self._unreadable = reading_obstacle(conf)
         self._searched: set[int] = set()
         """Joins that are run as as-of joins, by ``id()``."""
         self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
         self.changed = False
-        self.joined = False
 
     def rewrite(self, plan: Any) -> Any:
         """Rewrite an optimized logical plan.
@@ -154,14 +147,14 @@ class QueryPlanner:
         changed = any(one.changed for one in below)
         inner = [self._visit(self._marked(subquery_plan(one))) for one in node.subqueries]
         replaced = any(one.changed for one in inner)
-        if islands and node.class_name in (JOIN, AGGREGATE):
+        if islands and node.class_name == AGGREGATE and id(node) not in self._left:
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
-            joined = self._join(node, parts, changed=changed or replaced)
             large = tuple(one.nbytes > self._broadcast_threshold for one in below)
-            if any(large) and not joined.changed:
+            if any(large):
                 self._large[node.number] = large
-            parts, replaced = joined.parts, replaced or joined.changed
+            others = tuple(part for part in parts if isinstance(part, IslandExplanation))
+            parts = (self._left_to_spark(node, parts), *others)
         join_id = _made_by(node)
         if join_id is not None:
             parts = _above(join_id, parts)
@@ -176,16 +169,9 @@ class QueryPlanner:
         return not node.deterministic and all(child.deterministic for child in node.children)
 
     def _obstacles(self, node: PlanNode) -> list[Reason]:
-        """What keeps a join or an aggregation out of islands."""
+        """What keeps a node out of islands."""
         broken = self._finder.broken
-        found = [
-            broken[id(one)]
-            for one in node.walk()
-            if id(one) in broken
-            and _made_by(one) is None
-            and one.strategy(self._options) is not Strategy.SPARK
-        ]
-        return [Reason(ReasonKind.UNSUPPORTED, "island", why) for why in found]
+        return [broken[id(one)] for one in node.walk() if id(one) in broken and _made_by(one) is None]
 
     def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
         """Place the island at a node; a reason, if it and all below it are left to Spark; else nothing."""
@@ -198,13 +184,8 @@ class QueryPlanner:
         return self._island_of(node, None)
 
     def _island_of(self, node: PlanNode, top: Top | None) -> Rewritten | Reason | None:
-        if not self._options.scan_fuse or not self._takes_any(node.walk()):
+        if not self._takes_any(node.walk()):
             return None
-        if self._unreadable is not None:
-            if node.class_name not in (JOIN, AGGREGATE):
-                return None
-            self._reasons.append(Reason(ReasonKind.UNSUPPORTED, "files", self._unreadable))
-            return self._reasons[-1]
         chosen = self._chosen(node, top)
         if chosen is None or isinstance(chosen, Reason):
             return chosen
@@ -245,16 +226,18 @@ class QueryPlanner:
         refused = refusal(self._spark.sparkContext, self._conf)
         if refused is not None:
             self._reasons.append(refused)
+            self._refused = refused
             return refused
         run = self._arranged(island)
         if isinstance(run, Reason):
             self._reasons.append(run)
+            self._left[id(node)] = run
             return None
         estimate = self._faster(island, run)
         if estimate is None:
             return None
         if self._values.asked > asked and self._runs:
-            island = IslandFinder(self._options, self._values.value).at(node, top)
+            island = IslandFinder(self._options, self._values.value, self._unreadable).at(node, top)
             if island is None:
                 why = "the value of a subquery changed it"
                 self._reasons.append(Reason(ReasonKind.UNEXPECTED, "island", why))
@@ -273,6 +256,7 @@ class QueryPlanner:
         slower = skip_reason(island, self._options_of(island), estimate)
         if slower is None:
             return estimate
+        self._left[id(island.node)] = slower
         if self._runs:
             _start.missed(self._application, warm.spark - warm.here)
         if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
@@ -327,60 +311,26 @@ class QueryPlanner:
         frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
         return list(frame.limit(2).collect())
 
-    def _join(self, node: PlanNode, parts: tuple[Part, ...], *, changed: bool) -> Rewritten:
-        nearest, changed = node.nearest, changed and self._runs
+    def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
+        """Describe a join that Spark runs."""
+        sizes = [child.size_bytes for child in node.children]
+        shown = None if self._runs or node.condition is None else str(node.condition)
+        return JoinExplanation(
+            join_type=join_type_shown(node.fields["joinType"]), strategy=Strategy.SPARK, backend="spark",
+            condition=shown, left_bytes=sizes[0], right_bytes=sizes[1], reasons=self._why_left(node),
+            inputs=tuple(part for part in inputs if isinstance(part, JoinExplanation)),
+            by_gpu_join=node.asked is not None,
+        )  # fmt: skip
 
-        def fetch() -> Any:
-            return self._rewriting.current(node) if changed else node.jvm
-
-        join_id = new_join_id()
-        inputs = tuple(part for part in parts if isinstance(part, JoinExplanation))
-        others = tuple(part for part in parts if isinstance(part, IslandExplanation))
-        options = self._options.replace(**(node.asked or {}))
-        given = (self._spark, node, fetch, self._conf, options, join_id, inputs)
-        decided = RowJoinPlan(*given, changed=changed)
-        plan = None
-        if nearest is not None:
-            searched = NearestJoinPlan(*given, nearest, changed=changed)
-            plan = self._decided(searched, node)
-            if plan is not None:
-                decided = searched
-                self._searched.add(id(node))
-        if plan is None:
-            plan = self._decided(decided, node)
-        explanation = dataclasses.replace(decided.explanation, by_gpu_join=node.asked is not None)
-        keep(join_id, explanation)
-        self.joined |= plan is not None
-        if plan is not None and self._runs:
-            self._rewriting.replace(node, plan)
-        return Rewritten((explanation, *others), plan is not None)
-
-    def _decided(self, decided: RowJoinPlan, node: PlanNode) -> Any:
-        """Plan a join, and carry it out; nothing where it is left to Spark."""
-        try:
-            if node.deterministic or node.asked is not None:
-                decided.decide()
-            else:
-                # Each use of an input that is used twice would be computed by itself, and differently.
-                decided.leave(
-                    (Reason(ReasonKind.UNSUPPORTED, "input", "it is another one each time it is computed"),)
-                )
-            return self._carried_out(decided)
-        except ProductSizeError:
-            raise
-        except BaseException as problem:  # whatever else planning meets, Spark's own join is still right
-            if not is_survivable(problem):
-                raise
-            note_failure(self._spark.sparkContext, problem)
-            decided.leave((unexpected(problem),))
-            return None
-
-    def _carried_out(self, decided: RowJoinPlan) -> Any:
-        if decided.execution is None:
-            return None
-        if not self._runs:
-            return decided.placeholder()
-        return decided.replacement(decided.run())
+    def _why_left(self, node: PlanNode) -> tuple[Reason, ...]:
+        if node.strategy(self._options) is Strategy.SPARK:
+            setting = "strategy, spark.gpujoin.strategy"
+            return (Reason(ReasonKind.CONFIGURED, "strategy", "spark was asked for", setting),)
+        if self._refused is not None:
+            return (self._refused,)
+        if id(node) in self._left:
+            return (self._left[id(node)],)
+        return tuple(self._obstacles(node)[:1])
 
 
 def _made_by(node: PlanNode) -> str | None:
@@ -388,17 +338,11 @@ def _made_by(node: PlanNode) -> str | None:
     if node.name != "MapInArrow":
         return None
     name = str(node.expression("functionExpr").fields.get("name"))
-    if name.startswith(MARK):
-        return name
-    island = _ISLAND.fullmatch(name)
-    return None if island is None else island[1]
+    return name if name.startswith(MARK) else None
 
 
 def _above(join_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Put an as-of join that is in the plan already above the joins that feed it."""
-    island = kept(join_id)
-    if isinstance(island, IslandExplanation):
-        return (island, *parts)
     known = kept_above(join_id, tuple(part for part in parts if isinstance(part, JoinExplanation)))
     return (
         parts if known is None else (known, *(part for part in parts if isinstance(part, IslandExplanation)))

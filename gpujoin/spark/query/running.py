@@ -301,7 +301,15 @@ class IslandPlacer:
     def _from_spark(self, taken: SparkInput) -> dict[str, Any]:
         """Say of which plan Spark gives the rows, and which of its columns."""
         source = self._island.spark_sources[taken.rows]
-        return {"plan": source.node.number, "columns": [column.number for column in source.columns]}
+        described: dict[str, Any] = {
+            "plan": source.node.number,
+            "columns": [column.number for column in source.columns],
+        }
+        if source.first is not None:
+            places = {column.expr_id: n for n, column in enumerate(source.columns)}
+            described["equal"] = [places[i] for i in source.first.equal]
+            described["order"] = [(places[i], *directed) for i, *directed in source.first.order]
+        return described
 
     def _command(self, function: StageFunction, schema: StructType) -> dict[str, Any]:
         """Pickle a function as PySpark does; a large one is broadcast."""

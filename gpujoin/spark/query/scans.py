@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from gpujoin.backends.parquet.locations import in_store
 from gpujoin.errors import JoinSpecError
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -85,11 +86,14 @@ class ParquetFiles:
         return tuple(one.path for one in self.files)
 
 
-def reading_obstacle(conf: Mapping[str, str]) -> str | None:
-    """Tell which of Spark's settings has files read in a way that is not covered, if one does."""
+def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None:
+    """Tell which setting keeps workers from reading files, if one does."""
+    if not options.scan_fuse:
+        fuse = "spark.gpujoin.scan.fuse"
+        return Reason(ReasonKind.CONFIGURED, "files", f"{fuse} is false", fuse)
     for key, wanted in _READING.items():
         if conf.get(key, wanted).lower() != wanted:
-            return f"{key} is {conf[key]}"
+            return Reason(ReasonKind.UNSUPPORTED, "files", f"{key} is {conf[key]}")
     return None
 
 
@@ -126,8 +130,6 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     NotTranslatableError
         If a worker cannot read it, or might read something else than Spark does.
     """
-    if not options.scan_fuse:
-        raise NotTranslatableError("spark.gpujoin.scan.fuse is false")
     relation = node.fields["@relation"]
     _expect(relation["class"], _FILES, "the relation")
     _expect(relation["format"], _PARQUET, "the file format")

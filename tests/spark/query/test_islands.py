@@ -145,7 +145,9 @@ def test_settings_of_scans_and_aggregates(tables: SparkSession) -> None:
     assert [len(island.joins) for island in found.islands] == [1]
     assert "partial aggregate" not in str(found)
     tables.conf.set("spark.gpujoin.scan.fuse", "false")
-    assert not check(tables.sql(WHOLE["join and aggregate"])).islands
+    (island,) = check(tables.sql(WHOLE["join and aggregate"])).islands
+    assert "scan " not in str(island.tree)
+    assert "\n".join(island.tree).count("rows from Spark") == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -102,15 +103,9 @@ QUERIES = {
 }  # fmt: skip
 
 
-BY_ROWS = frozenset({
-    "max of structs, ties", "first of a window, ties", "within an interval",
-})  # fmt: skip
-"""What islands do not compute: deciding among ties, and adding intervals."""
-
-
 @pytest.mark.parametrize("name", QUERIES)
 def test_recognised(tables: SparkSession, name: str) -> None:
-    """In islands and fed by rows."""
+    """From files and from rows of Spark's."""
     for fuse in ("true", "false"):
         tables.conf.set("spark.gpujoin.scan.fuse", fuse)
         found = check(tables.sql(QUERIES[name]))
@@ -118,7 +113,7 @@ def test_recognised(tables: SparkSession, name: str) -> None:
         assert shapes.count(Shape.AS_OF.value) == 1, str(found)
         assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
         islands = [island for island in found.islands if "as-of (" in str(island.lines())]
-        assert len(islands) == (fuse == "true" and name not in BY_ROWS)
+        assert len(islands) == 1
 
 
 UNORDERED = {
@@ -216,7 +211,8 @@ def test_recognised_of_unordered_windows(tables: SparkSession, name: str, fuse: 
     shapes = [join.shape for join in found.explanation.joins]
     assert shapes.count(Shape.AS_OF.value) == 1, str(found.explanation)
     assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
-    assert "Sort" not in str(found.frame._jdf.queryExecution().optimizedPlan().toString())
+    plan = str(found.frame._jdf.queryExecution().optimizedPlan().toString())
+    assert not re.search(r"Sort \[(?!p#)", plan), "the order within a window's rows is not asked for any more"
 
 
 def test_any_row(tables: SparkSession) -> None:

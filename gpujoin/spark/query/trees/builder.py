@@ -11,13 +11,16 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports_node
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
+from gpujoin.functions import BY_CLASS
+from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.reasons import Reason
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileFooter, Output, Project, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.spark.catalyst import moments
 from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
@@ -35,11 +38,14 @@ class BrokenError(Exception):
     ----------
     node : PlanNode
         Where.
+    kind : ReasonKind
+        ``CONFIGURED`` where a setting has it so.
     """
 
-    def __init__(self, node: PlanNode, why: str) -> None:
+    def __init__(self, node: PlanNode, why: str, kind: ReasonKind = ReasonKind.UNSUPPORTED) -> None:
         super().__init__(why)
         self.node = node
+        self.kind = kind
 
 
 class OtherBackendError(BrokenError):
@@ -89,6 +95,22 @@ class ScanSource:
 
 
 @dataclass(frozen=True)
+class First:
+    """Of rows with equal values in some columns only the first, in an order, is taken.
+
+    Attributes
+    ----------
+    equal : tuple of int
+        Attributes, by expression id.
+    order : tuple of (int, bool, bool)
+        Attributes, whether the greatest is first, and whether null is.
+    """
+
+    equal: tuple[int, ...]
+    order: tuple[tuple[int, bool, bool], ...]
+
+
+@dataclass(frozen=True)
 class SparkRows:
     """A part of a plan whose rows Spark computes, for an island above it.
 
@@ -97,17 +119,28 @@ class SparkRows:
     node : PlanNode
         Its topmost node.
     columns : tuple of Node
-        The attributes that are taken.
+        The attributes that are taken, and stand-ins of what else is computed (`trees.computed`).
     nbytes : float
         About how many bytes they have.
-    problem : BrokenError
-        Why the part is not in the island, and where.
+    problem : BrokenError or None
+        Why the part is not in the island, and where; ``None`` where Spark computes more than the part itself.
+    first : First or None
+        Which of its rows are taken; ``None``: all.
     """
 
     node: PlanNode
     columns: tuple[Node, ...]
     nbytes: float
-    problem: BrokenError
+    problem: BrokenError | None
+    first: First | None = None
+
+    @property
+    def why(self) -> str:
+        """Why the part is not in the island, for people."""
+        if self.problem is not None:
+            return f"{self.problem.node.name}, {self.problem}"
+        shown = [str(column.fields["name"]) for column in self.columns if column.expr_id < 0]
+        return ", ".join(shown) or "the first of rows with equal keys"
 
 
 class ColumnReader(ExpressionReader):
@@ -136,6 +169,32 @@ class ColumnReader(ExpressionReader):
         """Translate a scalar subquery: its value."""
         return self._constant(node)
 
+    def _operation(self, node: Node) -> Expression:
+        spec = BY_CLASS.get(node.name)
+        compares = spec is not None and spec.function in OPERATORS
+        if spec is not None and compares and any(map(moments.is_distance, node.children)):
+            operands = tuple(map(self._microseconds, node.children))
+            return Call(function=spec.function, arguments=operands, type=pa.bool_())
+        return super()._operation(node)
+
+    def _microseconds(self, node: Node) -> Expression:
+        """Translate a difference of moments that Spark gives in microseconds, or a constant."""
+        constant = moments.constant(node)
+        if constant is not None:
+            return constant
+        if node.name == "Cast" and moments.keeps_all(node):
+            return self._microseconds(node.children[0])
+        if node.name == "Abs":
+            operands: tuple[Expression, ...] = (self._microseconds(node.children[0]),)
+        elif node.name in moments.DIFFERENCES:
+            operands = tuple(map(self, node.children))
+        else:
+            raise NotTranslatableError(f"{node}: {node.name} of an interval is not covered")
+        if any(operand.type != moments.MICROSECONDS for operand in operands):
+            raise NotTranslatableError(f"{node}: {node.name} is not covered")
+        function = Function.ABS if node.name == "Abs" else Function.SUBTRACT
+        return Call(function=function, arguments=operands, mode=moments.EXACT, type=moments.MICROSECONDS)
+
 
 BuildNode: TypeAlias = "Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragment]"
 
@@ -152,6 +211,8 @@ class TreeBuilder:
         Gives the value of a scalar subquery.
     nodes : mapping from str to callable
         How each class of plan nodes is translated, given the builder, the node, and what is required of it.
+    unreadable : Reason or None
+        Why workers may read no files; ``None``: they may.
     sources : dict from int to ScanSource
         The scans made so far.
     spark_sources : list of SparkRows
@@ -165,6 +226,7 @@ class TreeBuilder:
     options: Options
     constant: Callable[[Node], Literal]
     nodes: Mapping[str, BuildNode] = field(repr=False)
+    unreadable: Reason | None = None
     sources: dict[int, ScanSource] = field(default_factory=dict)
     spark_sources: list[SparkRows] = field(default_factory=list)
     sound: dict[int, Relation] = field(default_factory=dict, repr=False)
@@ -197,42 +259,81 @@ class TreeBuilder:
             raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
         return found
 
-    def input(self, node: PlanNode, required: frozenset[int]) -> Fragment:
+    def input(self, node: PlanNode, required: frozenset[int], *, any_rows: bool = False) -> Fragment:
         """Translate an input of a join, an aggregation or a union; what is not covered Spark computes.
 
         Parameters
         ----------
         node, required
             As in :meth:`build`.
+        any_rows : bool
+            Whether rows are taken from Spark that are other ones each time they are computed.
 
         Raises
         ------
         BrokenError
             If Spark's rows cannot be taken either.
         """
-        scans, taken, backend = dict(self.sources), len(self.spark_sources), self.backend
+        start = self.state
         try:
             return self.build(node, required)
         except BrokenError as problem:
-            self.sources, self.backend = scans, backend
-            del self.spark_sources[taken:]
-            return self._from_spark(node, required, problem)
+            self.state = start
+            return self.from_spark(node, required, problem, any_rows=any_rows)
 
-    def _from_spark(self, node: PlanNode, required: frozenset[int], problem: BrokenError) -> Fragment:
-        columns = [column for column in node.output if column.expr_id in required] or list(node.output[:1])
+    @property
+    def state(self) -> tuple[dict[int, ScanSource], int, str | None]:
+        """The scans so far, how many inputs from Spark, and the backend; set, it forgets what was built since."""
+        return dict(self.sources), len(self.spark_sources), self.backend
+
+    @state.setter
+    def state(self, earlier: tuple[dict[int, ScanSource], int, str | None]) -> None:
+        scans, taken, self.backend = earlier
+        self.sources = dict(scans)
+        del self.spark_sources[taken:]
+
+    def from_spark(
+        self,
+        node: PlanNode,
+        required: frozenset[int],
+        problem: BrokenError | None,
+        computed: Sequence[Node] = (),
+        first: First | None = None,
+        *,
+        any_rows: bool = False,
+    ) -> Fragment:
+        """Take the rows of a plan from Spark.
+
+        Parameters
+        ----------
+        node, required
+            As in :meth:`build`.
+        problem : BrokenError or None
+            Why; raised if the rows cannot be taken.
+        computed : sequence of Node
+            Stand-ins of what Spark computes with the rows.
+        first : First or None
+            Which rows; ``None``: all.
+        any_rows : bool
+            As in :meth:`input`.
+        """
+        columns = [column for column in node.output if column.expr_id in required]
+        columns = [*columns, *computed] or list(node.output[:1])
         columns = list({column.expr_id: column for column in columns}.values())
-        if not node.deterministic:
-            raise problem  # each use of it would be computed by itself, and differently
+        if not node.deterministic and not any_rows:
+            # Each use of it would be computed by itself, and differently.
+            raise problem or BrokenError(node, "its rows are other ones each time they are computed")
         rows = node.estimated_rows
         rows = UNKNOWN_ROWS if rows is None else rows
         try:
             source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level)
-        except (NotTranslatableError, JoinSpecError, RelationError):
-            raise problem from None
-        if self.obstacles(source):
-            raise problem
+        except (NotTranslatableError, JoinSpecError, RelationError) as refused:
+            raise problem or BrokenError(node, str(refused)) from refused
+        reasons = self.obstacles(source)
+        if reasons:
+            raise problem or BrokenError(node, "; ".join(map(str, reasons)))
         nbytes = rows * row_bytes(source.columns)
-        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, problem))
+        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, problem, first))
         return Fragment(source, {column.expr_id: n for n, column in enumerate(columns)})
 
     def run_on(self, node: PlanNode) -> None:
@@ -319,10 +420,10 @@ def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, key
 
     Raises
     ------
-    NotTranslatableError
+    BrokenError
         If that cannot be, or the join is to be left to Spark.
     """
     found = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
     if isinstance(found, Reason):
-        raise NotTranslatableError(str(found))
+        raise BrokenError(node, str(found), found.kind)
     return found

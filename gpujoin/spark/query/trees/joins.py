@@ -12,12 +12,12 @@ from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
-from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
+from gpujoin.spark.catalyst.joins import NULL_AWARE, join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.split import NULL_AWARE
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, distribution_of
+from gpujoin.spark.query.trees.computed import join_inputs
 from gpujoin.spark.query.trees.keys import Key, key_of, not_in, null_aware, with_keys
 from gpujoin.spark.query.trees.nearest import nearest_join
 
@@ -30,9 +30,8 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     builder.run_on(node)
     if node.nearest is not None:
         return nearest_join(builder, node, kind, node.nearest, required)
-    parts = () if node.condition is None else conjuncts(node.condition)
-    needed = required.union(*(part.attribute_ids for part in parts))
-    sides = {side: builder.input(child, needed) for side, child in zip(Side, node.children, strict=True)}
+    parts: Sequence[Node] = () if node.condition is None else conjuncts(node.condition)
+    sides, parts = join_inputs(builder, node, parts, required, not_in=kind in NULL_AWARE)
     keys: list[Key] = []
     rest: list[Node] = []
     unknowing = [null_aware(part, sides) for part in parts] if kind in NULL_AWARE else []

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from gpujoin.errors import KeyTypeError
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
 from gpujoin.model.spec import NullEquality
+from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import EQUALITIES
+from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+_NO_KEYS = ("interval", "variant", "geometry", "geography", "time(")
 
 
 Key: TypeAlias = tuple[Node, Node, NullEquality]
@@ -32,6 +36,26 @@ def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
         if one.attribute_ids <= right and two.attribute_ids <= left:
             return two, one, nulls
     return None
+
+
+def check_keys(left: Node, right: Node) -> None:
+    """Refuse keys that are not compared here as Spark compares them.
+
+    Raises
+    ------
+    NotTranslatableError
+        With the type that is not covered.
+    """
+    for node in (left, right):
+        name = node.type_name.lower()
+        if "collate" in name:
+            raise NotTranslatableError(f"its type is {name}; only strings compared by bytes are covered")
+        if any(word in name for word in _NO_KEYS):
+            raise NotTranslatableError(f"keys of type {name} are not covered")
+    try:
+        key_type(arrow_of(left.data_type), arrow_of(right.data_type))
+    except KeyTypeError as problem:
+        raise NotTranslatableError(f"{left} = {right}: {problem}") from None
 
 
 def null_aware(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:

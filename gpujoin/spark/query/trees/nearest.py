@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 
 from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
@@ -11,7 +14,8 @@ from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, distribution_of
+from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder, both, distribution_of
+from gpujoin.spark.query.trees.computed import ComputedParts, StandIn, with_stand_ins
 from gpujoin.spark.query.trees.keys import key_of, with_keys
 
 
@@ -19,15 +23,10 @@ def nearest_join(
     builder: TreeBuilder, node: PlanNode, kind: JoinType, nearest: Nearest, required: frozenset[int]
 ) -> Fragment:
     """Join each row of one side with its nearest match on the other."""
-    if nearest.ties:
-        raise NotTranslatableError("an as-of join with further order keys")
+    sides, nearest = _inputs(builder, node, nearest, required)
     tests = [*(limit.test for limit in nearest.limits), *nearest.conditions]
     wanted = required.union({nearest.column}, *(test.attribute_ids for test in tests))
-    needed = wanted.union(nearest.bound.attribute_ids, *(key.attribute_ids for key in nearest.keys))
     domain = nearest.domain
-    needed = needed.union({key for _, key, _ in domain.keys} if domain is not None else ())
-    one = builder.input(node.child(nearest.rows), needed) if domain is None else _values(builder, domain)
-    sides = {Side.LEFT: one, Side.RIGHT: builder.input(node.child(nearest.rows.other), needed)}
     keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
     if len(keys) != len(nearest.keys):
         raise NotTranslatableError("an as-of join whose keys are not those of its sides")
@@ -59,6 +58,63 @@ def nearest_join(
     if kind is JoinType.INNER:
         return Fragment(Filter(found.relation, matched), found.positions)
     return _only_where(matched, found, first) if tests else found
+
+
+def _inputs(
+    builder: TreeBuilder, node: PlanNode, nearest: Nearest, required: frozenset[int]
+) -> tuple[dict[Side, Fragment], Nearest]:
+    """Build the rows that are matched, as the left side, and those that are searched.
+
+    What is not covered of the condition Spark computes, and where further order keys decide among matches of equal
+    order, Spark takes the rows that they decide for. The condition is given over the columns that there are.
+    """
+    domain, rows, searched = nearest.domain, node.child(nearest.rows), node.child(nearest.rows.other)
+
+    def needed(terms: Nearest) -> frozenset[int]:
+        parts = [terms.bound, *terms.keys, *(limit.test for limit in terms.limits), *terms.conditions]
+        known = {terms.column, *(key for _, key, _ in domain.keys)} if domain is not None else {terms.column}
+        return required.union(known, *(part.attribute_ids for part in parts))
+
+    def matched(terms: Nearest, stand_ins: Sequence[StandIn]) -> Fragment:
+        if domain is None:
+            return with_stand_ins(builder, rows, needed(terms), stand_ins)
+        if stand_ins:
+            raise NotTranslatableError(f"{stand_ins[0].source} is not covered in a correlated subquery")
+        return _values(builder, domain)
+
+    start = builder.state
+    sides = {Side.LEFT: matched(nearest, ()), Side.RIGHT: builder.input(searched, needed(nearest))}
+    computed = ComputedParts(builder, sides, node.reading)
+    covered = dataclasses.replace(
+        nearest,
+        bound=computed.operand(nearest.bound),
+        keys=tuple(map(computed.equality, nearest.keys)),
+        limits=tuple(
+            dataclasses.replace(limit, test=computed.condition(limit.test)) for limit in nearest.limits
+        ),
+        conditions=tuple(map(computed.condition, nearest.conditions)),
+    )
+    first = None if not nearest.ties else _first(covered, sides, computed)
+    if first is None and not any(computed.found.values()):
+        return sides, covered
+    builder.state = start
+    sides = {
+        Side.LEFT: matched(covered, computed.found[Side.LEFT]),
+        Side.RIGHT: with_stand_ins(
+            builder, searched, needed(covered).union(tie.expr_id for tie in nearest.ties),
+            computed.found[Side.RIGHT], first,
+        ),
+    }  # fmt: skip
+    return sides, covered
+
+
+def _first(nearest: Nearest, sides: Mapping[Side, Fragment], computed: ComputedParts) -> First:
+    """Of rows that are searched, with equal keys and equal order, the one that further order keys decide for."""
+    keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
+    equal = [computed.forced(key, Side.RIGHT).expr_id for _, key, _ in keys]
+    equal += [key for _, key, _ in nearest.domain.keys] if nearest.domain is not None else []
+    order = tuple((tie.expr_id, tie.descending, tie.nulls_first) for tie in nearest.ties)
+    return First((*equal, nearest.column), order)
 
 
 def _values(builder: TreeBuilder, domain: Domain) -> Fragment:

@@ -35,6 +35,8 @@ def scan(
     """Read a Parquet relation, with filters."""
     if node.class_name != RELATION:
         raise NotTranslatableError(f"{node.class_name} is no relation of files")
+    if builder.unreadable is not None:
+        raise BrokenError(node, builder.unreadable.why, builder.unreadable.kind)
     with _broken_at(node):
         read = read_relation(node, builder.options, conditions)
     conditions = read.rest

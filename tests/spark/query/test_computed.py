@@ -1,0 +1,65 @@
+"""Joins whose condition has parts that Spark computes: the answer, and that the join runs here."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from gpujoin import FallbackError
+from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query.queries import FORCED, check
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["forced"])]
+
+QUERIES = {
+    "a key": ("select a.id, b.item from sales a join items b on soundex(a.s) = soundex(b.s)", 2),
+    "a key on one side": ("select a.id, b.item from sales a left join items b on a.k = levenshtein(b.s, 'xy')", 1),
+    "a null-safe key": ("select a.id, b.item from sales a full join items b on soundex(a.s) <=> soundex(b.s)", 2),
+    "a rest of one side": (
+        "select a.id, b.item from sales a left join items b on a.k = b.k and unix_date(a.day) > 9", 1,
+    ),
+    "a rest of both sides": (
+        "select a.id, b.item from sales a left join items b on a.k = b.k and unix_date(a.day) <> b.item", 1,
+    ),
+    "a range": ("select a.id, b.item from sales a join items b on unix_date(a.day) < b.item * 1000", 1),
+    "exists": (
+        "select id from sales a where exists (select 1 from items b where soundex(b.s) = soundex(a.s)) or a.k = 3", 2,
+    ),
+    "NOT IN": ("select id from sales where soundex(s) not in (select soundex(s) from items where k > 1)", 1),
+    "NOT IN of two": (
+        "select id from sales where (k, soundex(s)) not in (select k, soundex(s) from items where item > 40)", 1,
+    ),
+    "one part twice": (
+        """select a.id, b.item from sales a join items b
+        on unix_date(a.day) < b.item * 1000 and unix_date(a.day) > b.item - 50""", 1,
+    ),
+    "below an aggregation": (
+        "select b.k, count(*), max(a.price) from sales a join items b on soundex(a.s) = b.s group by 1", 1,
+    ),
+}  # fmt: skip
+"""Each with how many inputs come from Spark at least."""
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_it_runs_here(tables: SparkSession, name: str) -> None:
+    text, inputs = QUERIES[name]
+    found = check(tables.sql(text), allow_empty=True)
+    assert all(join.accelerated for join in found.joins), str(found)
+    lines = [line for island in found.islands for line in island.tree]
+    assert sum("rows from Spark" in line for line in lines) >= inputs, str(found)
+
+
+def test_python_functions_are_computed_by_spark(tables: SparkSession) -> None:
+    reversed_text = sf.udf(lambda text: text and text[::-1])
+    sales, items = tables.table("sales"), tables.table("items")
+    found = check(sales.join(items, reversed_text(sales.s) == items.s).select("id", "item"))
+    assert all(join.accelerated for join in found.joins), str(found)
+
+
+def test_what_may_fail_on_rows_that_spark_never_comes_to_is_left_to_spark(tables: SparkSession) -> None:
+    tables.conf.set("spark.sql.ansi.enabled", "true")
+    text = """select a.id, b.item from sales a join items b on a.k = b.k
+        and (a.id > 5 or to_number(a.s, '99') > b.item)"""
+    with pytest.raises(FallbackError, match="may fail"):
+        rewrite(tables.sql(text))
