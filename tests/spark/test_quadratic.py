@@ -165,7 +165,7 @@ def test_the_cost_rule_takes_large_ones(tables: SparkSession) -> None:
     other = tables.range(200_000).selectExpr("id as y", "id % 100 as p", "if(id % 7 = 0, null, id) as q")
     ranged = gpu_join(many, other, (many.x > other.y - 5) & (many.x < other.y + 5), "full")
     (join,) = explain(ranged).joins
-    assert join.strategy is Strategy.SHUFFLE
+    assert join.accelerated
     assert "range: n log n" in str(explain(ranged))
     left_to_spark = gpu_join(many.limit(10), other.limit(10), many.x > other.y, "inner")
     assert not explain(left_to_spark).joins[0].accelerated
@@ -252,7 +252,7 @@ def test_not_in_over_columns_in_both_forms(tables: SparkSession, strategy: str) 
         for text, shape in queries.items():
             native = tables.sql(text)
             found = accelerate(native)
-            (join,) = [join for join in explain(found).joins if join.join_type == "left_anti"]
+            (join,) = [join for join in explain(found).joins if join.join_type.endswith("anti")]
             assert (join.accelerated, join.strategy) == (True, Strategy(strategy)), str(explain(found))
             assert join.shape == shape.value
             assert_same_rows(found.toArrow(), native.toArrow(), allow_empty=True)
