@@ -113,7 +113,7 @@ class JoinExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IslandExplanation:
-    """An island: a part of a query that runs in Python workers, from the files on.
+    """An island: a part of a query that runs in Python workers.
 
     Attributes
     ----------
@@ -123,8 +123,8 @@ class IslandExplanation:
         ``"cpu"`` or ``"gpu"``.
     tasks, threads : int
         Number of tasks, and of threads in each.
-    input_bytes : int
-        Size of the files that are read.
+    input_bytes : int or None
+        Size of the files and rows that are read; ``None`` where nothing is known.
     tree : tuple of str
         Operations, one for each line, indented; scans name their files, columns and filters.
     joins : tuple of JoinExplanation
@@ -141,8 +141,8 @@ class IslandExplanation:
     backend: str
     tasks: int
     threads: int
-    input_bytes: int
     tree: tuple[str, ...]
+    input_bytes: int | None = None
     joins: tuple[JoinExplanation, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -162,7 +162,8 @@ class IslandExplanation:
         """Render the operations as indented lines of text."""
         tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
         threads = f" of {self.threads} threads" if self.threads > 1 else ""
-        head = f"* island: {tasks}{threads} on {self.backend} reading {show_bytes(self.input_bytes)} [{self.island_id}]"
+        reading = "" if self.input_bytes is None else f" reading {show_bytes(self.input_bytes)}"
+        head = f"* island: {tasks}{threads} on {self.backend}{reading} [{self.island_id}]"
         more = [f"warning: {warning}" for warning in self.warnings] + [
             f"because {note}" for note in self.notes
         ]

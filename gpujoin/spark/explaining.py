@@ -8,7 +8,7 @@ from gpujoin.backends.registry import device_compiles
 from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.expressions import Expression
 from gpujoin.plan.algorithm import condition_rule, rule
-from gpujoin.plan.explain import JoinExplanation
+from gpujoin.plan.explain import IslandExplanation, JoinExplanation
 from gpujoin.plan.strategy import UNKNOWN_SIZE, GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
 from gpujoin.spark.catalyst.nodes import CATALYST
@@ -18,8 +18,8 @@ from gpujoin.spark.rewrite import MARK
 _ALIAS = CATALYST + "plans.logical.SubqueryAlias"
 
 
-def joins_in(plan: Any) -> tuple[JoinExplanation, ...]:
-    """Find the topmost joins of an analyzed plan; those below them are their inputs.
+def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
+    """Find the topmost joins of an analyzed plan, those below them being their inputs, and the islands.
 
     Parameters
     ----------
@@ -30,14 +30,18 @@ def joins_in(plan: Any) -> tuple[JoinExplanation, ...]:
     children = plan.children()
     if name == _ALIAS and plan.alias().startswith(MARK):
         known = kept(str(plan.alias()))
-        if known is not None:
+        if isinstance(known, JoinExplanation):
             return (known,)
+        if known is not None:
+            return (known, *joins_in(children.apply(0)))
+    below = tuple(part for i in range(children.size()) for part in joins_in(children.apply(i)))
     if name == JOIN:
-        return (_spark_join(plan),)
-    return tuple(join for i in range(children.size()) for join in joins_in(children.apply(i)))
+        inputs = tuple(part for part in below if isinstance(part, JoinExplanation))
+        return (_spark_join(plan, inputs), *(part for part in below if isinstance(part, IslandExplanation)))
+    return below
 
 
-def _spark_join(join: Any) -> JoinExplanation:
+def _spark_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
     """Describe a Join of a session that is not planned here."""
     condition = join.condition()
     return JoinExplanation(
@@ -48,7 +52,7 @@ def _spark_join(join: Any) -> JoinExplanation:
         left_bytes=size_of(join.left()),
         right_bytes=size_of(join.right()),
         notes=("it was not made by gpu_join",),
-        inputs=joins_in(join.left()) + joins_in(join.right()),
+        inputs=inputs,
     )
 
 

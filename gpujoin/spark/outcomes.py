@@ -15,6 +15,7 @@ from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
+from gpujoin.plan.explain import IslandExplanation
 from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Scope(Enum):
 
 _KEPT = 20_000
 _lock = threading.Lock()
-_explanations: OrderedDict[str, JoinExplanation] = OrderedDict()
+_explanations: OrderedDict[str, JoinExplanation | IslandExplanation] = OrderedDict()
 _collected: dict[str, tuple[JoinExplanation, ...]] = {}
 _queries: OrderedDict[str, Explanation] = OrderedDict()
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
@@ -49,14 +50,18 @@ def new_join_id() -> str:
     return MARK + uuid.uuid4().hex[:12]
 
 
-def keep(join_id: str, explanation: JoinExplanation, collected: tuple[JoinExplanation, ...] = ()) -> None:
+def keep(
+    join_id: str,
+    explanation: JoinExplanation | IslandExplanation,
+    collected: tuple[JoinExplanation, ...] = (),
+) -> None:
     """Keep an explanation for later; the oldest are forgotten.
 
     Parameters
     ----------
     join_id : str
         The join.
-    explanation : JoinExplanation
+    explanation : JoinExplanation or IslandExplanation
         What was decided.
     collected : tuple of JoinExplanation
         Those of its inputs that are in no plan of the join, for they ran when it was made.
@@ -69,7 +74,7 @@ def keep(join_id: str, explanation: JoinExplanation, collected: tuple[JoinExplan
             _collected.pop(_explanations.popitem(last=False)[0], None)
 
 
-def kept(join_id: str) -> JoinExplanation | None:
+def kept(join_id: str) -> JoinExplanation | IslandExplanation | None:
     """Give the explanation kept under an id."""
     with _lock:
         return _explanations.get(join_id)
@@ -79,7 +84,7 @@ def kept_above(join_id: str, feeding: tuple[JoinExplanation, ...]) -> JoinExplan
     """Give the explanation kept under an id, over what is now known of the joins in the plan below it."""
     with _lock:
         known, collected = _explanations.get(join_id), _collected.get(join_id, ())
-    if known is None:
+    if known is None or isinstance(known, IslandExplanation):
         return None
     left_first = known.build_side is Side.LEFT
     return dataclasses.replace(known, inputs=collected + feeding if left_first else feeding + collected)

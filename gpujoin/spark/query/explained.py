@@ -1,8 +1,9 @@
-"""Islands for people."""
+"""Renders islands, and other stages that workers run, as the text of ``explain``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gpujoin.plan.cost import Estimate
     from gpujoin.spark.query.choice import IslandRun, StageRun
     from gpujoin.spark.query.island import Island
+    from gpujoin.spark.query.trees.builder import ScanSource
 
 _SHOWN = 400
 
@@ -56,20 +58,64 @@ def explain_island(
     estimate : Estimate or None
         The seconds that are predicted.
     """
-    kept = supports(island.relation, BackendName.GPU) if backend is BackendName.GPU else ()
-    shown = _Shown(island, run)
+    leaves = Leaves(
+        {number: island.sources[index] for number, index in enumerate(run.scans)},
+        tuple(f"about {show_bytes(int(rows.nbytes))}: {rows.why}" for rows in island.spark_sources),
+    )
+    explained = explain_stages(island.relation, run, island_id, leaves, backend)
+    return dataclasses.replace(
+        explained,
+        input_bytes=island.nbytes,
+        warnings=warnings,
+        predicted_seconds=None if estimate is None else estimate.here,
+        predicted_spark_seconds=None if estimate is None else estimate.spark,
+    )
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """What the leaves of stages read.
+
+    Attributes
+    ----------
+    scans : mapping of int to ScanSource
+        Files, by the index of the scan.
+    rows : tuple of str
+        Rows from Spark, described, by the index of the source.
+    """
+
+    scans: Mapping[int, ScanSource]
+    rows: tuple[str, ...]
+
+
+def explain_stages(
+    relation: Relation, run: IslandRun, island_id: str, leaves: Leaves, backend: BackendName
+) -> IslandExplanation:
+    """Describe stages.
+
+    Parameters
+    ----------
+    relation : Relation
+        What they compute.
+    run : IslandRun
+        How they run.
+    island_id : str
+        Their name.
+    leaves : Leaves
+        What they read.
+    backend : BackendName
+        Where their tasks are expected to run.
+    """
+    kept = supports(relation, BackendName.GPU) if backend is BackendName.GPU else ()
+    shown = _Shown(leaves)
     return IslandExplanation(
         island_id=island_id,
         backend=backend.value,
         tasks=run.last.tasks,
         threads=run.threads,
-        input_bytes=island.nbytes,
         tree=tuple(shown.lines(run.last.stage.tree, run.last)),
         joins=tuple(_join(one, stage, island_id, backend) for one, stage in _joins(run.last.stage)),
         notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
-        warnings=warnings,
-        predicted_seconds=None if estimate is None else estimate.here,
-        predicted_spark_seconds=None if estimate is None else estimate.spark,
     )
 
 
@@ -91,7 +137,7 @@ def _join(node: Join, stage: Stage, island_id: str, backend: BackendName) -> Joi
         shape=shape_of_node(node).value,
         build_side=node.build_side,
         keys=tuple(_keys(node)),
-        condition=None if node.spec.condition is None else str(node.spec.condition),
+        condition=_condition(node),
         notes=(f"it is inside island {island_id}",),
         join_id=island_id,
     )
@@ -106,6 +152,17 @@ def _strategy(node: Join, stage: Stage) -> Strategy:
     if all(keyed & side for side in sources):
         return Strategy.SHUFFLE
     return Strategy.BROADCAST if node.spec.keys or node.spec.as_of is not None else Strategy.NESTED_LOOP
+
+
+def _condition(node: Join) -> str | None:
+    """What a join asks for beside equal keys."""
+    spec, terms = node.spec, node.spec.as_of
+    parts = [] if spec.condition is None else [str(spec.condition)]
+    if terms is not None:
+        right, left = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
+        within = "" if terms.tolerance is None else f", within {terms.tolerance}"
+        parts.append(f"{terms.direction.value}, right.{right} for left.{left}{within}")
+    return " AND ".join(parts) or None
 
 
 def _keys(node: Join) -> list[str]:
@@ -126,8 +183,7 @@ def _order(node: Join) -> str:
 class _Shown:
     """The tree of an island as lines, its stages one below the other."""
 
-    island: Island
-    run: IslandRun
+    leaves: Leaves
 
     def lines(self, node: Relation, stage: StageRun, indent: str = "") -> list[str]:
         """Give a node and all below it."""
@@ -143,9 +199,7 @@ class _Shown:
     def _source(self, node: ExchangeSource, stage: StageRun, indent: str) -> list[str]:
         taken = stage.stage.spark
         if taken is not None and taken.source == node.index:
-            rows = self.island.spark_sources[taken.rows]
-            about = show_bytes(int(rows.nbytes))
-            return [indent + _shortened(f"rows from Spark, about {about}: {rows.why}")]
+            return [indent + _shortened(f"rows from Spark, {self.leaves.rows[taken.rows]}")]
         place = next(i for i, one in enumerate(stage.stage.inputs) if one.index == node.index)
         exchange, before = stage.stage.inputs[place], stage.inputs[place]
         about = show_bytes(int(exchange.nbytes))
@@ -160,7 +214,7 @@ class _Shown:
         return [indent + head, *self.lines(before.stage.tree, before, indent + "  ")]
 
     def _scan(self, node: Scan, stage: StageRun) -> str:
-        source = self.island.sources[self.run.scans[node.index]]
+        source = self.leaves.scans[node.index]
         paths = source.files.paths
         what = paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0] if paths else 'none'} …"
         where = f" where {' and '.join(source.filters)}" if source.filters else ""

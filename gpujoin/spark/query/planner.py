@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.gateway import dataframe_of, gateway_of
-from gpujoin.spark.outcomes import kept_above, new_join_id
+from gpujoin.spark.outcomes import kept, kept_above, new_join_id
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 Part = JoinExplanation | IslandExplanation
 
 _start = WorkerStart()
+
+_ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
+"""Name of the function of an island's last stage."""
 
 
 @dataclass(frozen=True)
@@ -338,11 +342,17 @@ def _made_by(node: PlanNode) -> str | None:
     if node.name != "MapInArrow":
         return None
     name = str(node.expression("functionExpr").fields.get("name"))
-    return name if name.startswith(MARK) else None
+    if name.startswith(MARK):
+        return name
+    island = _ISLAND.fullmatch(name)
+    return None if island is None else island[1]
 
 
 def _above(join_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Put an as-of join that is in the plan already above the joins that feed it."""
+    island = kept(join_id)
+    if isinstance(island, IslandExplanation):
+        return (island, *parts)
     known = kept_above(join_id, tuple(part for part in parts if isinstance(part, JoinExplanation)))
     return (
         parts if known is None else (known, *(part for part in parts if isinstance(part, IslandExplanation)))
