@@ -137,7 +137,8 @@ class Exchange:
     nbytes : float
         Estimated size of the rows.
     indeterminate : frozenset of int
-        Columns whose values may be others when a task of the producer runs again; no key is one of them.
+        Columns whose values may be others when a task of the producer runs again. No key is one of them, but where
+        that is allowed and there are no others.
     replicated : bool
         Whether every task gets all the rows; there are no keys then.
     last_complete : bool

@@ -111,6 +111,9 @@ class StageLimits:
     guessed_partitions : int
         Most of them, where the size is Spark's guess of rows that it computes: it takes a join for the product of both
         sides.
+    indeterminate_keys : bool
+        Whether rows may be exchanged by keys whose values may be others when a task runs again, as Spark's own shuffles
+        do, where there are no other keys.
     """
 
     cores: int
@@ -119,6 +122,7 @@ class StageLimits:
     partition_bytes: int = 64 << 20
     partitions: int | None = None
     guessed_partitions: int = 200
+    indeterminate_keys: bool = False
 
 
 def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
@@ -449,6 +453,8 @@ class _Planner:
             return None
         loose = {side: part.indeterminate for side, part in sides.items()}
         fixed = [i for i in chosen if not any(keys.columns[side][i] in loose[side] for side in Side)]
+        if not fixed and not kept and self.limits.indeterminate_keys:
+            fixed = chosen
         if not fixed or (kept and fixed != chosen):
             return None
         chosen = fixed

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
-from gpujoin.config import Strategy
+from gpujoin.config import Options, Strategy
 from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
-from gpujoin.model.stages import DeterminismLevel
+from gpujoin.model.stages import Distribution
 from gpujoin.plan.asof import plan_as_of
-from gpujoin.plan.explain import JoinExplanation
-from gpujoin.plan.ranges import Shape
+from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import arrow_schema, is_connect
-from gpujoin.spark.explaining import expected_backend
+from gpujoin.spark.frames import FrameInput, FrameJoin
 from gpujoin.spark.gateway import gateway_of, optimized_plan
-from gpujoin.spark.join import explain
-from gpujoin.spark.outcomes import keep, new_join_id, tell
+from gpujoin.spark.outcomes import keep, new_join_id, tell_query
 from gpujoin.spark.query.plans import read_plan
-from gpujoin.spark.request import JoinRequest, PreparedSide
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.runtime import execute
-from gpujoin.spark.settings import check_backend, gpu_outlook, join_options, session_conf
+from gpujoin.spark.settings import check_backend, join_options, session_conf
 
 _BY_BYTES = "UTF8_BINARY"
-_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
 def gpu_asof_join(
@@ -52,7 +47,7 @@ def gpu_asof_join(
     """Join each left row with the nearest right row by an order key, within equal ``by`` columns.
 
     Spark has no such join for users. The meaning is that of :func:`gpujoin.asof_join_tables`, whose parameters these
-    are. With ``by`` both sides are shuffled by it; without, or if asked, the right side is broadcast.
+    are. With ``by`` both sides are shuffled by it; without, or if asked, every task is sent the right side.
 
     Parameters
     ----------
@@ -88,9 +83,8 @@ def gpu_asof_join(
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)
     check_resources(conf)
-    large = conf.get(_LARGE, "false").lower() == "true"
     frames = {Side.LEFT: left, Side.RIGHT: right}
-    schemas = {side: arrow_schema(frame.schema, large=large) for side, frame in frames.items()}
+    schemas = {side: arrow_schema(frame.schema) for side, frame in frames.items()}
     plan = plan_as_of(
         schemas[Side.LEFT], schemas[Side.RIGHT], on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by,
         right_by=right_by, direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
@@ -104,54 +98,38 @@ def gpu_asof_join(
         raise JoinSpecError(
             f"an as-of join is shuffled or broadcast, not {chosen.value!r}; give strategy='shuffle' or 'broadcast'"
         )
-    prepared, renamed = {}, {}
-    for side, frame in frames.items():
-        names = [f"{side.value[0]}{i}" for i in range(len(frame.columns))]
-        renamed[side] = frame.toDF(*names)
-        schema = renamed[side].schema
-        prepared[side] = PreparedSide(
-            spark=schema, arrow=arrow_schema(schema, large=large),
-            determinism=_determinism(frame),
-        )  # fmt: skip
-    description = f"as-of join, {Direction.parse(direction).value}, on {on or f'{left_on}, {right_on}'}"
-    request = JoinRequest(
-        spec=plan.spec, left=prepared[Side.LEFT], right=prepared[Side.RIGHT], strategy=chosen, build_side=Side.RIGHT,
-        options=options, join_id=new_join_id(), description=description,
+    shuffled = chosen is Strategy.SHUFFLE
+    planned = FrameJoin(
+        left=_input(left), right=_input(right), spec=plan.spec, build_side=Side.RIGHT,
+        distribution=Distribution.PARTITIONED if shuffled else Distribution.RIGHT_REPLICATED,
+        options=options, conf=conf, join_id=new_join_id(),
     )  # fmt: skip
-    below = {side: _joins_below(frame) for side, frame in frames.items()}
-    explanation = _explanation(frames, request, below[Side.LEFT] + below[Side.RIGHT], conf)
-    tell(explanation, options)
-    keep(request.join_id, explanation, below[Side.RIGHT] if chosen is Strategy.BROADCAST else ())
-    joined = execute(request, renamed[Side.LEFT], renamed[Side.RIGHT])
-    return joined.alias(request.join_id).select(
+    obstacles = planned.obstacles
+    if obstacles:
+        raise JoinSpecError(f"the as-of join cannot be run: {'; '.join(map(str, obstacles))}")
+    explained = planned.explained(_why(options, keyed=keyed))
+    tell_query(Explanation((explained,)), options)
+    keep(planned.join_id, explained)
+    joined = planned.execute()
+    return joined.alias(planned.join_id).select(
         *(sf.col(old).alias(new) for old, new in zip(joined.columns, plan.names, strict=True))
     )
 
 
-def _explanation(
-    frames: dict[Side, DataFrame],
-    request: JoinRequest,
-    inputs: tuple[JoinExplanation, ...],
-    conf: Mapping[str, str],
-) -> JoinExplanation:
-    spec, asked = request.spec, request.options.strategy is not Strategy.AUTO
-    terms = spec.as_of
-    assert terms is not None
-    left, right = (frames[side].columns for side in Side)
-    order = f"{terms.direction.value}, right.{right[terms.right]} for left.{left[terms.left]}"
-    within = "" if terms.tolerance is None else f", within {terms.tolerance}"
-    unasked = "rows of equal keys are brought together" if spec.keys else "there are no keys to shuffle by"
-    why = f"{request.strategy.value} was asked for" if asked else unasked
-    backend, notes = expected_backend(request.options, gpu_outlook(conf), keyed=bool(spec.keys))
-    return JoinExplanation(
-        join_type=spec.join_type.value, strategy=request.strategy, backend=backend, shape=Shape.AS_OF.value,
-        build_side=request.build_side, condition=order + within, notes=(why, *notes), join_id=request.join_id,
-        keys=tuple(f"left.{left[key.left]} = right.{right[key.right]}" for key in spec.keys), inputs=inputs,
-    )  # fmt: skip
+def _why(options: Options, *, keyed: bool) -> str:
+    if options.strategy is not Strategy.AUTO:
+        return f"{options.strategy.value} was asked for"
+    return "rows of equal keys are brought together" if keyed else "there are no keys to shuffle by"
 
 
-def _joins_below(frame: DataFrame) -> tuple[JoinExplanation, ...]:
-    return tuple(root for root in explain(frame).roots if isinstance(root, JoinExplanation))
+def _input(frame: DataFrame) -> FrameInput:
+    """Give what the join reads of a DataFrame, with what its plan tells of the rows."""
+    schema = frame.schema
+    named = frame.toDF(*(f"c{n}" for n in range(len(schema))))
+    if is_connect(frame.sparkSession):
+        return FrameInput(named, schema)
+    plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession))
+    return FrameInput(named, schema, plan.estimated_rows, plan.level)
 
 
 def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:
@@ -182,9 +160,3 @@ def _collation(dtype: DataType) -> str | None:
         return next((found for f in dtype.fields if (found := _collation(f.dataType)) is not None), None)
     found = getattr(dtype, "collation", _BY_BYTES)
     return None if found == _BY_BYTES else str(found)
-
-
-def _determinism(frame: DataFrame) -> DeterminismLevel:
-    if is_connect(frame.sparkSession):
-        return DeterminismLevel.INDETERMINATE
-    return read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)).level

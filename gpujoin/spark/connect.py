@@ -1,7 +1,8 @@
 """Joins over Spark Connect, by public DataFrame methods alone: columns of equal name on both sides, any join type.
 
 A Connect client sees schemas, but no plans: no conditions, hints or sizes. So only joins by name are taken, and the
-columns of a USING join are put together here as Spark does.
+columns of a USING join are put together here as Spark does. Rows are exchanged by key unless a broadcast is asked for;
+then every task is sent one side.
 """
 
 from __future__ import annotations
@@ -16,22 +17,19 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import types as t
 from pyspark.sql.connect import functions as sf
 
-from gpujoin.config import Options, Strategy
+from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.plan.explain import Explanation, JoinExplanation
-from gpujoin.plan.strategy import JoinFacts, SideFacts, choose
+from gpujoin.model.stages import Distribution
+from gpujoin.plan.distribution import asked_distribution
+from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.spark.catalyst.joins import join_type_called
-from gpujoin.spark.compat import arrow_schema
-from gpujoin.spark.explaining import expected_backend
+from gpujoin.spark.frames import FrameInput, FrameJoin
 from gpujoin.spark.gateway import plan_text
-from gpujoin.spark.outcomes import keep, kept, tell
-from gpujoin.spark.request import JoinRequest, PreparedSide
+from gpujoin.spark.outcomes import keep, kept, tell, tell_query
 from gpujoin.spark.rewrite import MARK
-from gpujoin.spark.runtime import execute
-from gpujoin.spark.settings import gpu_outlook
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,21 +66,33 @@ class _Using:
     keys: tuple[tuple[int, int], ...]
     schemas: dict[Side, t.StructType]
 
-    def key_positions(self, side: Side) -> list[int]:
-        """Give the positions of a side's keys, in the order of the names."""
-        return [pair[0] if side is Side.LEFT else pair[1] for pair in self.keys]
-
     def rest(self, side: Side) -> list[int]:
         """Give the positions of a side's columns that are no keys; none where the side is not returned."""
         if side is Side.RIGHT and self.kind.left_rows_only:
             return []
-        taken = self.key_positions(side)
+        taken = self._key_positions(side)
         return [i for i in range(len(self.schemas[side])) if i not in taken]
 
-    def output(self, side: Side) -> list[int]:
-        """Give the positions of the columns that the engine is to return from a side."""
-        holds = side in _KEY_HOLDERS.get(self.kind, (Side.LEFT,))
-        return (self.key_positions(side) if holds else []) + self.rest(side)
+    def input(self, side: Side, frame: DataFrame) -> FrameInput:
+        """Give what the join reads of a side: the keys, in the order of the names, then what else is returned."""
+        columns = [*self._key_positions(side), *self.rest(side)]
+        named = frame.toDF(*(f"c{n}" for n in range(len(self.schemas[side]))))
+        schema = t.StructType([self.schemas[side][i] for i in columns])
+        return FrameInput(named.select(*(f"c{i}" for i in columns)), schema)
+
+    @property
+    def spec(self) -> JoinSpec:
+        """The join over the columns that it reads."""
+        keys = range(len(self.keys))
+        outputs = {}
+        for side in Side:
+            holds = side in _KEY_HOLDERS.get(self.kind, (Side.LEFT,))
+            outputs[side] = (*(keys if holds else ()), *range(len(keys), len(keys) + len(self.rest(side))))
+        pairs = tuple(KeyPair(n, n) for n in keys)
+        return JoinSpec(self.kind, pairs, left_output=outputs[Side.LEFT], right_output=outputs[Side.RIGHT])
+
+    def _key_positions(self, side: Side) -> list[int]:
+        return [pair[0] if side is Side.LEFT else pair[1] for pair in self.keys]
 
 
 def join(
@@ -112,29 +122,33 @@ def join(
     schema = native.schema  # Spark checks the join here
     explanation = JoinExplanation(
         join_type=JoinType.parse(how or "inner").value, strategy=Strategy.SPARK, backend="spark", join_id=join_id,
-        keys=tuple(_names(on) or ()), inputs=_topmost(left) + _topmost(right),
+        keys=tuple(_names(on) or ()), by_gpu_join=True,
     )  # fmt: skip
     using = _read(left, right, on, explanation, conf) if options.enabled else _off()
-    planned = using if isinstance(using, Reason) else _request(using, conf, options, explanation)
-    if isinstance(planned, Reason):
-        return _leave(native, dataclasses.replace(explanation, reasons=(planned,)), options)
-    assert isinstance(using, _Using)
-    request, explanation = planned
-    tell(explanation, options)
-    keep(join_id, explanation)
-    result = execute(request, left.toDF(*request.left.arrow.names), right.toDF(*request.right.arrow.names))
-    joined = result.alias(join_id).select(*_columns(using))
+    if isinstance(using, Reason):
+        return _leave(native, explanation, (using,), options)
+    distribution = _distribution(using.kind, options)
+    if isinstance(distribution, Reason):
+        return _leave(native, explanation, (distribution,), options)
+    built = Side.LEFT if using.kind is JoinType.RIGHT else Side.RIGHT
+    planned = FrameJoin(
+        left=using.input(Side.LEFT, left), right=using.input(Side.RIGHT, right), spec=using.spec,
+        build_side=built, distribution=distribution, options=options, conf=conf, join_id=join_id,
+    )  # fmt: skip
+    obstacles = planned.obstacles
+    if obstacles:
+        return _leave(native, explanation, obstacles, options)
+    joined = planned.execute().alias(join_id).select(*_columns(using))
     if joined.schema != schema:
         why = f"the result's schema would be {joined.schema.simpleString()}, not {schema.simpleString()}"
-        reason = Reason(ReasonKind.UNEXPECTED, "schema", why)
-        return _leave(
-            native, dataclasses.replace(explanation, strategy=Strategy.SPARK, reasons=(reason,)), options
-        )
+        return _leave(native, explanation, (Reason(ReasonKind.UNEXPECTED, "schema", why),), options)
+    asked = "the sizes of the sides are unknown"
+    if options.strategy is not Strategy.AUTO:
+        asked = f"{options.strategy.value} was asked for"
+    explained = planned.explained(asked)
+    tell_query(Explanation((explained,)), options)
+    keep(join_id, explained)
     return joined
-
-
-def _topmost(frame: DataFrame) -> tuple[JoinExplanation, ...]:
-    return tuple(root for root in explain(frame).roots if isinstance(root, JoinExplanation))
 
 
 def explain(frame: DataFrame) -> Explanation:
@@ -143,17 +157,17 @@ def explain(frame: DataFrame) -> Explanation:
     Why a join was left to Spark is known for the very DataFrame that ``gpu_join`` returned, not for what is made of
     it: a Connect client cannot mark a plan without changing it.
     """
-    known = _left_to_spark.get(frame)
-    if known is not None:
-        return Explanation((known,))
     lines = [
         (len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in plan_text(frame).splitlines()
     ]
-    return Explanation(tuple(_joins(lines)))
+    known, roots = _left_to_spark.get(frame), tuple(_joins(lines))
+    if known is not None and roots and isinstance(roots[0], JoinExplanation):
+        roots = (dataclasses.replace(known, inputs=roots[0].inputs), *roots[1:])
+    return Explanation(roots)
 
 
-def _joins(lines: list[tuple[int, str]]) -> Iterator[JoinExplanation]:
-    """The topmost joins of an indented plan."""
+def _joins(lines: list[tuple[int, str]]) -> Iterator[JoinExplanation | IslandExplanation]:
+    """The topmost joins and the islands of an indented plan."""
     position = 0
     while position < len(lines):
         depth, text = lines[position]
@@ -162,14 +176,17 @@ def _joins(lines: list[tuple[int, str]]) -> Iterator[JoinExplanation]:
             end += 1
         mark = re.match(rf"SubqueryAlias ({MARK}\w+)", text)
         known = kept(mark[1]) if mark else None
-        found = re.match(r"Join (\w+)(?:\([^)]*\))?(?:, (.*))?$", text)
+        native = re.match(r"Join (\w+)(?:\([^)]*\))?(?:, (.*))?$", text)
+        below = list(_joins(lines[position + 1 : end])) if known is not None or native else []
         if known is not None:
             yield known
-        elif found:
+            yield from below
+        elif native:
             yield JoinExplanation(
-                join_type=join_type_called(found[1]), strategy=Strategy.SPARK, backend="spark", condition=found[2],
-                inputs=tuple(_joins(lines[position + 1 : end])),
+                join_type=join_type_called(native[1]), strategy=Strategy.SPARK, backend="spark", condition=native[2],
+                inputs=tuple(one for one in below if isinstance(one, JoinExplanation)),
             )  # fmt: skip
+            yield from (one for one in below if isinstance(one, IslandExplanation))
         else:
             end = position + 1
         position = end
@@ -234,82 +251,40 @@ def _key_refusal(left: t.DataType, right: t.DataType) -> str | None:
     return None
 
 
-def _request(
-    using: _Using, conf: Mapping[str, str], options: Options, explanation: JoinExplanation
-) -> tuple[JoinRequest, JoinExplanation] | Reason:
-    outlook = gpu_outlook(conf)
-    choice = choose(
-        JoinFacts(
-            using.kind, equality=True, condition=False, left=SideFacts(), right=SideFacts(), gpu=outlook
-        ),
-        options,
-    )
-    if choice.build_side is None:
-        return choice.reasons[0]
-    try:
-        prepared = {side: _prepared(using.schemas[side], side, conf) for side in Side}
-    except JoinSpecError as problem:
-        return _refuse("columns", str(problem))
-    backend, notes = expected_backend(options, outlook, keyed=True)
-    explanation = dataclasses.replace(
-        explanation,
-        strategy=choice.strategy,
-        backend=backend,
-        build_side=choice.build_side,
-        notes=choice.notes + notes,
-    )
-    assert explanation.join_id is not None
-    request = JoinRequest(
-        spec=JoinSpec(
-            using.kind,
-            tuple(KeyPair(*pair) for pair in using.keys),
-            left_output=tuple(using.output(Side.LEFT)),
-            right_output=tuple(using.output(Side.RIGHT)),
-        ),
-        left=prepared[Side.LEFT],
-        right=prepared[Side.RIGHT],
-        strategy=choice.strategy,
-        build_side=choice.build_side,
-        options=options,
-        partitions=options.exchange_partitions,
-        join_id=explanation.join_id,
-        description=f"{using.kind.value} join using {', '.join(explanation.keys)}",
-    )
-    return request, explanation
-
-
-def _prepared(schema: t.StructType, side: Side, conf: Mapping[str, str]) -> PreparedSide:
-    fields = [
-        t.StructField(f"{side.value[0]}{i}", one.dataType, one.nullable, one.metadata)
-        for i, one in enumerate(schema)
-    ]
-    renamed = t.StructType(fields)
-    large = conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false").lower() == "true"
-    return PreparedSide(spark=renamed, arrow=arrow_schema(renamed, large=large))
+def _distribution(kind: JoinType, options: Options) -> Distribution | Reason:
+    """How rows are brought together: as is asked for; else by key, as no sizes are known."""
+    asked = asked_distribution(options.strategy, {}, kind, keys=True)
+    if asked is not Distribution.ANY:
+        return asked
+    if options.backend is BackendChoice.AUTO:
+        why = "sizes are unknown, and rows that cross between Spark and Arrow usually cost more than the join gains"
+        return Reason(ReasonKind.SLOWER, "cost", why, "strategy= or backend=")
+    return Distribution.PARTITIONED
 
 
 def _columns(using: _Using) -> list[Column]:
     """The columns of a USING join: keys first, then what is left of either side."""
     columns = []
-    for one, two in using.keys:
-        left, right = using.schemas[Side.LEFT][one].name, using.schemas[Side.RIGHT][two].name
+    for n, (left, right) in enumerate(using.keys):
+        names = using.schemas[Side.LEFT][left].name, using.schemas[Side.RIGHT][right].name
         if using.kind is JoinType.FULL:
-            columns.append(sf.coalesce(sf.col(f"l{one}"), sf.col(f"r{two}")).alias(left))
+            columns.append(sf.coalesce(sf.col(f"l{n}"), sf.col(f"r{n}")).alias(names[0]))
         elif using.kind is JoinType.RIGHT:
-            columns.append(sf.col(f"r{two}").alias(right))
+            columns.append(sf.col(f"r{n}").alias(names[1]))
         else:
-            columns.append(sf.col(f"l{one}").alias(left))
+            columns.append(sf.col(f"l{n}").alias(names[0]))
     for side in Side:
         columns += [
-            sf.col(f"{side.value[0]}{i}").alias(using.schemas[side][i].name) for i in using.rest(side)
+            sf.col(f"{side.value[0]}{n}").alias(using.schemas[side][i].name)
+            for n, i in enumerate(using.rest(side), len(using.keys))
         ]
     return columns
 
 
-def _leave(native: DataFrame, explanation: JoinExplanation, options: Options) -> DataFrame:
-    explanation = dataclasses.replace(
-        explanation, strategy=Strategy.SPARK, backend="spark", build_side=None, notes=()
-    )
+def _leave(
+    native: DataFrame, explanation: JoinExplanation, reasons: tuple[Reason, ...], options: Options
+) -> DataFrame:
+    explanation = dataclasses.replace(explanation, reasons=reasons)
     tell(explanation, options)
     _left_to_spark[native] = explanation
     return native

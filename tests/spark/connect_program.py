@@ -93,6 +93,8 @@ def main() -> None:
     second = gpu_join(first, wide.drop("s", "rid"), "k", strategy="shuffle").where("k > 0")
     third = second.join(right.select("k", "d").toDF("k", "e"), "k")
     found["tree"] = [[join.join_type, join.strategy.value] for join in explain(third).joins]
+    failing = right.selectExpr("cast(raise_error('computed') as int) k", "rid")
+    found["lazy"] = gpu_join(left, failing, "k", strategy="broadcast").columns
     spark.conf.set("spark.gpujoin.enabled", "false")
     found["off"] = [join.backend for join in explain(gpu_join(left, right, "k", strategy="shuffle")).joins]
     spark.stop()

@@ -77,5 +77,9 @@ def test_explain_of_a_tree(found: dict[str, Any]) -> None:
     assert found["tree"] == [["inner", "spark"], ["inner", "shuffle"], ["full", "shuffle"]]
 
 
+def test_nothing_runs_when_a_join_is_made(found: dict[str, Any]) -> None:
+    assert found["lazy"] == ["K", "s", "d", "payload", "rid"]
+
+
 def test_switched_off(found: dict[str, Any]) -> None:
     assert found["off"] == ["spark"]

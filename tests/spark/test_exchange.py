@@ -1,4 +1,4 @@
-"""The columnar exchange: splitting, checking and reading blobs, without Spark and through Spark's shuffle."""
+"""Exchanges between stages: splitting rows, checking and reading blobs, without Spark."""
 
 from __future__ import annotations
 
@@ -14,36 +14,28 @@ import pytest
 from gpujoin.config import Compression
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.spark import blobrows
-from gpujoin.spark.blobrows import (
-    BLOB_SCHEMA,
-    BlobCounts,
-    BlobFormat,
-    BlobPacker,
-    BlobReader,
-    Role,
-)
-from gpujoin.spark.exchange import Splitter
+from gpujoin.spark.blobrows import BLOB_SCHEMA, BlobCounts, BlobPacker
 from gpujoin.spark.partitioning import hashed_labels, murmur3
+from gpujoin.spark.query.exchanges import ANNOUNCED, ExchangeFormat, ExchangeReader, Outlet
 from gpujoin.spark.scattering import conform
 
 LEFT = pa.schema([pa.field("l0", pa.int64()), pa.field("l1", pa.string())])
 RIGHT = pa.schema([pa.field("r0", pa.int32()), pa.field("r1", pa.float64())])
+SCHEMAS = {Side.LEFT: LEFT, Side.RIGHT: RIGHT}
+FORMS = {
+    side: ExchangeFormat(SCHEMAS[side], place=place) for place, side in enumerate((Side.RIGHT, Side.LEFT))
+}
+"""The right side is built, so it is read first."""
 
 
-def spec(how: JoinType, nulls: NullEquality = NullEquality.UNEQUAL) -> JoinSpec:
-    right = () if how.left_rows_only else (0, 1)
-    return JoinSpec(how, (KeyPair(0, 0, nulls),), left_output=(0, 1), right_output=right)
-
-
-def splitter(
-    how: JoinType, side: Side, partitions: int, *, blob_bytes: int = 1 << 12, salt: int = 0
-) -> Splitter:
-    role = Role.BUILD if side is Side.RIGHT else Role.STREAM
-    form = BlobFormat(LEFT if side is Side.LEFT else RIGHT, role)
-    return Splitter(form, spec(how), LEFT, RIGHT, side, tuple(range(partitions)), blob_bytes, salt)
+def outlet(
+    side: Side, partitions: int, nulls: NullKeys = NullKeys.SPREAD, *, null_safe: bool = False,
+    blob_bytes: int = 1 << 12,
+) -> Outlet:  # fmt: skip
+    labels = tuple(range(partitions))
+    return Outlet(FORMS[side], (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), labels, blob_bytes)
 
 
 def left_rows(rng: np.random.Generator, rows: int, nulls: float = 0.2) -> pa.RecordBatch:
@@ -58,11 +50,17 @@ def right_rows(rng: np.random.Generator, rows: int, nulls: float = 0.2) -> pa.Re
 
 
 def shuffled(blob_rows: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """What Spark does: all rows, sorted by partition and role."""
+    """What Spark does: all rows, sorted by partition and source."""
     if not blob_rows:
         return []
     table = pa.Table.from_batches(blob_rows).sort_by([("p", "ascending"), ("side", "ascending")])
     return list(table.to_batches(max_chunksize=3))
+
+
+def received(blob_rows: list[pa.RecordBatch]) -> Iterator[tuple[int, dict[Side, list[pa.RecordBatch]]]]:
+    """Each partition's rows of both sides."""
+    for label, sources in ExchangeReader(shuffled(blob_rows), tuple(FORMS.values())).partitions():
+        yield label, {side: list(source) for side, source in zip(FORMS, sources, strict=True)}
 
 
 def rows_of(batch: pa.RecordBatch) -> Counter[tuple[object, ...]]:
@@ -76,37 +74,37 @@ def rows_of(batch: pa.RecordBatch) -> Counter[tuple[object, ...]]:
 )
 @pytest.mark.parametrize("partitions", [1, 2, 7, 200])
 def test_rows_arrive_where_their_keys_meet(how: JoinType, partitions: int, rng: np.random.Generator) -> None:
-    left, right = left_rows(rng, 999), right_rows(rng, 501)
+    rows = {Side.LEFT: left_rows(rng, 999), Side.RIGHT: right_rows(rng, 501)}
+    nulls = {side: null_keys_of(how, side) for side in Side}
     made = [
-        *splitter(how, Side.LEFT, partitions).split(left.slice(start, 97) for start in range(0, 999, 97)),
-        *splitter(how, Side.RIGHT, partitions).split([right]),
+        batch
+        for side in Side
+        for batch in outlet(side, partitions, nulls[side]).split(
+            (rows[side].slice(start, 97) for start in range(0, 999, 97)), 0
+        )
     ]
     assert all(batch.schema == BLOB_SCHEMA for batch in made)
-    reader = BlobReader(shuffled(made), BlobFormat(RIGHT, Role.BUILD), BlobFormat(LEFT, Role.STREAM))
     home: dict[object, int] = {}
     found: dict[Side, Counter[tuple[object, ...]]] = {side: Counter() for side in Side}
-    for label, build, stream in reader.partitions():
-        for side, batches in ((Side.RIGHT, build), (Side.LEFT, stream)):
+    for label, sides in received(made):
+        for side, batches in sides.items():
             for batch in batches:
                 found[side] += rows_of(batch)
                 for key in batch.column(0).to_pylist():
                     if key is not None:
                         assert home.setdefault(key, label) == label, f"key {key} in two partitions"
-    for side, rows in ((Side.LEFT, left), (Side.RIGHT, right)):
-        expected = rows_of(rows)
-        if partitions > 1 and null_keys_of(how, side) is NullKeys.DROP:
-            expected = Counter({row: n for row, n in expected.items() if row[0] is not None})
-        elif partitions == 1 and null_keys_of(how, side) is NullKeys.DROP:
-            assert sum(found[side].values()) < rows.num_rows, "null keys were not dropped"
+    for side in Side:
+        expected = rows_of(rows[side])
+        if nulls[side] is NullKeys.DROP:
             expected = Counter({row: n for row, n in expected.items() if row[0] is not None})
         assert found[side] == expected
     if partitions == 7:
         assert len(set(home.values())) == 7
 
 
-def test_null_keys_that_matter() -> None:
-    keeps = {how: tuple(null_keys_of(how, side) is NullKeys.SPREAD for side in Side) for how in JoinType}
-    assert keeps == {
+def test_null_keys_that_match_nothing_are_dropped_where_no_result_needs_them() -> None:
+    spread = {how: tuple(null_keys_of(how, side) is NullKeys.SPREAD for side in Side) for how in JoinType}
+    assert {how: kept for how, kept in spread.items() if not how.null_aware} == {
         JoinType.INNER: (False, False),
         JoinType.CROSS: (False, False),
         JoinType.LEFT: (True, False),
@@ -115,8 +113,6 @@ def test_null_keys_that_matter() -> None:
         JoinType.LEFT_SEMI: (False, False),
         JoinType.LEFT_ANTI: (True, False),
         JoinType.EXISTENCE: (True, False),
-        JoinType.NULL_AWARE_ANTI: (True, True),
-        JoinType.NULL_AWARE_EXISTENCE: (True, True),
     }
 
 
@@ -126,15 +122,11 @@ def test_kept_null_keys_are_spread_and_do_not_depend_on_order() -> None:
     )
 
     def homes(batch: pa.RecordBatch, salt: int = 0) -> dict[str, int]:
-        part = splitter(JoinType.LEFT, Side.LEFT, 8, salt=salt)
-        reader = BlobReader(
-            shuffled(list(part.split([batch]))), BlobFormat(RIGHT, Role.BUILD), BlobFormat(LEFT, Role.STREAM)
-        )
         return {
             word: label
-            for label, _, stream in reader.partitions()
-            for piece in stream
-            for word in piece.column(1).to_pylist()
+            for label, sides in received(list(outlet(Side.LEFT, 8).split([batch], salt)))
+            for rows in sides[Side.LEFT]
+            for word in rows.column(1).to_pylist()
         }
 
     forward = homes(rows)
@@ -142,34 +134,28 @@ def test_kept_null_keys_are_spread_and_do_not_depend_on_order() -> None:
     assert homes(rows.take(pa.array(np.arange(3999, -1, -1)))) == forward
     assert homes(rows, salt=1) != forward
     same = pa.RecordBatch.from_arrays([pa.nulls(10, pa.int64()), pa.array(["x"] * 10)], schema=LEFT)
-    assert len({homes(same, salt)["x"] for salt in range(8)}) == 8, (
-        "equal rows of all mappers in one partition"
-    )
+    homes_of_equal_rows = {homes(same, salt)["x"] for salt in range(8)}
+    assert len(homes_of_equal_rows) == 8, "equal rows of all tasks in one partition"
 
 
 def test_null_safe_keys_travel_like_any_other(rng: np.random.Generator) -> None:
-    terms = spec(JoinType.INNER, NullEquality.EQUAL)
-    labels: dict[Side, set[int]] = {}
-    for side, rows, role in (
-        (Side.LEFT, left_rows(rng, 50, 1.0), Role.STREAM),
-        (Side.RIGHT, right_rows(rng, 50, 1.0), Role.BUILD),
-    ):
-        form = BlobFormat(rows.schema, role)
-        made = Splitter(form, terms, LEFT, RIGHT, side, tuple(range(5)), 1 << 12).split([rows])
+    labels = {}
+    for side, rows in ((Side.LEFT, left_rows(rng, 50, 1.0)), (Side.RIGHT, right_rows(rng, 50, 1.0))):
+        made = outlet(side, 5, null_safe=True).split([rows], 0)
         labels[side] = {label for batch in made for label in batch.column(0).to_pylist()}
     assert labels[Side.LEFT] == labels[Side.RIGHT]
     assert len(labels[Side.LEFT]) == 1
 
 
 def test_blobs_have_the_wanted_size(rng: np.random.Generator) -> None:
-    rows = left_rows(rng, 50_000, 0.0)
-    part = splitter(JoinType.INNER, Side.LEFT, 4, blob_bytes=1 << 16)
-    sizes = [len(v) for batch in part.split([rows]) for v in batch.column(2).to_pylist()]
+    counts, rows = BlobCounts(), left_rows(rng, 50_000, 0.0)
+    made = outlet(Side.LEFT, 4, blob_bytes=1 << 16).split([rows], 0, counts)
+    sizes = [len(v) for batch in made for v in batch.column(2).to_pylist()]
     assert max(sizes) < 2 << 16
-    assert np.median(sizes) > 1 << 14
-    assert part.counts.rows == 50_000
-    assert part.counts.blobs == len(sizes)
-    assert part.counts.blob_bytes == sum(sizes)
+    assert np.median(sizes) > 1 << 13
+    assert counts.rows == 50_000
+    assert counts.blobs == len(sizes)
+    assert counts.blob_bytes == sum(sizes)
 
 
 @pytest.mark.parametrize("compression", list(Compression), ids=lambda c: c.value)
@@ -189,14 +175,11 @@ def test_every_type_passes(compression: Compression) -> None:
         "struct": pa.array([{"x": 1, "y": None}, None, {"x": None, "y": "é"}]),
     }
     rows = pa.RecordBatch.from_pydict({"k": pa.array([1, 2, 3]), **columns})
-    form = BlobFormat(rows.schema, Role.BUILD, compression)
-    terms = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,))
-    other = pa.schema([pa.field("k", pa.int64())])
-    made = Splitter(form, terms, rows.schema, other, Side.LEFT, (0, 1, 2), 1 << 10).split([rows])
-    reader = BlobReader(shuffled(list(made)), form, BlobFormat(other, Role.STREAM))
-    back = [batch for _, build, _ in reader.partitions() for batch in build]
-    table = pa.Table.from_batches(back).sort_by("k")
-    assert table.to_pylist() == rows.to_pylist()
+    form = ExchangeFormat(rows.schema, compression=compression)
+    sent = Outlet(form, (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), (0, 1, 2), 1 << 10)
+    reader = ExchangeReader(shuffled(list(sent.split([rows], 0))), [form])
+    back = [batch for _, (source,) in reader.partitions() for batch in source]
+    assert pa.Table.from_batches(back).sort_by("k").to_pylist() == rows.to_pylist()
 
 
 def blob_row(data: bytes, label: int = 0, side: int = 0) -> pa.RecordBatch:
@@ -206,14 +189,14 @@ def blob_row(data: bytes, label: int = 0, side: int = 0) -> pa.RecordBatch:
     )
 
 
-def one_blob(form: BlobFormat, rows: pa.RecordBatch, label: int = 0) -> bytes:
+def one_blob(form: ExchangeFormat, rows: pa.RecordBatch, label: int = 0) -> bytes:
     header, message = form.encode(rows, label)
     return bytes(header + message.to_pybytes())
 
 
 def read_all(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    reader = BlobReader(batches, BlobFormat(RIGHT, Role.BUILD), BlobFormat(LEFT, Role.STREAM))
-    return [b for _, build, stream in reader.partitions() for side in (build, stream) for b in side]
+    reader = ExchangeReader(batches, tuple(FORMS.values()))
+    return [batch for _, sources in reader.partitions() for source in sources for batch in source]
 
 
 def damaged(blob: bytes) -> Iterator[tuple[str, bytes]]:
@@ -229,7 +212,7 @@ def damaged(blob: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def test_damaged_blobs_are_refused(rng: np.random.Generator) -> None:
-    blob = one_blob(BlobFormat(RIGHT, Role.BUILD), right_rows(rng, 100), 5)
+    blob = one_blob(FORMS[Side.RIGHT], right_rows(rng, 100), 5)
     assert sum(b.num_rows for b in read_all([blob_row(blob, 5)])) == 100
     for what, bad in damaged(blob):
         with pytest.raises(CorruptBlobError, match="partition 5"):
@@ -237,8 +220,8 @@ def test_damaged_blobs_are_refused(rng: np.random.Generator) -> None:
 
 
 def test_misplaced_blobs_are_refused(rng: np.random.Generator) -> None:
-    build = one_blob(BlobFormat(RIGHT, Role.BUILD), right_rows(rng, 9), 1)
-    stream = one_blob(BlobFormat(LEFT, Role.STREAM), left_rows(rng, 9), 1)
+    build = one_blob(FORMS[Side.RIGHT], right_rows(rng, 9), 1)
+    stream = one_blob(FORMS[Side.LEFT], left_rows(rng, 9), 1)
     for batches in (
         [blob_row(build, 2)],
         [blob_row(build, 1, side=1)],
@@ -251,19 +234,28 @@ def test_misplaced_blobs_are_refused(rng: np.random.Generator) -> None:
     assert len(read_all([blob_row(build, 1), blob_row(stream, 1, side=1)])) == 2
 
 
-def test_unread_sides_are_skipped(rng: np.random.Generator) -> None:
-    batches = [
-        blob_row(one_blob(BlobFormat(RIGHT, Role.BUILD), right_rows(rng, 3), p), p) for p in (0, 0, 1)
-    ] + [blob_row(one_blob(BlobFormat(LEFT, Role.STREAM), left_rows(rng, 3), 1), 1, side=1)]
-    reader = BlobReader(batches, BlobFormat(RIGHT, Role.BUILD), BlobFormat(LEFT, Role.STREAM))
-    assert [label for label, _, _ in reader.partitions()] == [0, 1]
-    assert reader.blobs == 4
+def test_sources_may_be_left_unread_and_read_late(rng: np.random.Generator) -> None:
+    batches = [blob_row(one_blob(FORMS[Side.RIGHT], right_rows(rng, 3), p), p) for p in (0, 0, 1)]
+    batches.append(blob_row(one_blob(FORMS[Side.LEFT], left_rows(rng, 3), 1), 1, side=1))
+    reader = ExchangeReader(batches, tuple(FORMS.values()))
+    assert [label for label, _ in reader.partitions()] == [0, 1]
+    reader = ExchangeReader(batches, tuple(FORMS.values()))
+    for label, (right, left) in reader.partitions():
+        rows = [sum(batch.num_rows for batch in source) for source in (left, right)]
+        assert rows == ([0, 6] if label == 0 else [3, 3])
+
+
+def test_a_partition_to_which_nothing_is_sent_is_announced() -> None:
+    reader = ExchangeReader([blob_row(b"", 4, side=ANNOUNCED)], tuple(FORMS.values()))
+    assert [(label, [list(source) for source in sources]) for label, sources in reader.partitions()] == [
+        (4, [[], []])
+    ]
 
 
 def test_a_row_too_large_is_refused_and_halved_batches_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobrows, "MAX_BLOB_BYTES", (1 << 20) + 1000)
     schema = pa.schema([pa.field("t", pa.string())])
-    packer = BlobPacker(BlobFormat(schema, Role.BUILD), 1 << 30, BlobCounts())
+    packer = BlobPacker(ExchangeFormat(schema), 1 << 30, BlobCounts())
     rows = pa.RecordBatch.from_arrays([pa.array(["x" * 600] * 8)], schema=schema)
     made = [*packer.add(rows, 0), *packer.flush()]
     assert sum(b.num_rows for b in made) == 8
