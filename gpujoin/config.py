@@ -333,9 +333,8 @@ class Options:
     )  # fmt: skip
     exchange_skew: Skew = _setting(
         "exchange.skew", Skew.AUTO, _one_of(Skew),
-        "Whether a shuffled join samples the keys of both sides first, to split those with very many rows over its "
-        "partitions: `auto` (of inputs of at least 32 MiB that are read from files or memory; within whole queries, of "
-        "256 MiB as estimated), `on`, `off`.",
+        "Whether keys are sampled first, where both sides of a join are exchanged straight from files, so as to split"
+        " those with very many rows: `auto` (if the sides are estimated at 256 MiB or more), `on`, `off`.",
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(
         "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),

@@ -110,11 +110,6 @@ class HostMemory:
         return max(1, share // _LEAST_SHARE, share - held_bytes())
 
     @property
-    def cache_bytes(self) -> int:
-        """Bytes that build sides may take that are kept for later tasks."""
-        return self.budget // _BUILDS
-
-    @property
     def round_bytes(self) -> int:
         """Bytes of rows that a mapper may gather before it splits them; each row is held six times until it is sent."""
         return max(_LEAST_PIECE, self.budget // _ROUNDS)
@@ -150,11 +145,6 @@ class HostMemory:
         near = _near_a_limit()
         if near is not None:
             raise HostMemoryError(near)
-
-
-def within_limits(options: Options) -> Options:
-    """Settings with the budget that the limits of the system leave, and with batches of a size that suits it."""
-    return HostMemory.of(options.memory_budget).bounded(options)
 
 
 # -- what is taken -----------------------------------------------------------------------------------------------

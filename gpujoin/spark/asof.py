@@ -109,7 +109,7 @@ def gpu_asof_join(
         raise JoinSpecError(f"the as-of join cannot be run: {'; '.join(map(str, obstacles))}")
     explained = planned.explained(_why(options, keyed=keyed))
     tell_query(Explanation((explained,)), options)
-    keep(planned.join_id, explained)
+    keep(explained)
     joined = planned.execute()
     return joined.alias(planned.join_id).select(
         *(sf.col(old).alias(new) for old, new in zip(joined.columns, plan.names, strict=True))

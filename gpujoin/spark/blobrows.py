@@ -1,8 +1,9 @@
-"""Blob rows: rows of a join as Arrow blobs, so that Spark's shuffle moves bytes and builds no rows.
+"""Blob rows: exchanged rows as Arrow blobs, so that Spark's shuffle moves bytes and builds no rows.
 
-A *blob row* is ``(p, side, data)``: ``p`` labels the partition, ``side`` is the portion and the role of the rows in the
-join, ``data`` is one checked blob (`gpujoin.engine.blob`) of rows of that role and partition. Spark brings equal labels
-together and sorts by ``(p, side)``; the reader gets each partition's build rows first and the stream rows as they come.
+A *blob row* is ``(p, side, data)``: ``p`` labels the partition, ``side`` is the place of the source that takes the rows
+among those that a stage reads, ``data`` is one checked blob (`gpujoin.engine.blob`) of rows of that source and
+partition. Spark brings equal labels together and sorts by ``(p, side)``: the sources come in the order in which they
+are read, the build side of a join first.
 
 Nothing here needs Spark: blob rows are plain record batches.
 """
@@ -10,11 +11,10 @@ Nothing here needs Spark: blob rows are plain record batches.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,54 +38,27 @@ _OUTPUT_BYTES = 32 << 20
 """Blobs handed to Spark at a time; a larger single blob goes alone."""
 
 
-class Role(IntEnum):
-    """What rows are for in a join; the order in which the reader gets them."""
-
-    BUILD = 0
-    STREAM = 1
-
-
-class Portion(IntEnum):
-    """A part of a join that is computed by itself in each partition; the order in which the reader gets them.
-
-    `gpujoin.spark.portions` says what each is.
-    """
-
-    REGULAR = 0
-    HEAVY = 1
-    UNMET = 2
-    NULLS = 3
-
-
 @dataclass(frozen=True)
 class BlobFormat:
-    """What the blobs of one role look like.
+    """What the blobs of one source of a stage look like.
 
     Attributes
     ----------
     schema : Schema
         Columns of the rows; in a blob they may be narrower (`gpujoin.spark.narrowing`).
-    role : Role
-        What they are for.
     compression : Compression
         Of the Arrow buffers.
-    portion : Portion
-        The part of the join they belong to.
+    place : int
+        Where the source stands in the order in which the stage reads its sources: the side of a blob row.
     """
 
     schema: pa.Schema
-    role: Role
     compression: Compression = Compression.NONE
-    portion: Portion = Portion.REGULAR
+    place: int = 0
 
     def __reduce__(self) -> tuple[type[BlobFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
-        return BlobFormat, (self.schema, self.role, self.compression, self.portion)
-
-    @property
-    def number(self) -> int:
-        """What is written as the side of a blob row: portion by portion, the build rows of each first."""
-        return 2 * self.portion + self.role
+        return BlobFormat, (self.schema, self.compression, self.place)
 
     @cached_property
     def _fingerprint(self) -> int:
@@ -96,8 +69,8 @@ class BlobFormat:
         return blobs.write_options(self.compression)
 
     def fingerprint(self, label: int) -> int:
-        """Number in a blob's header: a blob of another schema, role or partition has another."""
-        return zlib.crc32(label.to_bytes(8, "little", signed=True) + bytes([self.number]), self._fingerprint)
+        """Number in a blob's header: a blob of another schema, source or partition has another."""
+        return zlib.crc32(label.to_bytes(8, "little", signed=True) + bytes([self.place]), self._fingerprint)
 
     def encode(self, batch: pa.RecordBatch, label: int) -> tuple[bytes, pa.Buffer]:
         """A batch as header and message."""
@@ -111,7 +84,7 @@ class BlobFormat:
         CorruptBlobError
             If it is not the whole of a blob written with this format and label; the message names the partition.
         """
-        origin = f"exchanged blob of partition {label}, {self.role.name.lower()} side"
+        origin = f"exchanged blob of partition {label}, source {self.place}"
         batch, length = blobs.decode(data, self.fingerprint(label), origin)
         if length != data.size:
             raise CorruptBlobError(
@@ -120,9 +93,9 @@ class BlobFormat:
         return widened(batch, self.schema, origin)
 
 
-@dataclass
+@dataclass(slots=True)
 class BlobCounts:
-    """What a mapper made.
+    """What a task sent through an exchange.
 
     Attributes
     ----------
@@ -142,6 +115,11 @@ class BlobCounts:
     heavy: int = 0
     blobs: int = 0
     blob_bytes: int = 0
+
+    def merge(self, other: BlobCounts) -> None:
+        """Add another task's counters to this one's."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class BlobPacker:
@@ -230,96 +208,10 @@ class BlobPacker:
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(np.array(self._labels, np.int32)),
-                pa.array(np.full(count, self._form.number, np.int8)),
+                pa.array(np.full(count, self._form.place, np.int8)),
                 values,
             ],
             schema=BLOB_SCHEMA,
         )
         self._reset()
         yield batch
-
-
-class BlobReader:
-    """Reads blob rows that come sorted by partition, portion and role.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        Of :data:`BLOB_SCHEMA`; the binary column may be of the large type.
-    build, stream : BlobFormat
-        What is expected.
-    others : sequence of (BlobFormat, BlobFormat)
-        The same for further portions.
-
-    Attributes
-    ----------
-    blobs, blob_bytes : int
-        What has been read.
-    """
-
-    def __init__(
-        self, batches: Iterable[pa.RecordBatch], build: BlobFormat, stream: BlobFormat,
-        others: Sequence[tuple[BlobFormat, BlobFormat]] = (),
-    ) -> None:  # fmt: skip
-        self._forms = {form.number: form for pair in ((build, stream), *others) for form in pair}
-        self._rows = self._walk(batches)
-        self._next: _BlobRow | None = None
-        self.blobs = 0
-        self.blob_bytes = 0
-
-    def partitions(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]]:
-        """Each partition's label, build rows and stream rows, where there is one portion only."""
-        for label, _, build, stream in self.portions():
-            yield label, build, stream
-
-    def portions(
-        self,
-    ) -> Iterator[tuple[int, Portion, Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]]:
-        """Each partition's label, and of each of its portions the build rows and stream rows; take the former first.
-
-        Raises
-        ------
-        CorruptBlobError
-            While reading, if a blob is not what was written.
-        """
-        self._advance()
-        while (head := self._next) is not None:
-            label, portion = head.label, self._forms[head.number].portion
-            build, stream = (self._part(label, 2 * portion + role) for role in Role)
-            yield label, portion, build, stream
-            for rest in (build, stream):
-                for _ in rest:
-                    pass
-            late = self._next
-            if late is not None and late.label == label and late.number <= 2 * portion + Role.STREAM:
-                role = self._forms[late.number].role
-                raise CorruptBlobError(
-                    f"partition {label}: blobs came out of order, {role.name.lower()} side last"
-                )
-
-    def _part(self, label: int, number: int) -> Iterator[pa.RecordBatch]:
-        while (head := self._next) is not None and head.label == label and head.number == number:
-            self.blobs += 1
-            self.blob_bytes += head.data.size
-            yield self._forms[number].decode(head.data, label)
-            self._advance()
-
-    def _advance(self) -> None:
-        self._next = next(self._rows, None)
-
-    def _walk(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_BlobRow]:
-        for batch in batches:
-            labels, sides, data = batch.columns
-            if labels.null_count or sides.null_count or data.null_count:
-                raise CorruptBlobError("an exchanged row holds a null; it is not one of ours")
-            for row in range(batch.num_rows):
-                label, side = int(labels[row].as_py()), int(sides[row].as_py())
-                if side not in self._forms:
-                    raise CorruptBlobError(f"partition {label}: role {side} is neither build nor stream")
-                yield _BlobRow(label, side, data[row].as_buffer())
-
-
-class _BlobRow(NamedTuple):
-    label: int
-    number: int
-    data: pa.Buffer

@@ -147,7 +147,7 @@ def join(
         asked = f"{options.strategy.value} was asked for"
     explained = planned.explained(asked)
     tell_query(Explanation((explained,)), options)
-    keep(join_id, explained)
+    keep(explained)
     return joined
 
 

@@ -15,7 +15,8 @@ os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 from pyspark.daemon import manager
 
-import gpujoin.spark.worker  # noqa: F401  # for the workers to be forked
+import gpujoin.spark.query.running  # for the workers to be forked
+import gpujoin.spark.worker  # noqa: F401
 
 
 def main() -> None:

@@ -30,8 +30,6 @@ def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
     children = plan.children()
     if name == _ALIAS and plan.alias().startswith(MARK):
         known = kept(str(plan.alias()))
-        if isinstance(known, JoinExplanation):
-            return (known,)
         if known is not None:
             return (known, *joins_in(children.apply(0)))
     below = tuple(part for i in range(children.size()) for part in joins_in(children.apply(i)))

@@ -223,14 +223,6 @@ def dataframe_in(session: Any, plan: Any, spark: SparkSession) -> DataFrame:
     return ClassicDataFrame(dataset.ofRows(session, plan), spark)
 
 
-def first_of_partitions(frame: DataFrame, rows: int) -> DataFrame:
-    """Give the first rows of each partition of a classic DataFrame."""
-    sql = gateway_of(frame.sparkSession).org.apache.spark.sql
-    count = sql.catalyst.expressions.Literal.create(rows, sql.types.DataTypes.IntegerType)
-    limited = sql.catalyst.plans.logical.LocalLimit(count, analyzed_plan(frame))
-    return dataframe_of(frame.sparkSession, limited)
-
-
 def plan_text(frame: DataFrame) -> str:
     """Give the analyzed plan of a Spark Connect DataFrame as Spark writes it."""
     text = frame._explain_string(extended=True)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Metrics of joins that ran on Spark: recorded in tasks, brought home by an accumulator, read by :func:`metrics`."""
+"""Metrics of islands that ran on Spark: recorded in tasks, collected by an accumulator, read by :func:`metrics`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
@@ -18,6 +17,7 @@ from pyspark.sql import DataFrame
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.spark.blobrows import BlobCounts
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import analyzed_plan, latest_plan
 from gpujoin.spark.outcomes import parts_of_latest
@@ -31,59 +31,13 @@ if TYPE_CHECKING:
 _ISLAND = re.compile(rf"{MARK}[0-9a-f]{{12}}")
 _ID_LENGTH = len(MARK) + 12
 """Of what stages of one island have in common."""
-_JOINS_KEPT = 512
+_STAGES_KEPT = 512
 _RUNS_KEPT = 8
-
-
-class Part(Enum):
-    """Which of a join's stages a task belonged to."""
-
-    JOIN = "join"
-    BUILD_EXCHANGE = "exchange of the build side"
-    STREAM_EXCHANGE = "exchange of the stream side"
-    BROADCAST = "broadcast of the build side"
-    MARKS = "build rows returned by their marks"
-    ISLAND = "island"
-
-
-@dataclass(slots=True)
-class ExchangeMetrics:
-    """What the mappers of one side of an exchange did, or those of a broadcast.
-
-    Attributes
-    ----------
-    rows, bytes : int
-        Rows taken in, and their bytes as Arrow data.
-    dropped : int
-        Rows left out because their key is null and they match nothing.
-    blobs, blob_bytes : int
-        Arrow blobs written, and their bytes.
-    seconds : float
-        Time spent splitting and writing, waiting for input not counted, summed over tasks.
-    tasks : int
-        How many tasks.
-    heavy : int
-        Rows of heavy keys, which were split over the partitions or replicated to them.
-    """
-
-    rows: int = 0
-    bytes: int = 0
-    dropped: int = 0
-    blobs: int = 0
-    blob_bytes: int = 0
-    seconds: float = 0.0
-    tasks: int = 0
-    heavy: int = 0
-
-    def merge(self, other: ExchangeMetrics) -> None:
-        """Add another task's counters to this one's."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
 class IslandMetrics:
-    """What tasks of an island did.
+    """What tasks of a stage did.
 
     Attributes
     ----------
@@ -91,12 +45,15 @@ class IslandMetrics:
         Files, row groups, rows, bytes, and seconds of each operation.
     joins : JoinMetrics
         Of its joins that did not run within the backend's query.
+    sent : BlobCounts
+        Rows and blobs that went to the next stage.
     began, ended : float
         When the first task began and the last one ended, in seconds since the epoch.
     """
 
     pipeline: PipelineMetrics = field(default_factory=PipelineMetrics)
     joins: JoinMetrics = field(default_factory=JoinMetrics)
+    sent: BlobCounts = field(default_factory=BlobCounts)
     began: float = math.inf
     ended: float = 0.0
 
@@ -104,6 +61,7 @@ class IslandMetrics:
         """Add another task's counters to this one's."""
         self.pipeline.merge(other.pipeline)
         self.joins.merge(other.joins)
+        self.sent.merge(other.sent)
         self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
 
     @property
@@ -118,123 +76,53 @@ class TaskRecord:
 
     Attributes
     ----------
-    join_id : str
-        The join.
-    part : Part
-        Which of its stages.
+    name : str
+        The island's stage.
     stage, partition : int
         Where the task stood; a repeated attempt has the same.
     attempt : int
         Grows with every attempt in the application.
-    measured : JoinMetrics, ExchangeMetrics or IslandMetrics
+    measured : IslandMetrics
         Its counters.
     notes : tuple of str
         Why the task did not run as planned, if so.
     """
 
-    join_id: str
-    part: Part
+    name: str
     stage: int
     partition: int
     attempt: int
-    measured: JoinMetrics | ExchangeMetrics | IslandMetrics
+    measured: IslandMetrics
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class JoinDescription:
-    """What the driver knows of a join.
+class StageDescription:
+    """What the driver knows of an island's stage.
 
     Attributes
     ----------
-    join_id : str
-        Its name in Spark's plans.
+    name : str
+        Its name in Spark's plans: the island's, with a number but for the last stage.
     description : str
-        Join type, keys and condition.
-    strategy : str
-        How it is executed.
+        Its operations.
     predicted : Estimate or None
-        The seconds that were predicted for an island.
+        The seconds that were predicted, of the last stage.
     """
 
-    join_id: str
+    name: str
     description: str
-    strategy: str
     predicted: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class JoinRunMetrics:
-    """One run of a join's stage: an action, or one job of an action that takes several.
-
-    Attributes
-    ----------
-    stage : int
-        Spark's stage number.
-    tasks : int
-        Partitions that have been finished.
-    metrics : JoinMetrics
-        Their counters added up, each partition counted once however often it was attempted.
-    notes : dict of str to int
-        Why tasks did not run as planned, and how many of them.
-    """
-
-    stage: int
-    tasks: int
-    metrics: JoinMetrics
-    notes: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinReport:
-    """What is known of the runs of one join.
-
-    Attributes
-    ----------
-    join_id : str
-        The join's name in Spark's plans.
-    description : str
-        Join type, keys and condition.
-    strategy : str
-        How it is executed.
-    runs : tuple of JoinRunMetrics
-        The latest runs, oldest first; empty while nothing has run.
-    exchanges : dict of Part to ExchangeMetrics
-        The latest run of each exchange or broadcast.
-    """
-
-    join_id: str
-    description: str
-    strategy: str
-    runs: tuple[JoinRunMetrics, ...]
-    exchanges: dict[Part, ExchangeMetrics]
-
-    @property
-    def metrics(self) -> JoinMetrics:
-        """Counters of the latest run; all zero while nothing has run."""
-        return self.runs[-1].metrics if self.runs else JoinMetrics()
-
-    def __str__(self) -> str:
-        title = " ".join(part for part in (self.join_id, self.description) if part)
-        lines = [f"{title} [{self.strategy}]"]
-        lines += [f"  {part.value}: {_exchange_text(found)}" for part, found in self.exchanges.items()]
-        if not self.runs:
-            return "\n".join([*lines, "  not run yet"])
-        run = self.runs[-1]
-        lines += [f"  {line}" for line in _run_lines(run)]
-        if len(self.runs) > 1:
-            lines.append(f"  the latest of {len(self.runs)} runs")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
 class IslandReport:
-    """What is known of the runs of one island.
+    """What is known of the runs of one stage of an island.
 
     Attributes
     ----------
-    join_id : str
-        The island's name in Spark's plans, and in :func:`gpujoin.explain`.
+    name : str
+        Its name in Spark's plans; the last stage has the island's name in :func:`gpujoin.explain`.
     description : str
         Its operations.
     metrics : IslandMetrics
@@ -249,7 +137,7 @@ class IslandReport:
         The seconds that were predicted, of the stage that gives the island's rows.
     """
 
-    join_id: str
+    name: str
     description: str
     metrics: IslandMetrics
     tasks: int
@@ -258,7 +146,7 @@ class IslandReport:
     predicted: Estimate | None = None
 
     def __str__(self) -> str:
-        title = f"{self.join_id} {self.description} [island]"
+        title = f"{self.name} {self.description} [island]"
         if not self.runs:
             return f"{title}\n  not run yet"
         p = self.metrics.pipeline
@@ -276,7 +164,14 @@ class IslandReport:
                 f"{p.device_steps:,} pieces computed on the GPU, {p.host_steps:,} on the CPU beside it; "
                 f"{p.device_retries:,} did not fit at first, {p.cpu_runs:,} times all was begun again on the CPU"
             )
-        joins = self.metrics.joins
+        joins, sent = self.metrics.joins, self.metrics.sent
+        lines += _join_lines(joins)
+        if sent.rows:
+            dropped = f", {sent.dropped:,} dropped for null keys" if sent.dropped else ""
+            heavy = f", {sent.heavy:,} of heavy keys" if sent.heavy else ""
+            lines.append(
+                f"sent {sent.rows:,} rows{dropped}{heavy}, in {sent.blobs:,} blobs of {_size(sent.blob_bytes)} in all"
+            )
         if p.spills or joins.spills:
             written = f"{_size(p.spill_bytes)} of groups and {_size(joins.spill_bytes)} of joins"
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
@@ -298,8 +193,8 @@ def _took(seconds: float, predicted: Estimate | None) -> str:
     )
 
 
-class JoinReports(tuple[JoinReport | IslandReport, ...]):
-    """Reports of several joins and islands; ``str()`` is for people, one after the other."""
+class IslandReports(tuple[IslandReport, ...]):
+    """Reports of the stages of several islands; ``str()`` is for people, one after the other."""
 
     __slots__ = ()
 
@@ -307,8 +202,8 @@ class JoinReports(tuple[JoinReport | IslandReport, ...]):
         return "\n".join(map(str, self)) or "no joins of gpujoin"
 
 
-def metrics(frame: DataFrame) -> JoinReports:
-    """What the joins and islands in a DataFrame did when they ran.
+def metrics(frame: DataFrame) -> IslandReports:
+    """What the islands in a DataFrame did when they ran.
 
     Parameters
     ----------
@@ -318,9 +213,9 @@ def metrics(frame: DataFrame) -> JoinReports:
 
     Returns
     -------
-    JoinReports
-        A tuple with a :class:`JoinReport` for each join of this package in the frame's plan, and an
-        :class:`IslandReport` for each island, in the order in which they were made; empty if there is none. ``print``
+    IslandReports
+        A tuple with an :class:`IslandReport` for each stage of each island in the frame's plan, in the order in which
+        they were made; empty if there is none. ``print``
         shows it for people. Counters are complete once an action has returned; a partition that was attempted several
         times, or speculatively, counts once.
 
@@ -341,109 +236,73 @@ def metrics(frame: DataFrame) -> JoinReports:
     latest = parts_of_latest(frame)
     plan = str((analyzed_plan(frame) if latest else latest_plan(frame)).toString())
     names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *latest}
-    return store.reports(i for i in store.join_ids() if i in names or i[:_ID_LENGTH] in names)
+    return store.reports(name for name in store.names() if name in names or name[:_ID_LENGTH] in names)
 
 
 class MetricsStore:
-    """The driver's records: the latest attempt of each task, of the latest runs of the latest joins."""
+    """The driver's records: the latest attempt of each task, of the latest runs of the latest stages."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._joins: OrderedDict[str, _JoinRecords] = OrderedDict()
+        self._stages: OrderedDict[str, _StageRecords] = OrderedDict()
 
-    def register(self, join: JoinDescription) -> None:
-        """Make a join known."""
+    def register(self, stage: StageDescription) -> None:
+        """Make a stage known."""
         with self._lock:
-            self._joins[join.join_id] = _JoinRecords(join)
-            while len(self._joins) > _JOINS_KEPT:
-                self._joins.popitem(last=False)
+            self._stages[stage.name] = _StageRecords(stage)
+            while len(self._stages) > _STAGES_KEPT:
+                self._stages.popitem(last=False)
 
     def add(self, records: Iterable[TaskRecord]) -> None:
         """Take in what tasks report; of several attempts at a partition the latest stays."""
         with self._lock:
             for record in records:
-                join = self._joins.get(record.join_id)
-                if join is not None:
-                    join.add(record)
+                stage = self._stages.get(record.name)
+                if stage is not None:
+                    stage.add(record)
 
     def __iadd__(self, records: Iterable[TaskRecord]) -> Self:
         self.add(records)
         return self
 
-    def join_ids(self) -> tuple[str, ...]:
-        """Joins known, oldest first."""
+    def names(self) -> tuple[str, ...]:
+        """Stages known, oldest first."""
         with self._lock:
-            return tuple(self._joins)
+            return tuple(self._stages)
 
-    def reports(self, join_ids: Iterable[str]) -> JoinReports:
-        """Reports of some joins."""
+    def reports(self, names: Iterable[str]) -> IslandReports:
+        """Reports of some stages."""
         with self._lock:
-            return JoinReports(
-                self._joins[join_id].report() for join_id in join_ids if join_id in self._joins
-            )
+            return IslandReports(self._stages[name].report() for name in names if name in self._stages)
 
 
 @dataclass
-class _JoinRecords:
-    join: JoinDescription
-    stages: dict[Part, OrderedDict[int, dict[int, TaskRecord]]] = field(default_factory=dict)
+class _StageRecords:
+    described: StageDescription
+    runs: OrderedDict[int, dict[int, TaskRecord]] = field(default_factory=OrderedDict)
 
     def add(self, record: TaskRecord) -> None:
-        stages = self.stages.setdefault(record.part, OrderedDict())
-        tasks = stages.setdefault(record.stage, {})
+        tasks = self.runs.setdefault(record.stage, {})
         known = tasks.get(record.partition)
         if known is None or known.attempt <= record.attempt:
             tasks[record.partition] = record
-        while len(stages) > _RUNS_KEPT:
-            stages.popitem(last=False)
+        while len(self.runs) > _RUNS_KEPT:
+            self.runs.popitem(last=False)
 
-    def report(self) -> JoinReport | IslandReport:
-        if self.join.strategy == Part.ISLAND.value:
-            return self._island()
-        runs = tuple(_run(stage, tasks) for stage, tasks in self.stages.get(Part.JOIN, {}).items())
-        exchanges: dict[Part, ExchangeMetrics] = {
-            part: _exchange(next(reversed(stages.values())))
-            for part, stages in self.stages.items()
-            if part != Part.JOIN
-        }
-        return JoinReport(self.join.join_id, self.join.description, self.join.strategy, runs, exchanges)
-
-    def _island(self) -> IslandReport:
-        stages = self.stages.get(Part.ISLAND, OrderedDict())
-        latest = next(reversed(stages.values()), {})
+    def report(self) -> IslandReport:
+        latest = next(reversed(self.runs.values()), {})
         total = IslandMetrics()
         for record in latest.values():
-            if isinstance(record.measured, IslandMetrics):
-                total.merge(record.measured)
-        return IslandReport(
-            self.join.join_id,
-            self.join.description,
-            total,
-            len(latest),
-            len(stages),
-            _notes(latest),
-            self.join.predicted,
-        )
-
-
-def _run(stage: int, tasks: dict[int, TaskRecord]) -> JoinRunMetrics:
-    total = JoinMetrics()
-    for record in tasks.values():
-        if isinstance(record.measured, JoinMetrics):
             total.merge(record.measured)
-    return JoinRunMetrics(stage, len(tasks), total, _notes(tasks))
+        described = self.described
+        return IslandReport(
+            described.name, described.description, total, len(latest), len(self.runs), _notes(latest),
+            described.predicted,
+        )  # fmt: skip
 
 
 def _notes(tasks: dict[int, TaskRecord]) -> dict[str, int]:
     return dict(Counter(note for record in tasks.values() for note in record.notes))
-
-
-def _exchange(tasks: dict[int, TaskRecord]) -> ExchangeMetrics:
-    total = ExchangeMetrics()
-    for record in tasks.values():
-        if isinstance(record.measured, ExchangeMetrics):
-            total.merge(record.measured)
-    return total
 
 
 _lock = threading.Lock()
@@ -471,36 +330,24 @@ def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
         return found
 
 
-def _exchange_text(found: ExchangeMetrics) -> str:
-    dropped = f", {found.dropped:,} dropped for null keys" if found.dropped else ""
-    dropped += f", {found.heavy:,} of heavy keys" if found.heavy else ""
-    return (
-        f"{found.rows:,} rows{dropped}, {found.blobs:,} blobs of {_size(found.blob_bytes)} in all, "
-        f"{found.seconds:.2f} s in {_tasks(found.tasks)}"
-    )
-
-
-def _run_lines(run: JoinRunMetrics) -> list[str]:
-    m = run.metrics
-    algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"
-    lines = [
-        f"{_tasks(run.tasks)} on {_backends(m, run.tasks)}; algorithm: {algorithms}",
-        f"build {m.build_rows:,} rows, {_size(m.build_bytes)}; probe {m.probe_rows:,} rows, {_size(m.probe_bytes)}",
-        f"output {m.output_rows:,} rows in {m.output_batches:,} batches, {_size(m.output_bytes)}",
-        f"seconds: build {m.build_seconds:.2f}, probe {m.probe_seconds:.2f}, gather {m.gather_seconds:.2f}",
-    ]
-    lines[1:1] = [f"{name} since {reason}" for name, reason in sorted(m.algorithm_reasons.items())]
+def _join_lines(m: JoinMetrics) -> list[str]:
+    """Render what joins did that did not run within the backend's query."""
+    lines = []
+    if m.build_rows or m.probe_rows:
+        algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"
+        lines.append(
+            f"joins built {m.build_rows:,} rows, {_size(m.build_bytes)}, probed by {m.probe_rows:,}, "
+            f"{_size(m.probe_bytes)}; algorithm: {algorithms}"
+        )
+    lines += [f"{name} since {reason}" for name, reason in sorted(m.algorithm_reasons.items())]
     if m.wait_seconds:
         lines.append(f"{m.wait_seconds:.2f} s waiting for a GPU")
     if m.candidate_pairs:
         by = f", compiled into {m.compiled_probes:,} probes" if m.compiled_probes else ""
         lines.append(f"condition evaluated on {m.candidate_pairs:,} pairs in {m.condition_seconds:.2f} s{by}")
-    if m.spills or m.retries or m.fallbacks:
-        lines.append(
-            f"{m.spills} spills of {_size(m.spill_bytes)}, {m.retries} retries for memory, "
-            f"{m.fallbacks} chunks finished on the CPU"
-        )
-    return lines + _note_lines(run.notes)
+    if m.retries or m.fallbacks:
+        lines.append(f"{m.retries} retries for memory, {m.fallbacks} chunks finished on the CPU")
+    return lines
 
 
 def _note_lines(notes: dict[str, int]) -> list[str]:

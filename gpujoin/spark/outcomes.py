@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import uuid
@@ -13,9 +12,7 @@ from weakref import WeakKeyDictionary
 
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
-from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.plan.explain import IslandExplanation
 from gpujoin.spark.rewrite import MARK
 
 if TYPE_CHECKING:
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
-    from gpujoin.plan.explain import Explanation, JoinExplanation
+    from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 
 log = logging.getLogger("gpujoin")
 
@@ -39,8 +36,7 @@ class Scope(Enum):
 
 _KEPT = 20_000
 _lock = threading.Lock()
-_explanations: OrderedDict[str, JoinExplanation | IslandExplanation] = OrderedDict()
-_collected: dict[str, tuple[JoinExplanation, ...]] = {}
+_explanations: OrderedDict[str, IslandExplanation] = OrderedDict()
 _queries: OrderedDict[str, Explanation] = OrderedDict()
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 
@@ -50,44 +46,18 @@ def new_join_id() -> str:
     return MARK + uuid.uuid4().hex[:12]
 
 
-def keep(
-    join_id: str,
-    explanation: JoinExplanation | IslandExplanation,
-    collected: tuple[JoinExplanation, ...] = (),
-) -> None:
-    """Keep an explanation for later; the oldest are forgotten.
-
-    Parameters
-    ----------
-    join_id : str
-        The join.
-    explanation : JoinExplanation or IslandExplanation
-        What was decided.
-    collected : tuple of JoinExplanation
-        Those of its inputs that are in no plan of the join, for they ran when it was made.
-    """
+def keep(explanation: IslandExplanation) -> None:
+    """Keep the explanation of a join that is in the plan of a DataFrame; the oldest are forgotten."""
     with _lock:
-        _explanations[join_id] = explanation
-        if collected:
-            _collected[join_id] = collected
+        _explanations[explanation.island_id] = explanation
         while len(_explanations) > _KEPT:
-            _collected.pop(_explanations.popitem(last=False)[0], None)
+            _explanations.popitem(last=False)
 
 
-def kept(join_id: str) -> JoinExplanation | IslandExplanation | None:
+def kept(island_id: str) -> IslandExplanation | None:
     """Give the explanation kept under an id."""
     with _lock:
-        return _explanations.get(join_id)
-
-
-def kept_above(join_id: str, feeding: tuple[JoinExplanation, ...]) -> JoinExplanation | None:
-    """Give the explanation kept under an id, over what is now known of the joins in the plan below it."""
-    with _lock:
-        known, collected = _explanations.get(join_id), _collected.get(join_id, ())
-    if known is None or isinstance(known, IslandExplanation):
-        return None
-    left_first = known.build_side is Side.LEFT
-    return dataclasses.replace(known, inputs=collected + feeding if left_first else feeding + collected)
+        return _explanations.get(island_id)
 
 
 def tell(explanation: JoinExplanation, options: Options) -> None:

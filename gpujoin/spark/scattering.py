@@ -7,8 +7,6 @@ key depends on the key; where a row may go anywhere, it depends on what is known
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +18,6 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.stages import DeterminismLevel
 from gpujoin.spark.blobrows import BlobCounts, BlobPacker
 
 ROUND_BYTES = 128 << 20
@@ -74,46 +71,6 @@ def spread_codec(schema: pa.Schema, indeterminate: frozenset[int] = frozenset())
         found.append(pair)
     # Keys come first in most schemas and are the null ones here: take the last columns.
     return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(found[-_SPREAD_COLUMNS:])), schema, schema)
-
-
-@dataclass
-class Dealer:
-    """Deals out rows that may go to any partition.
-
-    In turn, where the rows are known to come in one order; else by content, by which rows that are alike go together;
-    all to one partition where a second run may have others.
-
-    Attributes
-    ----------
-    schema : Schema
-        Columns of the rows.
-    determinism : DeterminismLevel
-        What the mapper is known to have when it runs again.
-    salt : int
-        Number of the mapper.
-    partitions : int
-        How many there are.
-    """
-
-    schema: pa.Schema
-    determinism: DeterminismLevel
-    salt: int
-    partitions: int
-    _dealt: int = field(default=0, init=False)
-
-    def deal(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """Give the partition of each row, of shape (rows,); rows must be passed in the order in which they came."""
-        if self.determinism is DeterminismLevel.INDETERMINATE:
-            return np.full(rows.num_rows, self.salt % self.partitions, np.int32)
-        if self.determinism is DeterminismLevel.UNORDERED:
-            return spread(rows, self._codec, self.salt, self.partitions)
-        first = self.salt + self._dealt
-        self._dealt += rows.num_rows
-        return (np.arange(first, first + rows.num_rows) % self.partitions).astype(np.int32)
-
-    @cached_property
-    def _codec(self) -> KeyCodec:
-        return spread_codec(self.schema)
 
 
 def spread(rows: pa.RecordBatch, codec: KeyCodec, salt: int, partitions: int) -> npt.NDArray[np.int32]:

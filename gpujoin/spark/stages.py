@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def stage_function(work: Work, name: str, *, payload: Any = None, accumulator: Any = None) -> StageFunction:
+def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFunction:
     """A function for ``mapInArrow``.
 
     Parameters
@@ -29,8 +29,6 @@ def stage_function(work: Work, name: str, *, payload: Any = None, accumulator: A
         What to do; pickled here.
     name : str
         Name of the function in Spark's plans.
-    payload : pyspark.Broadcast, bytes or None
-        The broadcast build side.
     accumulator : pyspark.Accumulator or None
         Where tasks report to; ``None``: nowhere.
 
@@ -59,7 +57,7 @@ def stage_function(work: Work, name: str, *, payload: Any = None, accumulator: A
                 "every executor host, ship an environment with spark.archives, or set PYSPARK_PYTHON to a Python that "
                 "has it."
             ) from problem
-        yield from enter(pickled, version, payload, accumulator, batches)
+        yield from enter(pickled, version, accumulator, batches)
 
     run.__name__ = run.__qualname__ = name
     return run

@@ -20,13 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin import accelerate, explain, gpu_join
-from gpujoin.config import Options, Strategy
 from gpujoin.model.jointype import JoinType
-from gpujoin.spark.metrics import JoinReport, metrics
-from tests.spark.joins import join, renamed, spark_join
+from gpujoin.model.stages import Distribution
+from gpujoin.spark.metrics import metrics
+from tests.spark.joins import joined, renamed, spark_join
 
 ROWS = 60_000
-_OPTIONS = {"fallback": "raise", "batch_bytes": 16 << 10, "exchange_blob_bytes": 64 << 10}
+_OPTIONS: dict[str, Any] = {"fallback": "raise", "batch_bytes": 16 << 10, "exchange_blob_bytes": 64 << 10}
 
 
 def once(flags: str, name: str) -> bool:
@@ -98,32 +98,28 @@ def numbers(summed: DataFrame) -> list[Any]:
 
 
 def scenario(
-    session: SparkSession, flags: str, name: str, how: JoinType, strategy: Strategy, **options: Any
+    session: SparkSession, flags: str, name: str, how: JoinType, distribution: Distribution, **options: Any
 ) -> dict[str, Any]:
     left = renamed(session.range(0, ROWS, 1, 4).withColumn("t", sf.concat(sf.lit("é"), "id")), "l")
     right = renamed(session.range(0, 2 * ROWS, 3, 4).withColumn("u", sf.col("id") % 7), "r")
-    joined = join(
-        left, right, how, strategy, partitions=4, options=Options().replace(**_OPTIONS, **options)
-    )  # fmt: skip
-    passed = joined.mapInArrow(
-        disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema
+    result = joined(left, right, how, distribution, partitions=4, **_OPTIONS, **options)
+    passed = result.mapInArrow(
+        disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), result.schema
     )
     start = time.monotonic()
     found = digest(passed)
     seconds = time.monotonic() - start
-    (report,) = metrics(joined)
-    assert isinstance(report, JoinReport)
+    build, stream, join = metrics(result)
     return {
         "name": name,
         "disturbed": (Path(flags) / name).exists(),
         "equal": found == digest(spark_join(left, right, how)),
         "rows": found[0],
         "seconds": round(seconds, 1),
-        "tasks": report.runs[-1].tasks,
-        "output_rows": report.metrics.output_rows,
-        "probe_rows": report.metrics.probe_rows,
-        "spills": report.metrics.spills,
-        "mapped": {str(part.value): found.rows for part, found in report.exchanges.items()},
+        "tasks": join.tasks,
+        "output_rows": join.metrics.pipeline.output_rows,
+        "spills": join.metrics.joins.spills,
+        "sent": [build.metrics.sent.rows, stream.metrics.sent.rows],
     }
 
 
@@ -208,13 +204,13 @@ def skewed(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
 
 SKEWED = ("fail-skewed", "kill-skewed", "fail-skewed-island", "kill-skewed-island")
 ISLANDS = ("nothing-island", "fail-island", "kill-island")
-SCENARIOS: tuple[tuple[str, JoinType, Strategy, dict[str, Any]], ...] = (
-    ("nothing-shuffle", JoinType.FULL, Strategy.SHUFFLE, {}),
-    ("fail-shuffle", JoinType.FULL, Strategy.SHUFFLE, {"memory_budget": 100_000}),
-    ("fail-broadcast", JoinType.LEFT, Strategy.BROADCAST, {}),
-    ("hang-shuffle", JoinType.INNER, Strategy.SHUFFLE, {}),
-    ("kill-shuffle", JoinType.FULL, Strategy.SHUFFLE, {"memory_budget": 100_000}),
-    ("kill-broadcast", JoinType.LEFT, Strategy.BROADCAST, {}),
+SCENARIOS: tuple[tuple[str, JoinType, Distribution, dict[str, Any]], ...] = (
+    ("nothing-shuffle", JoinType.FULL, Distribution.PARTITIONED, {}),
+    ("fail-shuffle", JoinType.FULL, Distribution.PARTITIONED, {"memory_budget": 100_000}),
+    ("fail-broadcast", JoinType.LEFT, Distribution.RIGHT_REPLICATED, {}),
+    ("hang-shuffle", JoinType.INNER, Distribution.PARTITIONED, {}),
+    ("kill-shuffle", JoinType.FULL, Distribution.PARTITIONED, {"memory_budget": 100_000}),
+    ("kill-broadcast", JoinType.LEFT, Distribution.RIGHT_REPLICATED, {}),
 )
 
 
@@ -247,10 +243,10 @@ def main(master: str, flags: str, wanted: Sequence[str]) -> None:
     while len(status.getExecutorInfos()) < 3 and time.monotonic() < deadline:
         time.sleep(0.2)
     print(json.dumps({"name": "executors", "count": len(status.getExecutorInfos()) - 1}), flush=True)
-    for name, how, strategy, options in SCENARIOS:
+    for name, how, distribution, options in SCENARIOS:
         if wanted and name not in wanted:
             continue
-        print(json.dumps(scenario(session, flags, name, how, strategy, **options)), flush=True)
+        print(json.dumps(scenario(session, flags, name, how, distribution, **options)), flush=True)
     for name in ISLANDS:
         if name in wanted or not wanted:
             print(json.dumps(island(session, flags, name)), flush=True)

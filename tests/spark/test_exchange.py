@@ -16,17 +16,15 @@ from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.spark import blobrows
-from gpujoin.spark.blobrows import BLOB_SCHEMA, BlobCounts, BlobPacker
+from gpujoin.spark.blobrows import BLOB_SCHEMA, BlobCounts, BlobFormat, BlobPacker
 from gpujoin.spark.partitioning import hashed_labels, murmur3
-from gpujoin.spark.query.exchanges import ANNOUNCED, ExchangeFormat, ExchangeReader, Outlet
+from gpujoin.spark.query.exchanges import ANNOUNCED, ExchangeReader, Outlet
 from gpujoin.spark.scattering import conform
 
 LEFT = pa.schema([pa.field("l0", pa.int64()), pa.field("l1", pa.string())])
 RIGHT = pa.schema([pa.field("r0", pa.int32()), pa.field("r1", pa.float64())])
 SCHEMAS = {Side.LEFT: LEFT, Side.RIGHT: RIGHT}
-FORMS = {
-    side: ExchangeFormat(SCHEMAS[side], place=place) for place, side in enumerate((Side.RIGHT, Side.LEFT))
-}
+FORMS = {side: BlobFormat(SCHEMAS[side], place=place) for place, side in enumerate((Side.RIGHT, Side.LEFT))}
 """The right side is built, so it is read first."""
 
 
@@ -175,7 +173,7 @@ def test_every_type_passes(compression: Compression) -> None:
         "struct": pa.array([{"x": 1, "y": None}, None, {"x": None, "y": "é"}]),
     }
     rows = pa.RecordBatch.from_pydict({"k": pa.array([1, 2, 3]), **columns})
-    form = ExchangeFormat(rows.schema, compression=compression)
+    form = BlobFormat(rows.schema, compression=compression)
     sent = Outlet(form, (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), (0, 1, 2), 1 << 10)
     reader = ExchangeReader(shuffled(list(sent.split([rows], 0))), [form])
     back = [batch for _, (source,) in reader.partitions() for batch in source]
@@ -189,7 +187,7 @@ def blob_row(data: bytes, label: int = 0, side: int = 0) -> pa.RecordBatch:
     )
 
 
-def one_blob(form: ExchangeFormat, rows: pa.RecordBatch, label: int = 0) -> bytes:
+def one_blob(form: BlobFormat, rows: pa.RecordBatch, label: int = 0) -> bytes:
     header, message = form.encode(rows, label)
     return bytes(header + message.to_pybytes())
 
@@ -255,7 +253,7 @@ def test_a_partition_to_which_nothing_is_sent_is_announced() -> None:
 def test_a_row_too_large_is_refused_and_halved_batches_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobrows, "MAX_BLOB_BYTES", (1 << 20) + 1000)
     schema = pa.schema([pa.field("t", pa.string())])
-    packer = BlobPacker(ExchangeFormat(schema), 1 << 30, BlobCounts())
+    packer = BlobPacker(BlobFormat(schema), 1 << 30, BlobCounts())
     rows = pa.RecordBatch.from_arrays([pa.array(["x" * 600] * 8)], schema=schema)
     made = [*packer.add(rows, 0), *packer.flush()]
     assert sum(b.num_rows for b in made) == 8

@@ -11,16 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from gpujoin.config import Options, Strategy
+from gpujoin.config import Strategy
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import DeterminismLevel, Distribution
 from gpujoin.plan.distribution import DIVIDES
-from gpujoin.spark.frames import FrameInput, FrameJoin
-from gpujoin.spark.metrics import IslandReport, metrics
-from gpujoin.spark.outcomes import new_join_id
-from gpujoin.spark.settings import session_conf
+from gpujoin.spark.metrics import metrics
 from gpujoin.testing import assert_same_rows
+from tests.spark.joins import frame_join, joined, spark_join
 
 pytestmark = pytest.mark.spark
 KINDS = (
@@ -36,45 +34,6 @@ WAYS = [
     )
 ]
 Answers = Callable[[JoinType, str], pa.Table]
-
-
-def frame_join(
-    left: DataFrame, right: DataFrame, how: JoinType, distribution: Distribution = Distribution.PARTITIONED,
-    build_side: Side = Side.RIGHT, *, nulls: NullEquality = NullEquality.UNEQUAL, rows: float | None = None,
-    level: DeterminismLevel = DeterminismLevel.UNORDERED, partitions: int | None = 3, **settings: object,
-) -> FrameJoin:  # fmt: skip
-    """A join on the first columns."""
-    spark = left.sparkSession
-    inputs = {
-        side: FrameInput(frame.toDF(*(f"c{n}" for n in range(len(frame.columns)))), frame.schema, rows, level)
-        for side, frame in ((Side.LEFT, left), (Side.RIGHT, right))
-    }
-    settings = {"backend": "cpu", "fallback": "raise", "exchange_partitions": partitions, **settings}
-    return FrameJoin(
-        left=inputs[Side.LEFT], right=inputs[Side.RIGHT],
-        spec=JoinSpec(
-            how, (KeyPair(0, 0, nulls),), left_output=tuple(range(len(left.columns))),
-            right_output=() if how.left_rows_only else tuple(range(len(right.columns))),
-        ),
-        build_side=build_side, distribution=distribution, options=Options().replace(**settings),
-        conf=session_conf(spark), join_id=new_join_id(),
-    )  # fmt: skip
-
-
-def joined(left: DataFrame, right: DataFrame, how: JoinType, *given: object, **settings: object) -> DataFrame:
-    """The result of such a join."""
-    planned = frame_join(left, right, how, *given, **settings)  # type: ignore[arg-type]
-    assert planned.obstacles == ()
-    return planned.execute()
-
-
-def spark_join(
-    left: DataFrame, right: DataFrame, how: JoinType, nulls: NullEquality = NullEquality.UNEQUAL
-) -> DataFrame:
-    """The same join by Spark."""
-    keys = sf.col("l0"), sf.col("r0")
-    equal = keys[0].eqNullSafe(keys[1]) if nulls is NullEquality.EQUAL else keys[0] == keys[1]
-    return left.join(right, equal, how.value)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +85,6 @@ def test_equals_sparks_join(
     partitioned = distribution is Distribution.PARTITIONED
     assert join.strategy is (Strategy.SHUFFLE if partitioned else Strategy.BROADCAST)
     report = metrics(ours)[-1]
-    assert isinstance(report, IslandReport)
     assert report.metrics.pipeline.output_rows == answers(how, "").num_rows
 
 
@@ -177,7 +135,6 @@ def test_a_build_side_over_its_budget_spills(sides: tuple[DataFrame, DataFrame],
     ours = joined(*sides, JoinType.INNER, partitions=1, memory_budget=4000)
     assert_same_rows(ours.toArrow(), answers(JoinType.INNER, ""), check_types=False)
     report = metrics(ours)[-1]
-    assert isinstance(report, IslandReport)
     assert report.metrics.joins.spills
 
 

@@ -19,15 +19,14 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.errors import ConfigurationError
 from gpujoin.model.backend import BackendName
-from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.relations import ExchangeSource, Limit
 from gpujoin.spark import devices as devices_module
 from gpujoin.spark import slots
-from gpujoin.spark.broadcast import make_payload
 from gpujoin.spark.devices import Device
 from gpujoin.spark.metrics import TaskRecord
+from gpujoin.spark.query.running import RunStage
 from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots, Slot, slot_directory
-from gpujoin.spark.worker import JoinBroadcast, JoinTerms, Pack, Task
+from gpujoin.spark.worker import Task
 from tests.planted import UNSAFE, plant
 
 _HOLD = """
@@ -227,18 +226,13 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(
     monkeypatch.setattr("gpujoin.backends.registry.unavailable", lambda name: None)
     monkeypatch.setattr(devices_module, "release_cached_memory", lambda ordinal: None)
     monkeypatch.setattr(devices_module, "_gpu", lambda ordinal, options: cpu)
-    one, two = (pa.schema([(name, pa.int64())]) for name in ("l0", "r0"))
-    rows = pa.RecordBatch.from_arrays([pa.array(range(10))], schema=two)
-    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,))
+    rows = pa.record_batch({"n": range(10)})
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=0.0)
-    terms = JoinTerms("j", spec, one, two, Side.RIGHT, options, 1 << 20)
-    payload = make_payload(v.as_buffer() for b in Pack(terms).run([rows], Task()) for v in b["data"])
+    tree = Limit(ExchangeSource(0, rows.schema), 100)
+    lower, upper = (RunStage(tree, ({},), (0,), (), (), None, options, name) for name in ("lower", "upper"))
     records: list[TaskRecord] = []
-    source = [rows.rename_columns(["l0"])] * 5
-    task = Task(name="one", payload=payload.data, report=records.append)
-    lower = JoinBroadcast(terms, "lower").run(source, task)
-    upper = JoinBroadcast(terms, "upper").run(lower, task)
-    assert sum(batch.num_rows for batch in upper) == 50
+    task = Task(name="one", report=records.append)
+    assert sum(batch.num_rows for batch in upper.run(lower.run([rows] * 5, task), task)) == 50
     assert [record.notes for record in records] == [(), ()], "a worker without a slot says so"
     assert GpuSlots(1).held("0") == 0
 

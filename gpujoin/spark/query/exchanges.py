@@ -21,36 +21,13 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker, Role
+from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker
 from gpujoin.spark.narrowing import narrowed
-from gpujoin.spark.portions import Heavy
 from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
+from gpujoin.spark.skew import Heavy
 
 ANNOUNCED = -1
 """Source of the rows that announce a partition, to which nothing may be sent."""
-
-
-@dataclass(frozen=True)
-class ExchangeFormat(BlobFormat):
-    """What the blobs of one source look like.
-
-    Attributes
-    ----------
-    place : int
-        Where the source stands in the order in which sources are read.
-    """
-
-    role: Role = Role.STREAM
-    place: int = 0
-
-    def __reduce__(self) -> tuple[type[ExchangeFormat], tuple[object, ...]]:
-        # What is cached cannot be pickled.
-        return ExchangeFormat, (self.schema, self.role, self.compression, self.portion, self.place)
-
-    @property
-    def number(self) -> int:
-        """What is written as the side of a blob row."""
-        return self.place
 
 
 @dataclass(frozen=True)
@@ -80,7 +57,7 @@ class Outlet:
 
     Attributes
     ----------
-    form : ExchangeFormat
+    form : BlobFormat
         Of the blobs.
     columns, types, null_safe, nulls, indeterminate, last_complete :
         As in :class:`~gpujoin.model.stages.Exchange`.
@@ -94,7 +71,7 @@ class Outlet:
         Whether all rows go to every partition; there are no keys then.
     """
 
-    form: ExchangeFormat
+    form: BlobFormat
     columns: tuple[int, ...]
     types: tuple[pa.DataType, ...]
     null_safe: tuple[bool, ...]
@@ -110,7 +87,7 @@ class Outlet:
     def of(
         cls,
         exchange: Exchange,
-        form: ExchangeFormat,
+        form: BlobFormat,
         labels: Sequence[int],
         blob_bytes: int,
         heavy: HeavyRows | None = None,
@@ -173,6 +150,8 @@ class Outlet:
         if nulls is not None and self.nulls in (NullKeys.DROP, NullKeys.EVERYWHERE):
             if self.nulls is NullKeys.EVERYWHERE:
                 yield from self._to_all(rows.filter(pa.array(nulls)), packer)
+            else:
+                counts.dropped += int(nulls.sum())
             rows = rows.filter(pa.array(~nulls))
             nulls = None
         if rows.num_rows == 0:
@@ -252,12 +231,12 @@ class ExchangeReader:
     ----------
     batches : iterable of RecordBatch
         Blob rows; the binary column may be of the large type.
-    forms : sequence of ExchangeFormat
+    forms : sequence of BlobFormat
         What is expected of each source, in order.
     """
 
     batches: Iterable[pa.RecordBatch]
-    forms: Sequence[ExchangeFormat]
+    forms: Sequence[BlobFormat]
     _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def partitions(self) -> Iterator[tuple[int, list[Iterator[pa.RecordBatch]]]]:

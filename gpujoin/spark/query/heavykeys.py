@@ -14,8 +14,9 @@ from gpujoin.config import BackendChoice, Options, Skew
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Limit, Relation
 from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
+from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.failures import is_survivable
-from gpujoin.spark.query.exchanges import ExchangeFormat, HeavyRows, Outlet
+from gpujoin.spark.query.exchanges import HeavyRows, Outlet
 from gpujoin.spark.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
 from gpujoin.spark.stages import stage_function
 
@@ -160,7 +161,7 @@ def _parts(run: StageRun, source: int) -> Iterator[_Part]:
     """Tasks of an exchange's producer, as far apart as can be."""
     exchange = _exchange(run, source)
     producer = run.inputs[run.stage.inputs.index(exchange)]
-    outlet = Outlet.of(exchange, ExchangeFormat(exchange.schema), (), 0)
+    outlet = Outlet.of(exchange, BlobFormat(exchange.schema), (), 0)
     step = -(-len(producer.reads) // PARTS)
     for reads in producer.reads[::step]:
         first = {

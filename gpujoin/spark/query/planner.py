@@ -17,7 +17,7 @@ from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.gateway import dataframe_of, gateway_of
-from gpujoin.spark.outcomes import kept, kept_above, new_join_id
+from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -159,9 +159,10 @@ class QueryPlanner:
                 self._large[node.number] = large
             others = tuple(part for part in parts if isinstance(part, IslandExplanation))
             parts = (self._left_to_spark(node, parts), *others)
-        join_id = _made_by(node)
-        if join_id is not None:
-            parts = _above(join_id, parts)
+        made_by = _made_by(node)
+        if made_by is not None:
+            known = kept(made_by)
+            parts = parts if known is None else (known, *parts)
         nbytes = max((one.nbytes for one in below), default=0.0)
         shown = (*parts, *(part for one in inner for part in one.parts))
         return Rewritten(shown, changed or replaced, nbytes)
@@ -338,22 +339,8 @@ class QueryPlanner:
 
 
 def _made_by(node: PlanNode) -> str | None:
-    """Give the id of the join that a node computes: the name of its function."""
+    """Give the id of the island whose rows a node gives, if it is in the plan already."""
     if node.name != "MapInArrow":
         return None
-    name = str(node.expression("functionExpr").fields.get("name"))
-    if name.startswith(MARK):
-        return name
-    island = _ISLAND.fullmatch(name)
+    island = _ISLAND.fullmatch(str(node.expression("functionExpr").fields.get("name")))
     return None if island is None else island[1]
-
-
-def _above(join_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Put an as-of join that is in the plan already above the joins that feed it."""
-    island = kept(join_id)
-    if isinstance(island, IslandExplanation):
-        return (island, *parts)
-    known = kept_above(join_id, tuple(part for part in parts if isinstance(part, JoinExplanation)))
-    return (
-        parts if known is None else (known, *(part for part in parts if isinstance(part, IslandExplanation)))
-    )

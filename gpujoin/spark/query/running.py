@@ -20,13 +20,14 @@ from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN
+from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.devices import chosen_device
-from gpujoin.spark.metrics import IslandMetrics, JoinDescription, Part, TaskRecord, accumulator_of, store_of
+from gpujoin.spark.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.partitioning import has_direct_partition_ids, partition_labels
 from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
-from gpujoin.spark.query.exchanges import ExchangeFormat, ExchangeReader, Outlet
+from gpujoin.spark.query.exchanges import ExchangeReader, Outlet
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.scattering import conform
 from gpujoin.spark.settings import blob_bytes
@@ -61,7 +62,7 @@ class RunStage:
     sources : tuple of int
         Indexes of the tree's sources, in the order in which they are read; of a stage that takes rows from Spark, that
         one.
-    forms : tuple of ExchangeFormat
+    forms : tuple of BlobFormat
         Of the blobs of each source, in that order; none where rows come from Spark as they are.
     labels : tuple of int
         Labels of the partitions that belong to the entries of ``reads``, where there are several.
@@ -76,7 +77,7 @@ class RunStage:
     tree: Relation
     reads: tuple[Reads, ...]
     sources: tuple[int, ...]
-    forms: tuple[ExchangeFormat, ...]
+    forms: tuple[BlobFormat, ...]
     labels: tuple[int, ...]
     outlet: Outlet | None
     options: Options
@@ -91,16 +92,12 @@ class RunStage:
             yield from rows
         else:
             memory = HostMemory.of(self.options.memory_budget)
-            yield from self.outlet.split(rows, task.partition, round_bytes=memory.round_bytes)
+            yield from self.outlet.split(rows, task.partition, measured.sent, memory.round_bytes)
         measured.ended = time.time()
         if measured.pipeline.cpu_runs:
             notes.append(_BEGUN_AGAIN)
         notes += measured.pipeline.recovered
-        task.report(
-            TaskRecord(
-                self.name, Part.ISLAND, task.stage, task.partition, task.attempt, measured, tuple(notes)
-            )
-        )
+        task.report(TaskRecord(self.name, task.stage, task.partition, task.attempt, measured, tuple(notes)))
 
     def _rows(
         self, batches: Batches, task: Task, measured: IslandMetrics, notes: list[str]
@@ -180,7 +177,7 @@ class StageWork:
         def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
             stage = run.stage
             forms = tuple(
-                ExchangeFormat(one.schema, compression=options.exchange_compression, place=place)
+                BlobFormat(one.schema, compression=options.exchange_compression, place=place)
                 for place, one in enumerate(stage.inputs)
             )
             places = partition_labels(run.tasks).tolist() if forms else []
@@ -215,7 +212,7 @@ class StageWork:
         if context is not None:
             accumulator = accumulator_of(context)
             store_of(context).register(
-                JoinDescription(self.work.name, shown.replace("_", ", "), Part.ISLAND.value, self.predicted)
+                StageDescription(self.work.name, shown.replace("_", ", "), self.predicted)
             )
         return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
 

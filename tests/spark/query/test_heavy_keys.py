@@ -16,8 +16,9 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.stages import DIVIDES
-from gpujoin.spark.portions import Heavy
-from gpujoin.spark.query.exchanges import ExchangeFormat, HeavyRows, Outlet
+from gpujoin.spark.blobrows import BlobFormat
+from gpujoin.spark.query.exchanges import HeavyRows, Outlet
+from gpujoin.spark.skew import Heavy, Sample, heavy_keys
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import check
@@ -84,8 +85,28 @@ def _outlet(kind: JoinType, side: Side, null_safe: bool, heavy: Heavy | None = N
     nulls = NullKeys.SPREAD if null_safe else null_keys_of(kind, side)
     rows = None if heavy is None else HeavyRows(heavy, side)
     return Outlet(
-        ExchangeFormat(SCHEMA), (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), LABELS, 1 << 12, rows
+        BlobFormat(SCHEMA), (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), LABELS, 1 << 12, rows
     )
+
+
+def test_choosing_heavy_keys() -> None:
+    def sample(rows_: int, **seen: int) -> Sample:
+        made = Sample()
+        made.add(None, rows_)
+        for name, count in seen.items():
+            made.add(int(name[1:]), count)
+        return made
+
+    sizes: dict[Side, float | None] = {Side.LEFT: 1000, Side.RIGHT: 1000}
+    both = (Side.LEFT, Side.RIGHT)
+    even = {side: sample(1000, k1=20, k2=20) for side in Side}
+    assert heavy_keys({Side.LEFT: even[Side.LEFT], Side.RIGHT: sample(1000)}, sizes, both, 8) is None
+    one = {Side.LEFT: sample(1000, k1=500), Side.RIGHT: sample(1000, k1=20)}
+    assert heavy_keys(one, sizes, both, 8) == Heavy((1,), Side.LEFT)
+    assert heavy_keys(one, sizes, (Side.RIGHT,), 8) is None, "replicating the larger side is no gain"
+    pairs = {Side.LEFT: sample(1000, k1=100, k2=20), Side.RIGHT: sample(1000, k1=90, k2=16)}
+    assert heavy_keys(pairs, sizes, both, 8) == Heavy((1,), Side.LEFT), "its pairs are nearly all"
+    assert heavy_keys({side: sample(0) for side in Side}, sizes, both, 8) is None
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin.config import Strategy
-from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import DeterminismLevel, NullKeys
-from gpujoin.spark.blobrows import BlobFormat, Role
-from gpujoin.spark.exchange import Splitter
+from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query import planner
-from gpujoin.spark.query.exchanges import ExchangeFormat, Outlet
+from gpujoin.spark.query.exchanges import Outlet
 from gpujoin.spark.query.plans import read_plan
 from tests.spark.query.queries import check
 
@@ -97,7 +94,7 @@ def summed(shift: float) -> pa.RecordBatch:
 
 
 def test_rows_without_keys_go_by_settled_columns() -> None:
-    form = ExchangeFormat(ROWS, place=0)
+    form = BlobFormat(ROWS, place=0)
 
     def homes(rows: pa.RecordBatch, indeterminate: frozenset[int], salt: int = 3) -> dict[str, int]:
         outlet = Outlet(
@@ -117,19 +114,6 @@ def test_rows_without_keys_go_by_settled_columns() -> None:
     assert homes(first, frozenset({1})) == homes(second, frozenset({1}))
     assert len(set(homes(first, frozenset({1})).values())) == 7
     assert set(homes(first, frozenset(range(3))).values()) == {3}
-
-
-@pytest.mark.parametrize("determinism", DeterminismLevel)
-def test_rows_of_a_mapper_that_may_have_others_go_together(determinism: DeterminismLevel) -> None:
-    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), left_output=(0, 1, 2))
-    right = pa.schema([pa.field("r", pa.int64())])
-    form = BlobFormat(ROWS, Role.STREAM)
-    for salt in range(9):
-        splitter = Splitter(
-            form, spec, ROWS, right, Side.LEFT, tuple(range(4)), 1 << 12, salt, determinism=determinism
-        )
-        labels = {label for made in splitter.split([summed(0.0)]) for label in made.column(0).to_pylist()}
-        assert labels == ({salt % 4} if determinism is DeterminismLevel.INDETERMINATE else set(range(4)))
 
 
 @pytest.mark.spark

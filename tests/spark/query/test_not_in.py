@@ -14,8 +14,9 @@ from gpujoin.model.relations import Join, Scan
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution, Exchange
 from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
-from gpujoin.spark.portions import Heavy
-from gpujoin.spark.query.exchanges import ExchangeFormat, HeavyRows, Outlet
+from gpujoin.spark.blobrows import BlobFormat
+from gpujoin.spark.query.exchanges import HeavyRows, Outlet
+from gpujoin.spark.skew import Heavy
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import EXCHANGED, check
@@ -91,14 +92,14 @@ def test_partitions_join_as_the_whole(
         common = None
         if heavy and rows:
             outlet = Outlet.of(
-                exchanges[Side.RIGHT], ExchangeFormat(exchanges[Side.RIGHT].schema), LABELS, 1 << 12
+                exchanges[Side.RIGHT], BlobFormat(exchanges[Side.RIGHT].schema), LABELS, 1 << 12
             )
             hashes = outlet.hashes(tables[Side.RIGHT].combine_chunks().to_batches()[0])
             common = Heavy(tuple(map(int, hashes[:3])), Side.LEFT)
         parts = {}
         for side, exchange in exchanges.items():
             split = None if common is None else HeavyRows(common, side)
-            outlet = Outlet.of(exchange, ExchangeFormat(exchange.schema), LABELS, 1 << 12, split)
+            outlet = Outlet.of(exchange, BlobFormat(exchange.schema), LABELS, 1 << 12, split)
             parts[side] = placed(outlet, tables[side])
         joined = [
             oracle_join(parts[Side.LEFT][label], parts[Side.RIGHT][label], whole.spec) for label in LABELS
