@@ -98,7 +98,7 @@ def test_every_spelling(spark: SparkSession, how: str | None) -> None:
     (plain,) = explain(expected).joins
     assert chosen.accelerated
     assert not plain.accelerated
-    assert chosen.join_type == plain.join_type
+    assert chosen.join_type == plain.join_type or (plain.join_type, chosen.join_type) == ("cross", "inner")
 
 
 NAMES: list[Any] = ["k", "s", "d", "t", "z", ["k", "s"], ["s", "d", "z"]]

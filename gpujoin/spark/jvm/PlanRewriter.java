@@ -306,6 +306,10 @@ public final class PlanRewriter {
                 ExprId id = NamedExpression$.MODULE$.newExprId();
                 columns.add(new Alias(column, "c" + i, id, none, Option.empty(), none));
             }
+            if (columns.isEmpty()) { // rows without columns would not be counted
+                ExprId id = NamedExpression$.MODULE$.newExprId();
+                columns.add(new Alias(Literal.TrueLiteral(), "c0", id, none, Option.empty(), none));
+            }
             LogicalPlan plan = new Project(seq(columns), rewriting.current(integer(spark.get("plan"))));
             return spark.get("order") == null ? plan : first(plan, (List) spark.get("equal"), (List) spark.get("order"));
         }

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.trees.builder import ScanSource
 
+_OVERRIDES = "strategy=, backend=, spark.gpujoin.strategy, spark.gpujoin.backend or spark.gpujoin.costs"
+
 Reads = Mapping[int, tuple[FileSlice, ...]]
 """What a task reads, by the index of the scan."""
 
@@ -162,7 +164,7 @@ def skip_reason(island: Island, options: Options, estimate: Estimate) -> Reason 
     if estimate.taken:
         return None
     why = f"about {estimate.here:.2g} s are predicted here, {estimate.spark:.2g} s in Spark"
-    return Reason(ReasonKind.SLOWER, "cost", why, "spark.gpujoin.backend, spark.gpujoin.costs")
+    return Reason(ReasonKind.SLOWER, "cost", why, _OVERRIDES)
 
 
 def arrange(

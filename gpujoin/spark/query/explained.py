@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from gpujoin.model.relations import (
     TopN,
     Union,
 )
-from gpujoin.model.spec import Direction
+from gpujoin.model.spec import Direction, NullEquality
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes, show_call, show_expression
 from gpujoin.plan.ranges import Shape, shape_of_node
 
@@ -167,7 +168,18 @@ def _condition(node: Join) -> str | None:
 
 def _keys(node: Join) -> list[str]:
     left, right = node.left.schema, node.right.schema
-    return [f"{left.field(pair.left).name} = {right.field(pair.right).name}" for pair in node.spec.keys]
+    pairs = [
+        (left.field(pair.left).name, right.field(pair.right).name, pair.nulls) for pair in node.spec.keys
+    ]
+    return [
+        f"{_bare(one)} {'<=>' if nulls is NullEquality.EQUAL else '='} {_bare(two)}"
+        for one, two, nulls in pairs
+    ]
+
+
+def _bare(name: str) -> str:
+    """A column's name without the number that tells columns of one name apart."""
+    return re.sub(r"#\d+$", "", name)
 
 
 def _order(node: Join) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from gpujoin.config import Options
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.expressions import Literal
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
@@ -37,9 +39,6 @@ from gpujoin.spark.query.trees.builder import (
 )
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.nodes import aggregated
-
-if TYPE_CHECKING:
-    from gpujoin.model.expressions import Literal
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "Filter", "Project"})
@@ -73,7 +72,8 @@ class Island:
     plain : Relation
         The same without early filters.
     columns : tuple of int or None
-        Which attribute of the plan each output column is; ``None``: a new one.
+        Which attribute of the plan each output column is; ``None``: a new one. A plan without columns has none, and its
+        relation one.
     sources : dict from int to ScanSource
         What the scans read.
     spark_sources : tuple of SparkRows
@@ -233,8 +233,6 @@ def _may_top(node: PlanNode) -> bool:
 
 def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Island:
     ids = [column.expr_id for column in node.output]
-    if not ids:
-        raise BrokenError(node, "it has no columns")
     if len(ids) > _MOST_COLUMNS:
         raise BrokenError(node, f"it has {len(ids)} columns, more than {_MOST_COLUMNS}")
     below = builder.build(node, frozenset(ids))
@@ -250,6 +248,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
         raise BrokenError(node, "; ".join(map(str, obstacles)))
     ids = [column.expr_id for column in node.output]
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
+    outputs = outputs or (Output("c0", Literal(value=True, type=pa.bool_())),)  # whose rows are counted
     plain = Project(below.relation, outputs)
     relation = with_runtime_filters(plain, builder.scanned)
     sources, rows = builder.sources, tuple(builder.spark_sources)

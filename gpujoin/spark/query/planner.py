@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.config import BackendChoice, Options, Strategy
+from gpujoin.config import Options, Strategy
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
-from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
+from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.gateway import dataframe_of, gateway_of
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
@@ -199,7 +199,8 @@ class QueryPlanner:
         refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
         options = self._options_of(island)
-        backend = self._backend(options)
+        keyed = any(join.spec.keys for join in island.joins)
+        backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         if self._runs:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
@@ -207,7 +208,8 @@ class QueryPlanner:
         below = [self._visit(source.node) for source in island.spark_sources]
         inputs = tuple(part for one in below for part in one.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
-        explained = explain_island(island, run, island_id, backend, warnings, estimate)
+        explained = explain_island(island, run, island_id, BackendName(backend), warnings, estimate)
+        explained = dataclasses.replace(explained, notes=(*explained.notes, *told))
         if self._runs:
             _start.begun(self._application)
             IslandPlacer(self._spark, self._conf, self._rewriting, island).place(
@@ -285,16 +287,6 @@ class QueryPlanner:
         strategies = [node.strategy(self._options) for node in joins] or [self._options.strategy]
         named = next((one for one in strategies if one is not Strategy.AUTO), Strategy.AUTO)
         return self._options.replace(backend=backend or self._options.backend, strategy=named)
-
-    def _backend(self, options: Options) -> BackendName:
-        """Where the tasks of an island are expected to run."""
-        match options.backend:
-            case BackendChoice.GPU:
-                return BackendName.GPU
-            case BackendChoice.AUTO if gpu_outlook(self._conf) is GpuOutlook.EXPECTED:
-                return BackendName.GPU
-            case _:
-                return BackendName.CPU
 
     def _arranged(self, island: Island) -> IslandRun | Reason:
         shuffle_partitions = int(self._conf.get("spark.sql.shuffle.partitions", "200"))

@@ -328,7 +328,8 @@ _BROADCAST_BYTES = 1 << 20
 
 def _schema(island: Island, named: Mapping[int, Node]) -> StructType:
     fields = []
-    for n, (i, column) in enumerate(zip(island.columns, island.relation.schema, strict=True)):
+    columns = island.columns or (None,)
+    for n, (i, column) in enumerate(zip(columns, island.relation.schema, strict=True)):
         if i is None:
             dtype, nullable = from_arrow_type(column.type, prefer_timestamp_ntz=True), column.nullable
         else:

@@ -318,7 +318,7 @@ class TreeBuilder:
             As in :meth:`input`.
         """
         columns = [column for column in node.output if column.expr_id in required]
-        columns = [*columns, *computed] or list(node.output[:1])
+        columns = [*columns, *computed] or list(node.output[:1])  # a plan without columns gets one
         columns = list({column.expr_id: column for column in columns}.values())
         if not node.deterministic and not any_rows:
             # Each use of it would be computed by itself, and differently.
@@ -383,7 +383,7 @@ def _spark_schema(columns: Sequence[Node]) -> pa.Schema:
         check_column(column)
         unique = name if names.count(name) == 1 else f"{name}#{column.expr_id}"
         fields.append(pa.field(unique, arrow_type(column.data_type), bool(column.fields["nullable"])))
-    return pa.schema(fields)
+    return pa.schema(fields or [pa.field("rows", pa.bool_(), nullable=False)])
 
 
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:

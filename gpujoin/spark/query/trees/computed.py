@@ -237,7 +237,14 @@ def join_inputs(
         side: builder.input(node.child(side), _needed(required, parts), any_rows=any_rows) for side in Side
     }
     computed = ComputedParts(builder, sides, node.reading)
-    covered = [computed.not_in(part) if not_in else computed.condition(part) for part in parts]
+    covered, problems = [], []
+    for part in parts:
+        try:
+            covered.append(computed.not_in(part) if not_in else computed.condition(part))
+        except NotTranslatableError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise NotTranslatableError("; ".join(problems))
     if any(computed.found.values()):
         builder.state = start
         sides = {
