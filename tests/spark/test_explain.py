@@ -66,19 +66,6 @@ def test_hints(spark: SparkSession, hint: str, side: Side) -> None:
         assert join.build_side is side
 
 
-def test_sizes_decide(spark: SparkSession) -> None:
-    small, large = spark.range(10), spark.range(1_000_000)
-    for name in ("oneTaskBytes", "taskBytes"):
-        spark.conf.set(f"spark.gpujoin.scan.{name}", "1")
-    (join,) = explain(gpu_join(large, small, "id", backend="cpu")).joins
-    assert (join.strategy, join.build_side) == (Strategy.BROADCAST, Side.RIGHT)
-    (join,) = explain(gpu_join(small, large, "id", "left", backend="cpu")).joins
-    assert (join.strategy, join.build_side) == (Strategy.BROADCAST, Side.RIGHT)
-    spark.conf.set("spark.gpujoin.broadcastThreshold", "1k")
-    (join,) = explain(gpu_join(small, large, "id", "left", backend="cpu")).joins
-    assert join.strategy is Strategy.SHUFFLE
-
-
 def test_logging(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     spark.conf.set("spark.gpujoin.explain", "all")
     with caplog.at_level(logging.WARNING, "gpujoin"):

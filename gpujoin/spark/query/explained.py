@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
@@ -177,6 +178,10 @@ def _keys(node: Join) -> list[str]:
     ]
 
 
+def _shown(condition: Expression) -> str:
+    return re.sub(r"\b((?:left|right)\.\w+)#\d+\b", r"\1", str(condition))
+
+
 def _bare(name: str) -> str:
     """A column's name without the number that tells columns of one name apart."""
     return re.sub(r"#\d+$", "", name)
@@ -254,7 +259,7 @@ def _head(node: Relation) -> str:
             how = "" if shape is Shape.EQUALITY else f" ({shape.value})"
             parts = [f"{kind} join{how}, {side} side built", *_keys(node)]
             if node.spec.condition is not None:
-                parts.append(f"if {node.spec.condition}")
+                parts.append(f"if {_shown(node.spec.condition)}")
             return ", ".join(parts)
         case PartialAggregate():
             kind = "aggregate" if node.once else "partial aggregate"
