@@ -159,7 +159,7 @@ def _strategy(node: Join, stage: Stage) -> Strategy:
 def _condition(node: Join) -> str | None:
     """What a join asks for beside equal keys."""
     spec, terms = node.spec, node.spec.as_of
-    parts = [] if spec.condition is None else [str(spec.condition)]
+    parts = [] if spec.condition is None else [_shown(spec.condition)]
     if terms is not None:
         right, left = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
         within = "" if terms.tolerance is None else f", within {terms.tolerance}"
