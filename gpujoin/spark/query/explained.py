@@ -227,7 +227,8 @@ class _Shown:
             head = f"shared out among {tasks}, about {about}"
         else:
             by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
-            head = f"exchange by {by}: from {before.tasks} tasks to {stage.tasks}, about {about}"
+            given = f"{before.tasks} tasks" if before.stage.spark is None else "Spark's tasks"
+            head = f"exchange by {by}: from {given} to {stage.tasks}, about {about}"
         return [indent + head, *self.lines(before.stage.tree, before, indent + "  ")]
 
     def _scan(self, node: Scan, stage: StageRun) -> str:
