@@ -32,6 +32,10 @@ import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.command.DataWritingCommand;
 import org.apache.spark.sql.execution.datasources.InsertIntoHadoopFsRelationCommand;
 import org.apache.spark.sql.execution.datasources.WriteFiles;
+import py4j.ClientServerConnection;
+import py4j.GatewayServer;
+import py4j.Py4JPythonClient;
+import py4j.PythonClient;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
@@ -59,6 +63,7 @@ public final class PythonRule extends Rule {
     private static final TreeNodeTag ACCELERATED = new TreeNodeTag("gpujoin.query");
 
     private final BiFunction callback;
+    private final GatewayServer gateway;
     private final Suspension suspension;
     private final boolean gpuJoinsOnly;
     private final Map sessions = Collections.synchronizedMap(new WeakHashMap());
@@ -66,12 +71,14 @@ public final class PythonRule extends Rule {
 
     /**
      * @param callback in Python
-     * @param pinned whether calls from Python, and calls back, keep to one thread
+     * @param gateway py4j's server, with the client that calls Python; a client that has one connection per thread
+     *     pins threads: what Python calls during a callback runs in the thread that called back
      * @param gpuJoinsOnly whether Python is asked only for plans with joins that gpu_join made
      */
-    public PythonRule(BiFunction callback, Boolean pinned, Boolean gpuJoinsOnly) {
+    public PythonRule(BiFunction callback, GatewayServer gateway, Boolean gpuJoinsOnly) {
         this.callback = callback;
-        this.suspension = new Suspension(pinned.booleanValue());
+        this.gateway = gateway;
+        this.suspension = new Suspension(gateway.getCallbackClient() instanceof PythonClient);
         this.gpuJoinsOnly = gpuJoinsOnly.booleanValue();
     }
 
@@ -210,6 +217,7 @@ public final class PythonRule extends Rule {
 
     private LogicalPlan ask(SparkSession session, LogicalPlan query, String kind) {
         sessions.put(session, Boolean.TRUE);
+        boolean wasConnected = connectionOfThread() != null;
         suspension.begin();
         Object answer;
         try {
@@ -219,11 +227,38 @@ public final class PythonRule extends Rule {
             return null;
         } finally {
             suspension.end();
+            if (!wasConnected) {
+                disconnectThread();
+            }
         }
         if (answer instanceof RuntimeException) {
             throw (RuntimeException) answer;
         }
         return (LogicalPlan) answer;
+    }
+
+    /** Gives the open connection to Python that py4j keeps for this thread, or null. */
+    private ClientServerConnection connectionOfThread() {
+        Py4JPythonClient client = gateway.getCallbackClient();
+        if (!(client instanceof PythonClient)) {
+            return null;
+        }
+        ClientServerConnection connection = ((PythonClient) client).getPerThreadConnection();
+        return connection == null || connection.getSocket() == null ? null : connection;
+    }
+
+    /**
+     * Closes the connection that py4j has made for a callback from this thread.
+     *
+     * <p>Py4j keeps it open, with two sockets and a thread of Python, after its thread has ended; and Spark runs each
+     * toArrow() and toPandas() in a new thread.
+     */
+    private void disconnectThread() {
+        ClientServerConnection connection = connectionOfThread();
+        if (connection != null) {
+            ((PythonClient) gateway.getCallbackClient()).connectionStopped(connection);
+            connection.shutdown();
+        }
     }
 
     /** What of a plan is a query whose rows are asked for; null if nothing is, or is another's to optimize. */

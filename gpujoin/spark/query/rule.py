@@ -32,7 +32,6 @@ from gpujoin.spark.gateway import (
     class_of,
     gateway_of,
     jvm_thread,
-    keeps_to_threads,
     names_of,
     session_id,
     session_of,
@@ -79,12 +78,13 @@ class OptimizerRule:
         self._sessions: OrderedDict[str, SparkSession] = OrderedDict()
         self._id = session_id(spark)
         start: Any = ensure_callback_server_started
-        start(spark.sparkContext._gateway)  # noqa: SLF001
+        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+        start(gateway)
         self.jvm = new_instance(
             gateway_of(spark),
             "PythonRule",
             _Callback(self),
-            keeps_to_threads(spark),
+            gateway.java_gateway_server,
             scope is Scope.GPU_JOINS,
         )
 

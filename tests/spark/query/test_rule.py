@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from gpujoin.spark.metrics import IslandReport
 from gpujoin.spark.query import planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.query.native import rule_of
+from tests.chaos.processes import Role, this_process, with_role
 from tests.spark.query.faults import KilledStage
 
 FORCED = {
@@ -162,6 +165,39 @@ def test_four_threads_at_once(enabled: SparkSession, planned: list[PlannedQuery]
         thread.join()
     assert results == [expected] * 4
     assert [query.changed for query in planned] == [True] * 5
+
+
+def test_a_call_to_python_leaves_no_connection_behind(
+    enabled: SparkSession, planned: list[PlannedQuery]
+) -> None:
+    """Py4J makes one for each thread of the JVM that calls, and Spark makes a thread for each of these actions."""
+    actions: list[Callable[[DataFrame], Any]] = [
+        lambda frame: frame.toArrow(),
+        lambda frame: frame.toPandas(),
+        lambda frame: frame.collect(),
+    ]
+    processes = [this_process(), *with_role([os.getpid()], Role.JVM)]
+    assert len(processes) == 2
+
+    def run(times: int) -> None:
+        for action in actions * times:
+            action(enabled.sql(SQL))
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), sum(process.files for process in processes)
+
+    run(1)
+    threads, files = held()
+    run(5)
+    assert [query.changed for query in planned] == [True] * 18
+    # Python closes its end once it sees that the JVM has. The JVM's finalizer, which calls Python when a rule of an
+    # earlier test is collected, keeps its own connection.
+    most = threads + 3, files + 8
+    deadline = time.monotonic() + 10
+    while any(now > limit for now, limit in zip(held(), most, strict=True)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert held()[0] <= most[0]
+    assert held()[1] <= most[1]
 
 
 def test_python_is_asked_once_and_only_about_joins_and_aggregations(
