@@ -32,7 +32,7 @@ SHOWN = """\
 |  5|  1|
 +---+---+
 
-* inner join: broadcast on cpu"""
+* island: """
 LOOKING = """
 import sys, __main__
 print(sys.argv, __name__, __main__.__file__ == __file__, sys.path[0])
