@@ -109,9 +109,7 @@ def _positive_bytes(value: Any) -> int:
     return size
 
 
-def _threshold(value: Any) -> int | None:
-    if value is None:
-        return None
+def _threshold(value: Any) -> int:
     size = parse_bytes(value)
     if not -1 <= size < 1 << 50:
         raise ValueError(f"{value!r} must be -1 (never) or a size")
@@ -216,13 +214,13 @@ class Options:
     )  # fmt: skip
     strategy: Strategy = _setting(
         "strategy", Strategy.AUTO, _one_of(Strategy),
-        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave joins and queries to Spark), or `auto`. Inside islands "
-        "rows are brought together as sizes demand, whichever is named.",
+        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave joins and queries to Spark), or `auto`: by hints, else as "
+        "costs the least.",
     )  # fmt: skip
-    broadcast_threshold: int | None = _setting(
-        "broadcastThreshold", None, _threshold,
-        "Build sides up to this size are broadcast; `-1` never. "
-        "Unset: Spark's `spark.sql.autoBroadcastJoinThreshold`.",
+    broadcast_threshold: int = _setting(
+        "broadcastThreshold", 256 << 20, _threshold,
+        "Largest input that every task may read, in compressed bytes of files, or be sent, in bytes of rows, unless a "
+        "strategy is asked for; `-1`: none. Larger inputs are exchanged.",
     )  # fmt: skip
     batch_bytes: int = _setting(
         "batchBytes", 32 << 20, _positive_bytes, "Target size of an output batch."
@@ -307,10 +305,6 @@ class Options:
     scan_task_bytes: int = _setting(
         "scan.taskBytes", 128 << 20, _positive_bytes,
         "Compressed bytes that a task reads of the input that is divided among tasks.",
-    )  # fmt: skip
-    scan_repeated_bytes: int = _setting(
-        "scan.repeatedBytes", 256 << 20, _positive_bytes,
-        "Compressed bytes that every task may read beside its share of the divided input; larger inputs are exchanged.",
     )  # fmt: skip
     aggregate_fuse: bool = _setting(
         "aggregate.fuse",

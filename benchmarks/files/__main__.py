@@ -49,7 +49,7 @@ def rows(joined: DataFrame) -> DataFrame:
     return joined
 
 
-EXCHANGED = (("spark.gpujoin.scan.oneTaskBytes", "1m"), ("spark.gpujoin.scan.repeatedBytes", "1m"))
+EXCHANGED = (("spark.gpujoin.scan.oneTaskBytes", "1m"), ("spark.gpujoin.broadcastThreshold", "1m"))
 CASES = (
     Case("sum, sum, count", sums, lambda frame: frame.collect(), 3.0),
     Case("sum, sum, count, exchanged", sums, lambda frame: frame.collect(), 2.0, EXCHANGED),

@@ -142,7 +142,7 @@ EXCHANGED = {
     "spark.gpujoin.backend": "cpu",
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": str(2 << 20),
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": str(PARTITIONS),
 }
 """Settings by which both sides are exchanged by key, as those of a large cluster would be."""

@@ -225,8 +225,8 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
 
 def _settings_of(query: Query, **more: object) -> dict[str, str]:
     """The settings under which a query is planned."""
-    limits = ("oneTaskBytes", "taskBytes", "repeatedBytes") if query.exchanged else ()
-    settings = {**{f"scan.{name}": 1 for name in limits}, **more}
+    limits = ("scan.oneTaskBytes", "scan.taskBytes", "broadcastThreshold") if query.exchanged else ()
+    settings = {**dict.fromkeys(limits, 1), **more}
     return {f"spark.gpujoin.{name}": str(value) for name, value in settings.items()}
 
 

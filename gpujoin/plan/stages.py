@@ -102,8 +102,8 @@ class StageLimits:
         Tasks that run at once.
     task_bytes : int
         Compressed bytes that a task reads of the input that is divided.
-    repeated_bytes : int
-        Most compressed bytes that every task may read.
+    broadcast_threshold : int
+        Most bytes of an input that every task may read or be sent.
     partition_bytes : int
         Size of what a task is given through exchanges.
     partitions : int or None
@@ -118,7 +118,7 @@ class StageLimits:
 
     cores: int
     task_bytes: int
-    repeated_bytes: int
+    broadcast_threshold: int
     partition_bytes: int = 64 << 20
     partitions: int | None = None
     guessed_partitions: int = 200
@@ -403,7 +403,7 @@ class _Planner:
             return None
         other = node.side(side.other)
         held = _size(other.schema, estimate(other, self._rows).rows)
-        most = self.limits.repeated_bytes if node.distribution is Distribution.ANY else math.inf
+        most = self.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
         inputs: tuple[Exchange, ...] = ()
         if any(_is_computed_once(one) for one in other.walk()):
             sent = sides[side.other]

@@ -265,9 +265,7 @@ def _by_hint(facts: JoinFacts, legal: tuple[Side, ...]) -> Choice | None:
 
 
 def _by_size(facts: JoinFacts, legal: tuple[Side, ...], options: Options) -> Choice:
-    given = options.broadcast_threshold
-    threshold = facts.spark_threshold if given is None else given
-    name = "spark.sql.autoBroadcastJoinThreshold" if given is None else "spark.gpujoin.broadcastThreshold"
+    threshold, name = options.broadcast_threshold, "spark.gpujoin.broadcastThreshold"
     small = [side for side in legal if (size := _size(facts.side(side))) is not None and size <= threshold]
     if small:
         side = min(small, key=lambda s: _size(facts.side(s)) or 0)

@@ -14,7 +14,7 @@ EXCHANGED = {
     "spark.gpujoin.fallback": "silent",
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": "64k",
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "4",
     "spark.gpujoin.exchange.blobBytes": "64k",
     "spark.gpujoin.batchBytes": "64k",

@@ -41,7 +41,7 @@ def way(request: pytest.FixtureRequest, sessions: Sessions) -> Any:
     keys = (
         "spark.gpujoin.scan.oneTaskBytes",
         "spark.gpujoin.scan.taskBytes",
-        "spark.gpujoin.scan.repeatedBytes",
+        "spark.gpujoin.broadcastThreshold",
     )
     before = {key: sessions.here.conf.get(key) for key in keys}
     if request.param == "one task":

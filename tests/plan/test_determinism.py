@@ -31,7 +31,7 @@ from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
 SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.float64()), ("m", pa.decimal128(7, 2)), ("s", pa.string())])
 K, D, M, S = range(4)
 BIG = ScanFacts(1e8, 4096 << 20)
-LIMITS = StageLimits(cores=4, task_bytes=128 << 20, repeated_bytes=1)
+LIMITS = StageLimits(cores=4, task_bytes=128 << 20, broadcast_threshold=1)
 
 
 def scan(index: int = 0) -> Scan:

@@ -62,7 +62,7 @@ def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     facts = {
         at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)
     }
-    stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, repeated_bytes=1 << 28))
+    stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, broadcast_threshold=1 << 28))
     assert stage is not None
     assert [branch.partitioned for branch in stage.branches] == [indexes.index(0)]
 

@@ -38,7 +38,7 @@ from gpujoin.plan.stages import (
 MIB = 1 << 20
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.string())])
 BIG, SMALL = ScanFacts(1e8, 4096 * MIB), ScanFacts(1e3, MIB)
-LIMITS = StageLimits(cores=4, task_bytes=128 * MIB, repeated_bytes=256 * MIB)
+LIMITS = StageLimits(cores=4, task_bytes=128 * MIB, broadcast_threshold=256 * MIB)
 
 
 def scan(index: int) -> Scan:
@@ -208,7 +208,7 @@ def test_a_middling_side_is_exchanged_where_there_are_many_tasks() -> None:
     middling = ScanFacts(4e6, 200 * MIB)
     assert planned(tree, BIG, middling, task_bytes=1024 * MIB).exchanges == 0
     assert planned(tree, BIG, middling, task_bytes=16 * MIB).exchanges == 2
-    assert planned(tree, BIG, SMALL, repeated_bytes=1).exchanges == 2
+    assert planned(tree, BIG, SMALL, broadcast_threshold=1).exchanges == 2
 
 
 def test_scans_of_the_same_files_are_told_apart() -> None:

@@ -110,8 +110,8 @@ def test_unknown_sizes_are_shuffled() -> None:
 
 def test_thresholds() -> None:
     given = facts(right=SideFacts(20 << 20))
-    assert choose(given, CPU).strategy is Strategy.SHUFFLE
-    assert choose(given, CPU.replace(broadcast_threshold="20m")).strategy is Strategy.BROADCAST
+    assert choose(given, CPU).strategy is Strategy.BROADCAST
+    assert choose(given, CPU.replace(broadcast_threshold="19m")).strategy is Strategy.SHUFFLE
     assert (
         choose(facts(right=SideFacts(0)), CPU.replace(broadcast_threshold=0)).strategy is Strategy.BROADCAST
     )

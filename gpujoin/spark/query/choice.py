@@ -186,7 +186,7 @@ def arrange(
         Tasks that Spark has after a shuffle of its own.
     """
     limits = StageLimits(
-        cores, options.scan_task_bytes, options.scan_repeated_bytes,
+        cores, options.scan_task_bytes, options.broadcast_threshold,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
     )  # fmt: skip
     if options.strategy is not Strategy.AUTO and any(

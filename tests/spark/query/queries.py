@@ -17,7 +17,7 @@ FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 EXCHANGED = FORCED | {
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": "1",
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "3",
 }
 """Several tasks, and exchanges between all stages."""

@@ -16,7 +16,7 @@ SMALL = {
     "spark.gpujoin.fallback": "raise",
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": "1",
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "3",
 }
 pytestmark = [
@@ -99,7 +99,7 @@ def test_a_partitioning_that_is_there_is_used_again(tables: SparkSession, name: 
 
 
 def test_small_inputs_are_read_by_every_task(tables: SparkSession) -> None:
-    tables.conf.set("spark.gpujoin.scan.repeatedBytes", "1m")
+    tables.conf.set("spark.gpujoin.broadcastThreshold", "1m")
     found = check(
         tables.sql(
             "select a.id, c.id, d.item from sales a join items d on a.k = d.k full join sales c on a.id = c.id"

@@ -48,7 +48,7 @@ AGGREGATED = "select b.s, count(*) n, sum(a.price) p from sales a join items b o
 EXCHANGED = {
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": "1",
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "2",
 }
 GROUP = "gpujoin-cancelled"

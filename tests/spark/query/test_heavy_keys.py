@@ -32,7 +32,7 @@ SKEWED = {
     "spark.gpujoin.fallback": "raise",
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": "1",
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "4",
     "spark.gpujoin.exchange.skew": "on",
 }

@@ -52,8 +52,8 @@ def test_metrics_of_an_enabled_session_and_names_in_plans(tables: SparkSession) 
 
 
 def test_every_stage_of_an_island_reports(tables: SparkSession) -> None:
-    for name in ("oneTaskBytes", "taskBytes", "repeatedBytes"):
-        tables.conf.set(f"spark.gpujoin.scan.{name}", "1")
+    for name in ("scan.oneTaskBytes", "scan.taskBytes", "broadcastThreshold"):
+        tables.conf.set(f"spark.gpujoin.{name}", "1")
     frame = gpujoin.accelerate(tables.sql("select a.id, b.item from sales a join items b on a.k = b.k"))
     assert len(frame.collect()) > 0
     reports = gpujoin.metrics(frame)

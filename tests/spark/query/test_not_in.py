@@ -22,7 +22,7 @@ from tests.oracle.join import oracle_join
 from tests.spark.query.queries import EXCHANGED, check
 
 LABELS = (5, 6, 7)
-LIMITS = StageLimits(cores=len(LABELS), task_bytes=1 << 27, repeated_bytes=1, partitions=len(LABELS))
+LIMITS = StageLimits(cores=len(LABELS), task_bytes=1 << 27, broadcast_threshold=1, partitions=len(LABELS))
 EQUAL, UNEQUAL = NullEquality.EQUAL, NullEquality.UNEQUAL
 KEYS = {"=": (UNEQUAL,), "= =": (UNEQUAL, UNEQUAL), "= <=>": (UNEQUAL, EQUAL), "<=>": (EQUAL,)}
 KINDS = (JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE)

@@ -13,7 +13,7 @@ from gpujoin.plan.explain import Explanation
 from tests.spark.query.queries import EXCHANGED, FORCED, check, write_tables
 
 pytestmark = pytest.mark.spark
-SENT = EXCHANGED | {"spark.gpujoin.scan.repeatedBytes": "1g"}
+SENT = EXCHANGED | {"spark.gpujoin.broadcastThreshold": "1g"}
 """Several tasks that read their share of the files, each with all rows from Spark."""
 ways = pytest.mark.parametrize(
     "spark",

@@ -25,7 +25,7 @@ WAYS = {
     "one task": {},
     "exchanged": {
         "spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "1",
-        "spark.gpujoin.scan.repeatedBytes": "1", "spark.gpujoin.exchange.partitions": "3",
+        "spark.gpujoin.broadcastThreshold": "1", "spark.gpujoin.exchange.partitions": "3",
     },
     "spilled": {"spark.gpujoin.memoryBudget": "20k"},
     "several tasks": {"spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "32k"},

@@ -41,7 +41,7 @@ def test_all_joins_of_all_queries_run_here(spark: SparkSession, texts: dict[int,
 EXCHANGED = {
     "spark.gpujoin.scan.oneTaskBytes": "1",
     "spark.gpujoin.scan.taskBytes": "1m",
-    "spark.gpujoin.scan.repeatedBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "3",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
