@@ -214,8 +214,8 @@ class Options:
     )  # fmt: skip
     strategy: Strategy = _setting(
         "strategy", Strategy.AUTO, _one_of(Strategy),
-        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave joins and queries to Spark), or `auto`: by hints, else as "
-        "costs the least.",
+        "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave joins and queries to Spark), or `auto`: by hints, "
+        "else as costs the least.",
     )  # fmt: skip
     broadcast_threshold: int = _setting(
         "broadcastThreshold", 256 << 20, _threshold,

@@ -72,7 +72,8 @@ def test_smaller_islands_below_one_that_cannot_be_shared_out(
     monkeypatch.setattr(planner, "is_local", lambda conf: False)
     found = check(
         tables.sql("""select id, item from (select a.id, b.item from sales a join items b on a.k = b.k)
-        where not exists (select 1 from items c where c.item < id + item)"""), allow_empty=True
+        where not exists (select 1 from items c where c.item < id + item)"""),
+        allow_empty=True,
     )
     assert any("cannot be shared out" in str(reason) for reason in found.reasons)
     assert [len(island.joins) for island in found.islands] == [1]
