@@ -23,6 +23,8 @@ from gpujoin.model.relations import (
 )
 from gpujoin.plan.ranges import Shape, shape_of_node
 
+UNKNOWN_SIZE = 1 << 50
+"""Sizes from here on mean that Spark knows nothing: it then says the largest long, and parts of it above."""
 _LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
 _MATCHED = 0.5

@@ -8,12 +8,13 @@ from gpujoin.backends.registry import device_compiles
 from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.expressions import Expression
 from gpujoin.plan.algorithm import condition_rule, rule
+from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation
-from gpujoin.plan.strategy import UNKNOWN_SIZE, GpuOutlook
 from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
 from gpujoin.spark.catalyst.nodes import CATALYST
 from gpujoin.spark.outcomes import kept
 from gpujoin.spark.rewrite import MARK
+from gpujoin.spark.settings import GpuOutlook
 
 _ALIAS = CATALYST + "plans.logical.SubqueryAlias"
 

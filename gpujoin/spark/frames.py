@@ -176,7 +176,7 @@ class FrameJoin:
     @cached_property
     def _run(self) -> IslandRun:
         limits = StageLimits(
-            _cores(self._session), self.options.scan_task_bytes, self.options.scan_repeated_bytes,
+            _cores(self._session), self.options.scan_task_bytes, self.options.broadcast_threshold,
             partitions=self._partitions, guessed_partitions=self._shuffle_partitions, indeterminate_keys=True,
         )  # fmt: skip
         stage = plan_stages(self.relation, {}, limits) or plan_one_task(self.relation, limits)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.registry import unavailable
 from gpujoin.config import PREFIX, BackendChoice, Options, parse_bytes
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
-from gpujoin.plan.strategy import SPARK_BROADCAST_THRESHOLD, GpuOutlook
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.gateway import settings_of
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Strategy
 
+SPARK_BROADCAST_THRESHOLD = 10 << 20
+"""Default of ``spark.sql.autoBroadcastJoinThreshold``."""
 _GPU_AMOUNTS = (
     "spark.executor.resource.gpu.amount",
     "spark.task.resource.gpu.amount",
@@ -32,6 +34,14 @@ _MAX_BATCH_BYTES = 256 << 20
 
 _ENCRYPTED = "spark.io.encryption.enabled"
 """Spark's promise that what it keeps in local directories is encrypted: it holds for what is spilled here too."""
+
+
+class GpuOutlook(Enum):
+    """What the driver knows of GPUs where a query will run."""
+
+    EXPECTED = "expected"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
 
 
 def session_conf(spark: Any) -> Mapping[str, str]:

@@ -9,8 +9,8 @@ from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.plan.algorithm import rule
 from gpujoin.plan.resolve import resolve
-from gpujoin.plan.strategy import GpuOutlook
 from gpujoin.spark.explaining import expected_backend
+from gpujoin.spark.settings import GpuOutlook
 
 
 @pytest.mark.parametrize("wanted", AlgorithmChoice, ids=lambda w: w.value)

@@ -11,7 +11,7 @@ from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.distribution import Hint
-from gpujoin.plan.strategy import UNKNOWN_SIZE
+from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.spark.catalyst.nodes import Node, Reading
 from gpujoin.spark.gateway import reader_of, unpacked
 
