@@ -71,8 +71,8 @@ def test_smaller_islands_below_one_that_cannot_be_shared_out(
         tables.conf.set(f"spark.gpujoin.{key}", "1")
     monkeypatch.setattr(planner, "is_local", lambda conf: False)
     found = check(
-        tables.sql("""select id, item from (select a.id, b.item from sales a join items b on a.k = b.k)
-        where not exists (select 1 from items c where c.item < id + item)"""),
+        tables.sql("""select id, item from (select a.id, b.item from sales a join items b on a.k = b.k) x
+        where not exists (select 1 from items c where c.item < x.id + x.item)"""),
         allow_empty=True,
     )
     assert any("cannot be shared out" in str(reason) for reason in found.reasons)
