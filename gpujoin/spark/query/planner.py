@@ -29,7 +29,7 @@ from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.rewrite import MARK, Rewriting
-from gpujoin.spark.settings import GpuOutlook, broadcast_threshold, gpu_outlook, is_local
+from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
 from gpujoin.spark.workerpython import refusal
 
 if TYPE_CHECKING:
