@@ -49,7 +49,7 @@ class JoinExplanation:
     inputs : tuple of JoinExplanation
         Joins below this one.
     by_gpu_join : bool
-        Whether it was written as ``gpu_join``, rather than as a join of Spark's.
+        Of a join that Spark runs: whether it was written as ``gpu_join``.
     """
 
     join_type: str
