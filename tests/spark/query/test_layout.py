@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from gpujoin.config import Strategy
 from gpujoin.model.stages import DeterminismLevel, NullKeys
 from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.gateway import gateway_of, optimized_plan
@@ -143,16 +142,3 @@ def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
     assert not known(sales.selectExpr("row_number() over (partition by k order by s) r"))
     assert not known(sales.select(sf.rand(7)))
     assert not known(sales.sample(0.5, 7))
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "spark", [{"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "shuffle"}], indirect=True
-)
-def test_a_join_fed_by_rows_knows_of_each_side(tables: SparkSession) -> None:
-    query = """select a.k, a.n, b.item from (select k, first(s) n from sales group by k) a
-        full join items b on a.k = b.k and a.n <> b.s"""
-    assert [join.strategy for join in check(tables.sql(query.replace("full", "left"))).joins] == [
-        Strategy.SHUFFLE
-    ]
