@@ -185,9 +185,9 @@ class FrameJoin:
     @property
     def _partitions(self) -> int | None:
         """Partitions of exchanges, where they do not depend on sizes."""
-        asked = self.options.exchange_partitions
-        if asked is not None or None not in (self.left.rows, self.right.rows):
-            return asked
+        asked, known = self.options.exchange_partitions, None not in (self.left.rows, self.right.rows)
+        if asked is not None or known or self.distribution is not Distribution.PARTITIONED:
+            return asked  # a side that is replicated has as many copies as there are tasks: one for each core
         return min(self._shuffle_partitions, 4 * _cores(self._session))
 
     @cached_property
