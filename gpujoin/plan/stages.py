@@ -254,6 +254,10 @@ class _Part:
             return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
         if limits.partitions is not None:
             return limits.partitions
+        spread = not any(one.columns for one in self.partitioned)
+        if spread and len(self.partitioned) < len(self.inputs):
+            # Nothing is held of rows that are spread, and each task is sent one more copy of the others.
+            return limits.cores
         needed = math.ceil(sum(one.nbytes for one in self.partitioned) / limits.partition_bytes)
         if any(stage.spark is not None for one in self.partitioned for stage in one.producer.walk()):
             needed = min(needed, limits.guessed_partitions)
