@@ -80,7 +80,7 @@ def _fed(join: Join) -> Relation | None:
 
 
 def cheap_to_sample(stage: Stage) -> bool:
-    """Whether the first rows of a stage cost no more than reading them."""
+    """Whether the first rows of a stage cost no more than reading them, or having Spark compute them."""
     return not stage.inputs and all(
-        isinstance(node, (Scan, Filter, Project, Expand)) for node in stage.tree.walk()
+        isinstance(node, (Scan, ExchangeSource, Filter, Project, Expand)) for node in stage.tree.walk()
     )

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from gpujoin.config import BackendChoice, Options, Skew
 from gpujoin.model.jointype import Side
-from gpujoin.model.relations import Limit, Relation
+from gpujoin.model.relations import ExchangeSource, Limit, Relation
+from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
 from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.failures import is_survivable
+from gpujoin.spark.gateway import dataframe_of, first_of_partitions
 from gpujoin.spark.query.exchanges import HeavyRows, Outlet
+from gpujoin.spark.scattering import conform
 from gpujoin.spark.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
 from gpujoin.spark.stages import stage_function
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
     from gpujoin.model.stages import Exchange
     from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
+    from gpujoin.spark.query.trees.builder import SparkRows
     from gpujoin.spark.worker import Batches, Task
 
 EXCHANGED_BYTES = 256 << 20
@@ -57,12 +63,14 @@ class _Part:
     reads: Reads
     outlet: Outlet
 
-    def look(self, options: Options) -> pa.RecordBatch:
+    def look(
+        self, options: Options, sources: Mapping[int, Iterator[pa.RecordBatch]] | None = None
+    ) -> pa.RecordBatch:
         """Count the keys of the first rows."""
         from gpujoin.engine.pipeline import run
 
         taken, hashes = 0, []
-        for rows in run(Limit(self.tree, SAMPLE_ROWS), {}, self.reads, options=options):
+        for rows in run(Limit(self.tree, SAMPLE_ROWS), sources or {}, self.reads, options=options):
             taken += rows.num_rows
             mask, found = self.outlet.null_mask(rows), self.outlet.hashes(rows)
             hashes.append(found if mask is None else found[~mask])
@@ -92,8 +100,38 @@ class SampleExchanges:
                 yield self.parts[number].look(self.options)
 
 
+@dataclass(frozen=True)
+class SampleRows:
+    """Looks at the first rows of a partition that Spark computes.
+
+    Attributes
+    ----------
+    part : _Part
+        What to look at.
+    source : int
+        Index of the source that takes the rows in.
+    schema : pyarrow.Schema
+        Of the rows.
+    options : Options
+        Settings.
+    """
+
+    part: _Part
+    source: int
+    schema: pa.Schema
+    options: Options
+
+    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
+        """Look at the rows that come in."""
+        del task
+        rows = (conform(batch, self.schema) for batch in batches if batch.num_rows)
+        yield self.part.look(self.options, {self.source: rows})
+        for _ in rows:  # Spark ends a worker that leaves input unread
+            pass
+
+
 def find_heavy_rows(
-    spark: SparkSession, run: IslandRun, options: Options, name: str
+    spark: SparkSession, run: IslandRun, options: Options, name: str, spark_rows: Sequence[SparkRows]
 ) -> Mapping[int, HeavyRows]:
     """Look for keys whose rows should be split over partitions; a failure to look is no failure of the query.
 
@@ -107,6 +145,8 @@ def find_heavy_rows(
         Settings.
     name : str
         Of the island.
+    spark_rows : sequence of SparkRows
+        The inputs that Spark computes; their first rows are computed once more than the island has them computed.
 
     Returns
     -------
@@ -116,15 +156,21 @@ def find_heavy_rows(
     if options.exchange_skew is Skew.OFF:
         return {}
     joins = [(one, join) for one in _stages(run.last) if one.tasks > 1 for join in split_joins(one.stage)]
-    joins = [(one, join) for one, join in joins if _worth_a_look(one, join, options.exchange_skew)]
+    joins = [
+        (one, join) for one, join in joins if _worth_a_look(one, join, options.exchange_skew, spark_rows)
+    ]
     if not joins:
         return {}
-    parts = tuple(part for one, join in joins for side in Side for part in _parts(one, join.source(side)))
     # One thread each, and no GPU: there are few rows.
-    work = SampleExchanges(parts, options.replace(backend=BackendChoice.CPU, cpu_threads=1))
-    numbers = spark.range(0, len(parts), 1, len(parts))
+    options = options.replace(backend=BackendChoice.CPU, cpu_threads=1)
+    producers = [_producer(one, join.source(side)) for one, join in joins for side in Side]
+    parts = tuple(part for exchange, before in producers for part in _parts(exchange, before))
     try:
-        samples = samples_of(numbers.mapInArrow(stage_function(work, f"{name}_sample"), SAMPLE_DDL).toArrow())
+        looks = [_look_at_rows(spark, *one, options, name, spark_rows) for one in producers if one[1].stage.spark]
+        if parts:
+            work = stage_function(SampleExchanges(parts, options), f"{name}_sample")
+            looks.append(spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, SAMPLE_DDL))
+        samples = samples_of(reduce(DataFrame.union, looks).toArrow())
     except BaseException as problem:  # whatever else is wrong with the input, the query itself will tell
         if not is_survivable(problem):
             raise
@@ -150,17 +196,53 @@ def _exchange(run: StageRun, source: int) -> Exchange:
     return next(one for one in run.stage.inputs if one.index == source)
 
 
-def _worth_a_look(run: StageRun, join: SplitJoin, mode: Skew) -> bool:
-    exchanges = [_exchange(run, join.source(side)) for side in Side]
-    if not all(cheap_to_sample(one.producer) for one in exchanges):
-        return False
-    return mode is Skew.ON or sum(one.nbytes for one in exchanges) >= EXCHANGED_BYTES
-
-
-def _parts(run: StageRun, source: int) -> Iterator[_Part]:
-    """Tasks of an exchange's producer, as far apart as can be."""
+def _producer(run: StageRun, source: int) -> tuple[Exchange, StageRun]:
+    """An exchange, and how its producer runs."""
     exchange = _exchange(run, source)
-    producer = run.inputs[run.stage.inputs.index(exchange)]
+    return exchange, run.inputs[run.stage.inputs.index(exchange)]
+
+
+def _worth_a_look(run: StageRun, join: SplitJoin, mode: Skew, spark_rows: Sequence[SparkRows]) -> bool:
+    exchanges = [_exchange(run, join.source(side)) for side in Side]
+    taken = [spark_rows[one.producer.spark.rows] for one in exchanges if one.producer.spark is not None]
+    if not all(cheap_to_sample(one.producer) for one in exchanges) or not all(map(_is_plain, taken)):
+        return False
+    if mode is Skew.ON:
+        return True
+    # Spark reads such rows from files or memory, without a shuffle.
+    read = all(rows.node.level is DeterminismLevel.DETERMINATE for rows in taken)
+    return read and sum(one.nbytes for one in exchanges) >= EXCHANGED_BYTES
+
+
+def _is_plain(rows: SparkRows) -> bool:
+    """Whether rows from Spark are those of their plan, with no other columns."""
+    columns = {column.expr_id for column in rows.node.output}
+    return rows.first is None and columns.issuperset(column.expr_id for column in rows.columns)
+
+
+def _look_at_rows(
+    spark: SparkSession, exchange: Exchange, producer: StageRun, options: Options, name: str,
+    spark_rows: Sequence[SparkRows],
+) -> DataFrame:  # fmt: skip
+    """Count the keys of the first rows of each partition that Spark computes."""
+    taken = producer.stage.spark
+    assert taken is not None
+    rows = spark_rows[taken.rows]
+    every = dataframe_of(spark, rows.node.jvm)
+    places = {column.expr_id: n for n, column in enumerate(rows.node.output)}
+    frame = every.toDF(*(f"c{n}" for n in range(len(every.columns))))
+    frame = frame.select(*(f"c{places[column.expr_id]}" for column in rows.columns))
+    (schema,) = {node.schema for node in producer.stage.tree.walk() if isinstance(node, ExchangeSource)}
+    outlet = Outlet.of(exchange, BlobFormat(exchange.schema), (), 0)
+    part = _Part(exchange.index, producer.stage.tree, {}, outlet)
+    work = stage_function(SampleRows(part, taken.source, schema, options), f"{name}_sample")
+    return first_of_partitions(frame, SAMPLE_ROWS).mapInArrow(work, SAMPLE_DDL)
+
+
+def _parts(exchange: Exchange, producer: StageRun) -> Iterator[_Part]:
+    """Tasks of an exchange's producer that read files, as far apart as can be."""
+    if producer.stage.spark is not None:
+        return
     outlet = Outlet.of(exchange, BlobFormat(exchange.schema), (), 0)
     step = -(-len(producer.reads) // PARTS)
     for reads in producer.reads[::step]:
@@ -171,4 +253,4 @@ def _parts(run: StageRun, source: int) -> Iterator[_Part]:
             )
             for index, files in reads.items()
         }
-        yield _Part(source, producer.stage.tree, first, outlet)
+        yield _Part(exchange.index, producer.stage.tree, first, outlet)

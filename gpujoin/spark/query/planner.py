@@ -203,7 +203,7 @@ class QueryPlanner:
         backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         if self._runs:
-            run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id))
+            run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         self._searched.update(id(one) for one in island.own_nodes() if one.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
         inputs = tuple(part for one in below for part in one.parts)

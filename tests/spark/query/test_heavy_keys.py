@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
-from gpujoin.plan.stages import DIVIDES
+from gpujoin.plan.distribution import DIVIDES
 from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.query.exchanges import HeavyRows, Outlet
 from gpujoin.spark.skew import Heavy, Sample, heavy_keys
@@ -121,8 +121,11 @@ def skewed(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     pq.write_table(pa.table({"k": keys, "j": number}), folder / "other.parquet", row_group_size=45)
     for name in ("big", "other"):
         spark_session.read.parquet(str(folder / f"{name}.parquet")).createOrReplaceTempView(name)
+    cached = spark_session.table("big").select("i", "k").cache()
+    cached.createOrReplaceTempView("big_rows")
     yield
-    for name in ("big", "other"):
+    cached.unpersist()
+    for name in ("big", "other", "big_rows"):
         spark_session.catalog.dropTempView(name)
 
 
@@ -136,5 +139,9 @@ def test_through_spark(skewed: None, spark: SparkSession) -> None:
     (island,) = check(spark.sql(QUERIES["left"])).islands
     assert "heavy" not in str(island), "inputs as small as these are not looked at unasked"
     spark.conf.set("spark.gpujoin.exchange.skew", "on")
+    for query in (QUERIES["left"], QUERIES["anti"]):
+        (island,) = check(spark.sql(query.replace("big a", "big_rows a"))).islands
+        assert "a heavy key is split" in str(island), "rows from Spark are looked at too"
+        assert "rows from Spark" in str(island)
     (island,) = check(spark.sql(QUERIES["left"].replace("left", "full"))).islands
     assert "heavy" not in str(island), "replicated rows without a match would come once from each task"
