@@ -166,7 +166,9 @@ def find_heavy_rows(
     producers = [_producer(one, join.source(side)) for one, join in joins for side in Side]
     parts = tuple(part for exchange, before in producers for part in _parts(exchange, before))
     try:
-        looks = [_look_at_rows(spark, *one, options, name, spark_rows) for one in producers if one[1].stage.spark]
+        looks = [
+            _look_at_rows(spark, *one, options, name, spark_rows) for one in producers if one[1].stage.spark
+        ]
         if parts:
             work = stage_function(SampleExchanges(parts, options), f"{name}_sample")
             looks.append(spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, SAMPLE_DDL))
