@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
 from py4j.java_gateway import JavaClass, JavaMember
-from pyspark.sql.types import StructType, _parse_datatype_json_string
 
 from gpujoin.spark.jvm.compiled import shared_instance
 
@@ -128,13 +127,6 @@ def class_of(thing: Any, names: JvmNames) -> str:
     return str(names.org.apache.commons.lang3.ClassUtils.getName(thing))
 
 
-def schema_of(holder: Any, accessor: str = "schema") -> StructType:
-    """Give the schema of a logical plan, or another one that an object of Spark's has."""
-    schema = _parse_datatype_json_string(getattr(holder, accessor)().json())
-    assert isinstance(schema, StructType)
-    return schema
-
-
 def schema_text(frame: DataFrame) -> str:
     """Give the schema of a classic DataFrame as JSON."""
     return str(frame._jdf.schema().json())
@@ -208,14 +200,6 @@ def clone_session(spark: SparkSession, rule: Any) -> Any:
     session = spark._jsparkSession.cloneSession()
     rule.removeFrom(session)
     return session
-
-
-def first_of_partitions(frame: DataFrame, rows: int) -> DataFrame:
-    """Give the first rows of each partition of a classic DataFrame."""
-    sql = gateway_of(frame.sparkSession).org.apache.spark.sql
-    count = sql.catalyst.expressions.Literal.create(rows, sql.types.DataTypes.IntegerType)
-    limited = sql.catalyst.plans.logical.LocalLimit(count, analyzed_plan(frame))
-    return dataframe_of(frame.sparkSession, limited)
 
 
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:

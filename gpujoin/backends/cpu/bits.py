@@ -65,8 +65,3 @@ def take_bits(buffer: pa.Buffer, offset: int, indices: npt.NDArray[np.int64]) ->
 def packed(mask: npt.NDArray[Any]) -> pa.Buffer:
     """Convert a mask to an Arrow bitmap."""
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
-
-
-def boolean_array(mask: npt.NDArray[np.bool_]) -> pa.Array:
-    """Convert a mask to an Arrow array."""
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, packed(mask)])

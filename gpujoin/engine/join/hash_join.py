@@ -93,13 +93,6 @@ class HashJoin:
         return self.layout.output_schema
 
     @property
-    def built_bytes(self) -> int:
-        """Memory of the build side: rows and search structure; zero where it was spilled."""
-        if not isinstance(self._built, BuiltSide):
-            return 0
-        return int(self._built.rows.nbytes) + self._built.search_bytes
-
-    @property
     def spilled(self) -> bool:
         """Whether the build side is on disk."""
         return isinstance(self._built, Spilled)

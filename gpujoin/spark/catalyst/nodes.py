@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -173,94 +172,3 @@ def read_expression(gateway: JvmNames, expression: Any) -> Node:
     """
     reading = Reading(gateway, reader_of(gateway).expression(expression))
     return reading.tree(reading.rows[0])
-
-
-def read_expressions(gateway: JvmNames, expressions: Any) -> tuple[Node, ...]:
-    """Read each expression of a Scala sequence, such as a plan's attributes.
-
-    Parameters
-    ----------
-    gateway : JvmNames
-        Of the session.
-    expressions : py4j object
-        ``Seq[Expression]``.
-    """
-    reading = Reading(gateway, reader_of(gateway).expressions(expressions))
-    return tuple(map(reading.tree, reading.rows))
-
-
-@dataclass(eq=False)
-class Expanded(Node):
-    """A node after :func:`expand`; its own JVM object may have other operands than its children.
-
-    Attributes
-    ----------
-    source : Node
-        Whose JVM object computes this whole tree by itself.
-    """
-
-    source: Node = field(kw_only=True)
-    children: tuple[Expanded, ...] = ()
-
-    def __str__(self) -> str:
-        return str(self.source)
-
-
-def expand(node: Node, gateway: JvmNames) -> Expanded:
-    """Replace what Spark's optimizer would replace anyway, so that fewer kinds of node need to be known.
-
-    Shorthands (``between``, ``nvl``, ``nullif``, ``try_add``, …) become what they stand for, and common expressions
-    are put where they are read; both are deterministic here, so nothing changes but the amount of work.
-
-    Parameters
-    ----------
-    node : Node
-        A deterministic expression.
-    gateway : JvmNames
-        Of the session.
-    """
-    return _Expansion(gateway).run(node, {})[0]
-
-
-class _Expansion:
-    def __init__(self, gateway: JvmNames) -> None:
-        self._gateway = gateway
-
-    def run(self, node: Node, known: dict[int, Expanded]) -> tuple[Expanded, bool]:
-        """Expand a node; also tell whether it reads common expressions that are defined outside of it."""
-        if node.name == "CommonExpressionRef":
-            return known[_common_id(node)], True
-        if node.name == "With":
-            inner, outward = self._with(node, known)
-        elif node.fields.get("@replacement") is not None:
-            inner, outward = self.run(node.reading.tree(node.fields["@replacement"]), known)
-        else:
-            return self._operation(node, known)
-        return inner if outward else dataclasses.replace(inner, source=node), outward
-
-    def _operation(self, node: Node, known: dict[int, Expanded]) -> tuple[Expanded, bool]:
-        parts = [self.run(child, known) for child in node.children]
-        children = tuple(part for part, _ in parts)
-        outward = any(outward for _, outward in parts)
-        source = node
-        if outward:
-            sources = [child.source.jvm for child in children]
-            operands = self._gateway.org.apache.spark.api.python.PythonUtils.toSeq(sources)
-            source = read_expression(self._gateway, node.jvm.withNewChildren(operands))
-        return Expanded(node.class_name, node.fields, children, reading=node.reading, source=source), outward
-
-    def _with(self, node: Node, known: dict[int, Expanded]) -> tuple[Expanded, bool]:
-        body, *definitions = node.children
-        inner, outward = dict(known), False
-        for definition in definitions:
-            part, reads_outside = self.run(definition.children[0], inner)
-            inner[_common_id(definition)] = part
-            outward |= reads_outside
-        outward |= any(
-            part.name == "CommonExpressionRef" and _common_id(part) in known for part in body.walk()
-        )
-        return self.run(body, inner)[0], outward
-
-
-def _common_id(node: Node) -> int:
-    return int(node.fields["id"]["id"])

@@ -16,7 +16,7 @@ from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.spark.catalyst.columns import arrow_type
-from gpujoin.spark.catalyst.nodes import Expanded, Node
+from gpujoin.spark.catalyst.nodes import Node
 
 EQUALITIES = ("EqualTo", "EqualNullSafe")
 """Classes of equalities, strict and null-safe."""
@@ -70,7 +70,7 @@ def obstacles(node: Node) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-def may_fail(node: Expanded) -> MayFail:
+def may_fail(node: Node) -> MayFail:
     """Tell whether an expression can fail on some row; what is not known never to fail may fail.
 
     Dates and timestamps beyond the year 290,000, where shifting one overflows, do not count.
@@ -79,7 +79,7 @@ def may_fail(node: Expanded) -> MayFail:
     return MayFail.NEVER if safe else MayFail.PERHAPS
 
 
-def _safe_itself(node: Expanded) -> bool:
+def _safe_itself(node: Node) -> bool:
     if node.name in _SAFE:
         return True
     if node.name == "Cast":
@@ -102,13 +102,13 @@ def _safe_itself(node: Expanded) -> bool:
 _MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)
 
 
-def _fits(node: Expanded) -> bool:
+def _fits(node: Node) -> bool:
     """Whether a sum or a difference of integers is in its type whatever the rows hold."""
     own, found = _RANGES.get(type(node.data_type)), _sum_of(node)
     return own is not None and found is not None and own[0] <= found[0] and found[1] <= own[1]
 
 
-def _sum_of(node: Expanded) -> tuple[int, int] | None:
+def _sum_of(node: Node) -> tuple[int, int] | None:
     """Least and greatest value of a sum or difference of integers, if their type held it."""
     parts = [_range_of(child) for child in node.children]
     if len(parts) != 2 or parts[0] is None or parts[1] is None or node.name == "Multiply":
@@ -117,7 +117,7 @@ def _sum_of(node: Expanded) -> tuple[int, int] | None:
     return (least + low, most + high) if node.name == "Add" else (least - high, most - low)
 
 
-def _range_of(node: Expanded) -> tuple[int, int] | None:
+def _range_of(node: Node) -> tuple[int, int] | None:
     """Least and greatest value that an integer may have."""
     own = _RANGES.get(type(node.data_type))
     if own is None:

@@ -20,7 +20,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
-import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
@@ -68,13 +67,8 @@ public final class PlanReader {
 
     /** Reads one expression. */
     public Reading expression(Expression expression) {
-        return expressions(CollectionConverters.asScala(Arrays.asList(new Object[] {expression})).toSeq());
-    }
-
-    /** Reads each of some expressions. */
-    public Reading expressions(scala.collection.immutable.Seq expressions) {
         Reading reading = new Reading();
-        reading.writeValue(expressions);
+        reading.writeValue(CollectionConverters.asScala(Arrays.asList(new Object[] {expression})).toSeq());
         return reading;
     }
 
@@ -264,10 +258,6 @@ public final class PlanReader {
             }
             if (expression.resolved()) {
                 writeType(expression);
-            }
-            if (expression instanceof RuntimeReplaceable) {
-                text.append(",\"@replacement\":");
-                writeValue(((RuntimeReplaceable) expression).replacement());
             }
             if (expression instanceof Literal) {
                 Object value = ((Literal) expression).value();

@@ -77,8 +77,3 @@ def _check_listed(file: FileSlice) -> None:
         raise NotTranslatableError(f"{file.path}: {problem.strerror}") from problem
     if (found.st_size, found.st_mtime_ns // 1_000_000) != (file.size, file.modified_ms):
         raise NotTranslatableError(f"{file.path}: has changed since Spark listed it")
-
-
-def _same_second(footer: FileFooter, file: FileSlice) -> bool:
-    """Whether a store, asked by itself, gives the object that Spark has listed."""
-    return file.modified_ms is None or footer.modified_ms // 1000 == file.modified_ms // 1000

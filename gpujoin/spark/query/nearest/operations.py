@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpujoin.model.spec import Direction
 from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.catalyst.nodes import Node, expand
+from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import MayFail, may_fail
 from gpujoin.spark.catalyst.translate import ordered_by
 from gpujoin.spark.query.aggregates import read_aggregate
@@ -263,11 +263,7 @@ def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -
         *nearest.conditions,
     ]
     plain = ("AttributeReference", "Literal")
-    return all(
-        may_fail(expand(one, node.gateway)) is MayFail.NEVER
-        for one in computed
-        if bare(one).name not in plain
-    )
+    return all(may_fail(one) is MayFail.NEVER for one in computed if bare(one).name not in plain)
 
 
 def _ties_of(

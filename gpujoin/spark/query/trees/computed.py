@@ -25,7 +25,7 @@ from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
 from gpujoin.spark.catalyst import moments
-from gpujoin.spark.catalyst.nodes import CATALYST, Node, Reading, expand
+from gpujoin.spark.catalyst.nodes import CATALYST, Node, Reading
 from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacles
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode
@@ -161,7 +161,7 @@ class ComputedParts:
             why = str(problem)
         if not why:
             return node
-        if not always and may_fail(expand(node, node.reading.gateway)) is not MayFail.NEVER:
+        if not always and may_fail(node) is not MayFail.NEVER:
             raise NotTranslatableError(f"{why}; and it may fail")
         return self._stand_in(node, side)
 
@@ -176,10 +176,10 @@ class ComputedParts:
         return _with_children(node, lambda child: self._moment(child, node))
 
     def _moment(self, node: Node, difference: Node) -> Node:
-        gateway, side = node.reading.gateway, self._side_of(node)
-        if side is None or may_fail(expand(node, gateway)) is not MayFail.NEVER:
+        side = self._side_of(node)
+        if side is None or may_fail(node) is not MayFail.NEVER:
             raise NotTranslatableError(f"{node} is not computed from one side alone, or may fail")
-        return self._stand_in(moments.clock(node, difference, gateway), side)
+        return self._stand_in(moments.clock(node, difference, node.reading.gateway), side)
 
     def _stand_in(self, node: Node, side: Side) -> StandIn:
         reasons = obstacles(node)
