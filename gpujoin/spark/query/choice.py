@@ -200,7 +200,7 @@ def arrange(
     staged = _staged(island, options, limits)
     if staged is not None and (not small or _reads_little(island, staged)):
         return staged
-    if local or small:
+    if local or small or (options.strategy is not Strategy.AUTO and island.joins):
         return _one_task(island, options, limits, cores if local else 1)
     return Reason(
         ReasonKind.SLOWER, "size",

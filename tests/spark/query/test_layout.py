@@ -79,6 +79,19 @@ def test_smaller_islands_below_one_that_cannot_be_shared_out(
     assert [join.join_type for join in found.joins] == ["left_anti", "inner"]
 
 
+@pytest.mark.spark
+@cpu
+def test_what_cannot_be_shared_out_is_one_task_where_a_strategy_is_named(
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("scan.oneTaskBytes", "scan.taskBytes", "broadcastThreshold"):
+        tables.conf.set(f"spark.gpujoin.{key}", "1")
+    tables.conf.set("spark.gpujoin.strategy", "nested_loop")
+    monkeypatch.setattr(planner, "is_local", lambda conf: False)
+    found = check(tables.sql("select a.id, b.item from sales a full join items b on a.k < b.k"))
+    assert [island.tasks for island in found.islands] == [1]
+
+
 # -- where rows go -----------------------------------------------------------------------------------------------
 
 ROWS = pa.schema([pa.field("k", pa.int64()), pa.field("total", pa.float64()), pa.field("name", pa.string())])
