@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas import types as spark_arrow
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from gpujoin.errors import JoinSpecError
 
@@ -14,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 _TAKES_TIMEZONE = "timezone" in inspect.signature(spark_arrow.to_arrow_schema).parameters
 
@@ -42,6 +50,25 @@ def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
         )
     except PySparkException as problem:
         raise JoinSpecError(str(problem)) from problem
+
+
+def type_in_arrow(dtype: DataType) -> DataType:
+    """Give the type that Spark reads from Arrow data of a type: without collations, intervals of days to seconds."""
+    match dtype:
+        case StringType():
+            return StringType()
+        case DayTimeIntervalType():
+            return DayTimeIntervalType()
+        case ArrayType():
+            return ArrayType(type_in_arrow(dtype.elementType), dtype.containsNull)
+        case MapType():
+            key, value = type_in_arrow(dtype.keyType), type_in_arrow(dtype.valueType)
+            return MapType(key, value, dtype.valueContainsNull)
+        case StructType():
+            return StructType(
+                [StructField(f.name, type_in_arrow(f.dataType), f.nullable, f.metadata) for f in dtype]
+            )
+    return dtype
 
 
 def is_connect(session: SparkSession) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.model.backend import AnyBackend
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyPipelineBackend, Lookup, PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -33,6 +34,7 @@ from gpujoin.model.relations import (
     Expand,
     Filter,
     Join,
+    Output,
     PartialAggregate,
     Project,
     Relation,
@@ -72,12 +74,45 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
         case PartialAggregate():
             return reasons([*node.child.schema, *node.schema], "is not aggregated")
         case Project() | Expand() | Filter() | TopN():
-            passed_on = isinstance(node, (Project, Expand))
-            computed = [e for e in node.expressions() if not (passed_on and isinstance(e, ColumnRef))]
-            read = dict.fromkeys(ref.index for e in computed for ref in e.columns())
+            computed = computed_part(node, backend).expressions()
+            read = dict.fromkeys(
+                ref.index for e in computed if not isinstance(e, ColumnRef) or isinstance(node, TopN)
+                for ref in e.columns()
+            )  # fmt: skip
             schema = node.children[0].schema
             return reasons([schema.field(i) for i in read], "is passed on only, not computed with")
     return ()
+
+
+def computed_part(node: Relation, backend: AnyPipelineBackend) -> Relation:
+    """What a backend has to compute of a node: of opaque columns of a projection, the rows in which they are null."""
+    if not isinstance(node, Project):
+        return node
+
+    def computed(output: Output) -> Output:
+        riding = None if backend.carries(pa.schema([output.field])) else _riding(output.expression)
+        if riding is None or riding.condition is None:
+            return output
+        return Output(output.name, riding.condition)
+
+    return dataclasses.replace(node, outputs=tuple(map(computed, node.outputs)))
+
+
+@dataclass(frozen=True)
+class _Riding:
+    """A column that is passed on, under a condition or always; it is null elsewhere."""
+
+    column: ColumnRef
+    condition: Expression | None = None
+
+
+def _riding(node: Expression) -> _Riding | None:
+    match node:
+        case ColumnRef():
+            return _Riding(node)
+        case Case(conditions=(condition,), values=(ColumnRef() as value,), otherwise=Literal(value=None)):
+            return _Riding(value, condition)
+    return None
 
 
 class OpaquePipeline:
@@ -149,12 +184,23 @@ class OpaquePipeline:
         schema = _schema_of(expressions)
         if self.inner.carries(schema):
             return self.inner.project(*self._read(piece, expressions))
-        computed = [node for node in expressions if not isinstance(node, ColumnRef)]
-        values: Iterator[pa.ChunkedArray] = iter(())
+        riding = [_riding(node) for node in expressions]
+        needed = [
+            node if ride is None else ride.condition for node, ride in zip(expressions, riding, strict=True)
+        ]
+        computed = {node.signature(): node for node in needed if node is not None}
+        values: dict[Any, pa.ChunkedArray] = {}
         if computed:
-            values = iter(self._out(self.inner.project(*self._read(piece, computed)), computed).columns)
+            found = self._out(
+                self.inner.project(*self._read(piece, [*computed.values()])), [*computed.values()]
+            )
+            values = dict(zip(computed, found.columns, strict=True))
         columns = [
-            piece.column(node.index) if isinstance(node, ColumnRef) else next(values) for node in expressions
+            _passed_on(
+                None if ride is None else piece.column(ride.column.index),
+                None if node is None else values[node.signature()],
+            )
+            for node, ride in zip(needed, riding, strict=True)
         ]
         projected = pa.Table.from_arrays(columns, names=schema.names)
         return pa.Table.from_batches([_in_schema(batch, schema) for batch in projected.to_batches()], schema)
@@ -260,6 +306,19 @@ class OpaquePipeline:
         mask = np.zeros(table.num_rows, np.bool_)
         mask[kept.column(0).to_numpy()] = True
         return pa.Table.from_batches(_masked(table, mask), table.schema)
+
+
+def _passed_on(column: pa.ChunkedArray | None, computed: pa.ChunkedArray | None) -> pa.ChunkedArray:
+    """What was computed, or a column, null where a computed condition is not true."""
+    if column is None or computed is None:
+        return computed if column is None else column
+    mask = computed.fill_null(False).to_numpy()
+    parts, start = [], 0
+    for chunk in column.chunks:
+        absent = ~mask[start : start + len(chunk)]
+        start += len(chunk)
+        parts.append(take(chunk, pa.array(np.arange(len(chunk)), mask=absent)))
+    return pa.chunked_array(parts, column.type)
 
 
 def _masked(table: pa.Table, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:

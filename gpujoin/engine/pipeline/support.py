@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gpujoin.backends.registry import BackendRequest, create_pipeline, device_obstacles
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.engine.pipeline.opaque import opaque_obstacles
+from gpujoin.engine.pipeline.opaque import computed_part, opaque_obstacles
 from gpujoin.errors import GpuJoinError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -37,7 +37,7 @@ def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Re
 def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
     """Reasons why one node cannot be run, without its inputs; for callers that build trees node by node."""
     host = create_pipeline(BackendRequest())
-    reasons = [*host.obstacles(node), *opaque_obstacles(node, host)]
+    reasons = [*host.obstacles(computed_part(node, host)), *opaque_obstacles(node, host)]
     if backend is BackendName.GPU:
         reasons += device_obstacles(node)
     if isinstance(node, Join):

@@ -209,7 +209,9 @@ public final class PlanRewriter {
 
         private static Alias renamed(Attribute value, Attribute like) {
             Option metadata = like.metadata().isEmpty() ? Option.empty() : new Some(like.metadata());
-            return new Alias(value, like.name(), like.exprId(), like.qualifier(), metadata, seq(new ArrayList()));
+            boolean same = value.dataType().equals(like.dataType());
+            Expression kept = same ? value : new Cast(value, like.dataType(), Option.empty(), EvalMode.LEGACY());
+            return new Alias(kept, like.name(), like.exprId(), like.qualifier(), metadata, seq(new ArrayList()));
         }
 
         /**

@@ -22,6 +22,7 @@ from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN
 from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.compat import type_in_arrow
 from gpujoin.spark.devices import chosen_device
 from gpujoin.spark.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.partitioning import has_direct_partition_ids, partition_labels
@@ -333,7 +334,7 @@ def _schema(island: Island, named: Mapping[int, Node]) -> StructType:
         if i is None:
             dtype, nullable = from_arrow_type(column.type, prefer_timestamp_ntz=True), column.nullable
         else:
-            dtype, nullable = named[i].data_type, bool(named[i].fields["nullable"])
+            dtype, nullable = type_in_arrow(named[i].data_type), bool(named[i].fields["nullable"])
         fields.append(StructField(f"c{n}", dtype, nullable))
     return StructType(fields)
 

@@ -14,10 +14,10 @@ from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import supports
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from gpujoin.model.expressions import Case, EvalMode, Expression, Function, Literal, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import ExchangeSource, Expand, Join, Output, Relation, Union, column
+from gpujoin.model.relations import ExchangeSource, Expand, Join, Output, Project, Relation, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
@@ -159,6 +159,20 @@ def test_nodes_over_opaque_columns(piece_bytes: int, seed: int) -> None:
         n: {"array": row["array"], "n": n, "twice": 2 * n, "constant": 7} for n, row in given.items()
     }
     assert rows(source(table).select("n")) == {n: {"n": n} for n in given}
+    sometimes = [
+        Output(name, Case(conditions=(condition,), values=(value,), otherwise=nothing, type=value.type))
+        for name in ("map", "array")
+        for condition in [source(table).value(left("k") < 8)]
+        for value in [column(table.schema, name)]
+        for nothing in [Literal(value=None, type=value.type)]
+    ]
+    kept = rows(
+        Project(ExchangeSource(0, table.schema), (Output("n", column(table.schema, "n")), *sometimes))
+    )
+    assert kept == {
+        n: {"n": n} | {name: row[name] if n in small else None for name in ("map", "array")}
+        for n, row in given.items()
+    }
     assert rows(source(table).top(7, ("n", True))) == {n: given[n] for n in range(53, 60)}
     limited = rows(source(table).limit(31))
     assert len(limited) == 31

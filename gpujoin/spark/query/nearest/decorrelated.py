@@ -57,7 +57,7 @@ def _domain(parts: Sequence[Node], rows: PlanNode, way: Candidate, whole: Input)
     """What the distinct values are values of; ``None`` if it is not known that they are all there are."""
     distinct = whole.join.child(way.nearest.rows)
     own = frozenset(column.expr_id for column in rows.output)
-    floats = {one.expr_id for one in whole.join.output if one.fields["dataType"] in FLOATS}
+    floats = {one.expr_id for one in whole.join.output if one.type_name in FLOATS}
     by_id = {one.expr_id: one for one in distinct.output}
     values: dict[int, Node] = {}
     keys: list[tuple[Node, int, bool]] = []

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.types as pat
+from pyspark.sql.types import AtomicType
 
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports_node
@@ -160,6 +162,7 @@ class ColumnReader(ExpressionReader):
 
     def column(self, node: Node) -> Expression:
         """Translate an attribute reference."""
+        check_column(node)
         for side, fragment in self._fragments.items():
             if node.expr_id in fragment.positions:
                 return fragment.reference(node.expr_id, side)
@@ -318,7 +321,7 @@ class TreeBuilder:
             As in :meth:`input`.
         """
         columns = [column for column in node.output if column.expr_id in required]
-        columns = [*columns, *computed] or list(node.output[:1])  # a plan without columns gets one
+        columns = [*columns, *computed] or _plainest(node.output)  # a plan without columns gets one
         columns = list({column.expr_id: column for column in columns}.values())
         if not node.deterministic and not any_rows:
             # Each use of it would be computed by itself, and differently.
@@ -327,8 +330,8 @@ class TreeBuilder:
         rows = UNKNOWN_ROWS if rows is None else rows
         try:
             source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level)
-        except (NotTranslatableError, JoinSpecError, RelationError) as refused:
-            raise problem or BrokenError(node, str(refused)) from refused
+        except (JoinSpecError, RelationError) as refused:
+            raise BrokenError(node, str(refused)) from refused
         reasons = self.obstacles(source)
         if reasons:
             raise problem or BrokenError(node, "; ".join(map(str, reasons)))
@@ -380,10 +383,23 @@ def _spark_schema(columns: Sequence[Node]) -> pa.Schema:
     names = [str(column.fields["name"]) for column in columns]
     fields = []
     for column, name in zip(columns, names, strict=True):
-        check_column(column)
         unique = name if names.count(name) == 1 else f"{name}#{column.expr_id}"
-        fields.append(pa.field(unique, arrow_type(column.data_type), bool(column.fields["nullable"])))
+        try:
+            dtype = arrow_type(column.data_type)
+        except JoinSpecError as problem:
+            raise JoinSpecError(f"column {name}: {problem}") from problem
+        fields.append(pa.field(unique, dtype, bool(column.fields["nullable"])))
     return pa.schema(fields or [pa.field("rows", pa.bool_(), nullable=False)])
+
+
+def _plainest(columns: Sequence[Node]) -> list[Node]:
+    """A column by which rows can be counted: the first that is no nested one, if there is any."""
+    return [*[one for one in columns if isinstance(one.data_type, AtomicType)], *columns][:1]
+
+
+def counting_column(schema: pa.Schema) -> int:
+    """Position of a column by which rows can be counted: the first that is no nested one, if there is any."""
+    return next((i for i, one in enumerate(schema) if not pat.is_nested(one.type)), 0)
 
 
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
@@ -404,7 +420,13 @@ def both(one: Expression, two: Expression) -> Expression:
 
 
 def check_column(attribute: Node) -> None:
-    """Refuse a column that is not read or compared as its declared type says."""
+    """Refuse to compute with a column of texts that are not compared by bytes; it may be passed on.
+
+    Raises
+    ------
+    NotTranslatableError
+        With the column's name and type.
+    """
     declared = attribute.fields["dataType"]
     if isinstance(declared, str) and "collate" not in declared:
         return

@@ -16,7 +16,7 @@ from gpujoin.spark.catalyst.joins import NULL_AWARE, join_type_in, spark_type_na
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, distribution_of
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, counting_column, distribution_of
 from gpujoin.spark.query.trees.computed import join_inputs
 from gpujoin.spark.query.trees.keys import Key, key_of, not_in, null_aware, with_keys
 from gpujoin.spark.query.trees.nearest import nearest_join
@@ -85,7 +85,7 @@ def _joined(
     ids: list[int | None] = [*outputs[Side.LEFT], *outputs[Side.RIGHT]]
     if not ids:
         # Its rows are counted: any column will do, one that has no id above too.
-        left_output, ids = (0,), [None]
+        left_output, ids = (counting_column(left.relation.schema),), [None]
     spec = JoinSpec(kind, pairs, residual, left_output, right_output, f"exists#{exists}")
     if kind.flags_rows:
         assert exists is not None

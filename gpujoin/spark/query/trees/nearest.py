@@ -14,9 +14,17 @@ from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder, both, distribution_of
+from gpujoin.spark.query.trees.builder import (
+    First,
+    Fragment,
+    TreeBuilder,
+    both,
+    check_column,
+    counting_column,
+    distribution_of,
+)
 from gpujoin.spark.query.trees.computed import ComputedParts, StandIn, with_stand_ins
-from gpujoin.spark.query.trees.keys import key_of, with_keys
+from gpujoin.spark.query.trees.keys import check_keys, key_of, with_keys
 
 
 def nearest_join(
@@ -30,8 +38,11 @@ def nearest_join(
     keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
     if len(keys) != len(nearest.keys):
         raise NotTranslatableError("an as-of join whose keys are not those of its sides")
+    by_id = {one.expr_id: one for one in node.child(nearest.rows.other).output}
+    check_column(by_id[nearest.column])
     if domain is not None:
-        by_id = {one.expr_id: one for one in node.child(nearest.rows.other).output}
+        for one, two, _ in domain.keys:
+            check_keys(one, by_id[two])
         nulls = {True: NullEquality.EQUAL, False: NullEquality.UNEQUAL}
         keys += [(one, by_id[two], nulls[safe]) for one, two, safe in domain.keys]
     left, mine = with_keys(builder, sides[Side.LEFT], [*(one for one, _, _ in keys), nearest.bound], wanted)
@@ -41,7 +52,7 @@ def nearest_join(
     ids = {Side.LEFT: [i for i in left.positions if i in wanted]}
     ids[Side.RIGHT] = [i for i in right.positions if i in wanted]
     outputs = (
-        tuple(left.positions[i] for i in ids[Side.LEFT]) or (0,),
+        tuple(left.positions[i] for i in ids[Side.LEFT]) or (counting_column(left.relation.schema),),
         tuple(right.positions[i] for i in ids[Side.RIGHT]),
     )
     spec = JoinSpec(JoinType.LEFT, pairs, None, *outputs, as_of=terms)

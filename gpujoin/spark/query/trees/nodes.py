@@ -9,7 +9,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from gpujoin.model.expressions import Literal
+from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Scan, Union
 from gpujoin.plan.explain import show_expression
 from gpujoin.spark.catalyst.nodes import Node
@@ -89,8 +89,12 @@ def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
         positions = {i: below.positions[_known(value, below)] for i, value in values.items()}
         return Fragment(below.relation, positions)
     reader = builder.reader(below)
+
+    def value_of(node: Node) -> Expression:
+        return below.reference(_known(node, below)) if node.name == "AttributeReference" else reader(node)
+
     outputs = tuple(
-        Output(f"{one.fields['name']}#{one.expr_id}", reader(values[one.expr_id])) for one in chosen
+        Output(f"{one.fields['name']}#{one.expr_id}", value_of(values[one.expr_id])) for one in chosen
     )
     relation = Project(below.relation, outputs)
     return Fragment(relation, {i: position for position, i in enumerate(values)})
