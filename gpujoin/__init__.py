@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from gpujoin.model.reasons import Reason
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
     from gpujoin.plan.explain import Explanation
-    from gpujoin.spark.asof import gpu_asof_join
-    from gpujoin.spark.join import explain, gpu_join
-    from gpujoin.spark.metrics import metrics
+    from gpujoin.spark.api.asof import gpu_asof_join
+    from gpujoin.spark.api.join import explain, gpu_join
+    from gpujoin.spark.api.metrics import metrics
     from gpujoin.spark.query.accelerate import accelerate
     from gpujoin.spark.query.hooks import disable, enable, load_ipython_extension, unload_ipython_extension
 
@@ -59,9 +59,9 @@ _HOMES = {
     "gpujoin.model.reasons": ("Reason",),
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
     "gpujoin.plan.explain": ("Explanation",),
-    "gpujoin.spark.asof": ("gpu_asof_join",),
-    "gpujoin.spark.join": ("explain", "gpu_join"),
-    "gpujoin.spark.metrics": ("metrics",),
+    "gpujoin.spark.api.asof": ("gpu_asof_join",),
+    "gpujoin.spark.api.join": ("explain", "gpu_join"),
+    "gpujoin.spark.api.metrics": ("metrics",),
     "gpujoin.spark.query.accelerate": ("accelerate",),
     "gpujoin.spark.query.hooks": (
         "disable", "enable", "load_ipython_extension", "unload_ipython_extension",

@@ -18,7 +18,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin.cli.demo.data import TABLES, tpch_directory
-from gpujoin.spark.gateway import dataframe_of, gateway_of, optimized_plan
+from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.plans import read_plan
 

@@ -39,6 +39,9 @@ ROOMS: dict[str, set[str]] = {
         "rmm", "cupy", "cuda", ARROW, NUMPY,
     },
     "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
+    "gpujoin.spark.shuffle": {
+        "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
+    },
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
     "gpujoin.cli": {
         "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,

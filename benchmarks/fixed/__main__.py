@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
 from benchmarks.machine import describe
-from gpujoin.spark.gateway import optimized_plan
+from gpujoin.spark.jvm.gateway import optimized_plan
 from tests.spark.calls import count_jvm_calls
 
 JOINS = (0, 1, 5, 10)

@@ -18,7 +18,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join, Relation
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import NullKeys
-from gpujoin.spark.query.exchanges import ExchangeFormat, Outlet
+from gpujoin.spark.shuffle.exchanges import ExchangeFormat, Outlet
 from tests.trees import Tree, count, total
 
 _BATCH = 1 << 18

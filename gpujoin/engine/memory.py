@@ -47,7 +47,7 @@ _BUILDS = 4
 _STATES = 6
 _ROUNDS = 16
 """Share of the budget that a mapper gathers before it splits rows. With the default budget it is above the fixed limit,
-:data:`gpujoin.spark.scattering.ROUND_BYTES`."""
+:data:`gpujoin.spark.shuffle.scattering.ROUND_BYTES`."""
 _LEAST_SHARE = 4
 """Least part of the share of all build sides that a single one gets, however much the others hold."""
 _LEAST_PIECE = 1 << 20

@@ -16,7 +16,7 @@ os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 from pyspark.daemon import manager
 
 import gpujoin.spark.query.running  # for the workers to be forked
-import gpujoin.spark.worker  # noqa: F401
+import gpujoin.spark.worker.task  # noqa: F401
 
 
 def main() -> None:

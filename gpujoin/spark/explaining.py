@@ -12,8 +12,8 @@ from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation
 from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
 from gpujoin.spark.catalyst.nodes import CATALYST
+from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.outcomes import kept
-from gpujoin.spark.rewrite import MARK
 from gpujoin.spark.settings import GpuOutlook
 
 _ALIAS = CATALYST + "plans.logical.SubqueryAlias"

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.rewrite import MARK
+from gpujoin.spark.jvm.rewrite import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

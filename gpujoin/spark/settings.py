@@ -10,7 +10,7 @@ from gpujoin.config import PREFIX, BackendChoice, Options, parse_bytes
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.gateway import settings_of
+from gpujoin.spark.jvm.gateway import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

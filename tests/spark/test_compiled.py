@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.spark.gateway import JvmNames, gateway_of
 from gpujoin.spark.jvm import compiled
 from gpujoin.spark.jvm.compiled import compiled_class, new_instance
+from gpujoin.spark.jvm.gateway import JvmNames, gateway_of
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from gpujoin.backends.registry import unavailable
 from gpujoin.config import Options
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
-from gpujoin.spark.devices import Device, chosen_backend, devices
-from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots
+from gpujoin.spark.worker.devices import Device, chosen_backend, devices
+from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from gpujoin.config import Compression
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.stages import NullKeys, null_keys_of
-from gpujoin.spark import blobrows
-from gpujoin.spark.blobrows import BLOB_SCHEMA, BlobCounts, BlobFormat, BlobPacker
-from gpujoin.spark.partitioning import hashed_labels, murmur3
-from gpujoin.spark.query.exchanges import ANNOUNCED, ExchangeReader, Outlet
-from gpujoin.spark.scattering import conform
+from gpujoin.spark.shuffle import blobrows
+from gpujoin.spark.shuffle.blobrows import BLOB_SCHEMA, BlobCounts, BlobFormat, BlobPacker
+from gpujoin.spark.shuffle.exchanges import ANNOUNCED, ExchangeReader, Outlet
+from gpujoin.spark.shuffle.labels import hashed_labels, murmur3
+from gpujoin.spark.shuffle.scattering import conform
 
 LEFT = pa.schema([pa.field("l0", pa.int64()), pa.field("l1", pa.string())])
 RIGHT = pa.schema([pa.field("r0", pa.int32()), pa.field("r1", pa.float64())])

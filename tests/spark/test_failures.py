@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 
 from gpujoin.errors import GpuJoinError, ScanError
 from gpujoin.spark.failures import Failure, failure_of, is_survivable, worker_obstacle
-from gpujoin.spark.stages import stage_function
+from gpujoin.spark.worker.functions import stage_function
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.stages import Distribution
-from gpujoin.spark.blobrows import BlobCounts
-from gpujoin.spark.metrics import (
+from gpujoin.spark.api.metrics import (
     IslandMetrics,
     IslandReport,
     MetricsStore,
@@ -19,6 +18,7 @@ from gpujoin.spark.metrics import (
     TaskRecord,
     metrics,
 )
+from gpujoin.spark.shuffle.blobrows import BlobCounts
 from tests.spark.joins import joined, renamed
 
 

@@ -20,19 +20,19 @@ from gpujoin.config import Options
 from gpujoin.errors import ConfigurationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import ExchangeSource, Limit
-from gpujoin.spark import devices as devices_module
-from gpujoin.spark import slots
-from gpujoin.spark.devices import Device
-from gpujoin.spark.metrics import TaskRecord
+from gpujoin.spark.api.metrics import TaskRecord
 from gpujoin.spark.query.running import RunStage
-from gpujoin.spark.slots import DIRECTORY_VARIABLE, GpuSlots, Slot, slot_directory
-from gpujoin.spark.worker import Task
+from gpujoin.spark.worker import devices as devices_module
+from gpujoin.spark.worker import slots
+from gpujoin.spark.worker.devices import Device
+from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots, Slot, slot_directory
+from gpujoin.spark.worker.task import Task
 from tests.planted import UNSAFE, plant
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from gpujoin.spark.slots import GpuSlots
+from gpujoin.spark.worker.slots import GpuSlots
 slot = GpuSlots(int(sys.argv[2]), Path(sys.argv[1])).acquire(sys.argv[3].split(","), float(sys.argv[4]), *sys.argv[5:])
 print("none" if slot is None else f"{slot.gpu} {slot.number} {slot.waited:.3f}", flush=True)
 time.sleep(600)

@@ -15,8 +15,8 @@ import pytest
 from pyspark import cloudpickle
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.spark.stages import stage_function
-from gpujoin.spark.worker import Task
+from gpujoin.spark.worker.functions import stage_function
+from gpujoin.spark.worker.task import Task
 
 _RUN = """
 import pickle, sys
@@ -85,7 +85,7 @@ def test_the_function_works_here_too_and_bears_its_name() -> None:
 
 
 def test_another_version_in_the_worker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpujoin.spark.stages.__version__", "0.0.1")
+    monkeypatch.setattr("gpujoin.spark.worker.functions.__version__", "0.0.1")
     function = stage_function(Echo("x"), "gpujoin_echo")
     with pytest.raises(GpuJoinError, match=r"driver has gpujoin 0\.0\.1"):
         list(function(iter(())))
@@ -99,7 +99,7 @@ def test_an_unpicklable_join_is_refused() -> None:
 def test_the_daemon_imports_all_and_starts_no_thread() -> None:
     program = (
         "import gpujoin.spark.daemon, os, sys\n"
-        "assert 'gpujoin.spark.worker' in sys.modules and 'pyarrow' in sys.modules\n"
+        "assert 'gpujoin.spark.worker.task' in sys.modules and 'pyarrow' in sys.modules\n"
         "assert not any(name.startswith(('cupy', 'pylibcudf', 'rmm', 'cuda')) for name in sys.modules)\n"
         "print(len(os.listdir('/proc/self/task')))\n"
     )

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from gpujoin import FallbackError, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.workerpython import NEEDED, use_this_python, worker_python
+from gpujoin.spark.worker.python import NEEDED, use_this_python, worker_python
 from tests.spark.front import left_side, right_side
 
 

@@ -10,7 +10,7 @@ from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.config import Options
 from gpujoin.errors import BackendUnavailableError, ConfigurationError
 from gpujoin.spark.discovery import Gpu, list_gpus
-from gpujoin.spark.slots import GpuSlots
+from gpujoin.spark.worker.slots import GpuSlots
 
 _OLDEST_CUDA = {"cu12": (12, 2), "cu13": (13, 0)}
 _OLDEST_CAPABILITY = {"cu12": (7, 0), "cu13": (7, 5)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.spark.resources import starved
-from gpujoin.spark.workerpython import DEFAULT_COMMAND, DRIVER_ADVICE, NEEDED, advice, worker_python
+from gpujoin.spark.worker.python import DEFAULT_COMMAND, DRIVER_ADVICE, NEEDED, advice, worker_python
 
 JAVA_MINIMUM = 17
 _SPARK_EXTRA = 'pip install "gpujoin[spark]", or run this with the PySpark of your cluster on PYTHONPATH'
@@ -40,7 +40,7 @@ print("a join of 3 x 3 rows is right")
 """
 
 
-_DRIVER = "from gpujoin.spark.workerpython import driver_obstacle; print(driver_obstacle())"
+_DRIVER = "from gpujoin.spark.worker.python import driver_obstacle; print(driver_obstacle())"
 
 
 def engine() -> Iterator[Check]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
-from gpujoin.spark.gateway import JvmNames, reader_of, unpacked
+from gpujoin.spark.jvm.gateway import JvmNames, reader_of, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from gpujoin.errors import GpuJoinError
 
 if TYPE_CHECKING:
-    from gpujoin.spark.gateway import JvmNames
+    from gpujoin.spark.jvm.gateway import JvmNames
 
 _lock = threading.Lock()
 _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()

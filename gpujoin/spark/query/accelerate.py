@@ -14,14 +14,14 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text
+from gpujoin.spark.jvm.rewrite import declared, query_tag
 from gpujoin.spark.outcomes import Scope, keep_query, kept_query, new_join_id, note_query, tell_query
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.rewrite import declared, query_tag
 from gpujoin.spark.settings import check_backend, join_options, session_conf
-from gpujoin.spark.workerpython import note_failure
+from gpujoin.spark.worker.python import note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,9 +21,9 @@ from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_one_task, plan_stages
 
 if TYPE_CHECKING:
-    from gpujoin.spark.query.exchanges import HeavyRows
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.trees.builder import ScanSource
+    from gpujoin.spark.shuffle.exchanges import HeavyRows
 
 _OVERRIDES = "strategy=, backend=, spark.gpujoin.strategy, spark.gpujoin.backend or spark.gpujoin.costs"
 

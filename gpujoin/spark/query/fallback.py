@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpujoin.config import FallbackMode
 from gpujoin.spark.outcomes import log
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.workerpython import note_failure
+from gpujoin.spark.worker.python import note_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,13 +17,13 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Limit, Relation
 from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
-from gpujoin.spark.blobrows import BlobFormat
 from gpujoin.spark.failures import is_survivable
-from gpujoin.spark.gateway import dataframe_of, first_of_partitions
-from gpujoin.spark.query.exchanges import HeavyRows, Outlet
-from gpujoin.spark.scattering import conform
-from gpujoin.spark.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
-from gpujoin.spark.stages import stage_function
+from gpujoin.spark.jvm.gateway import dataframe_of, first_of_partitions
+from gpujoin.spark.shuffle.blobrows import BlobFormat
+from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
+from gpujoin.spark.shuffle.scattering import conform
+from gpujoin.spark.shuffle.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
+from gpujoin.spark.worker.functions import stage_function
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpujoin.model.stages import Exchange
     from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
     from gpujoin.spark.query.trees.builder import SparkRows
-    from gpujoin.spark.worker import Batches, Task
+    from gpujoin.spark.worker.task import Batches, Task
 
 EXCHANGED_BYTES = 256 << 20
 """Smaller inputs of a join, as estimated, are not looked at unasked: their join ends sooner than the look would."""

@@ -30,7 +30,7 @@ from pyspark.errors.exceptions import captured
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
-from gpujoin.spark.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
 from gpujoin.spark.outcomes import Scope, log, note_query
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.fallback import give_back
@@ -39,7 +39,7 @@ from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.workerpython import use_this_python
+from gpujoin.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.spark.gateway import (
+from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     class_of,
     clone_session,

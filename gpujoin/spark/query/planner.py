@@ -16,7 +16,8 @@ from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.explaining import expected_backend
-from gpujoin.spark.gateway import dataframe_of, gateway_of
+from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
+from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
@@ -28,9 +29,8 @@ from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
-from gpujoin.spark.rewrite import MARK, Rewriting
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
-from gpujoin.spark.workerpython import refusal
+from gpujoin.spark.worker.python import refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,13 +13,13 @@ from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.spark.catalyst.nodes import Node, Reading
-from gpujoin.spark.gateway import reader_of, unpacked
+from gpujoin.spark.jvm.gateway import reader_of, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpujoin.config import Options
-    from gpujoin.spark.gateway import JvmNames
+    from gpujoin.spark.jvm.gateway import JvmNames
     from gpujoin.spark.query.nearest.terms import Nearest
 
 _ROW_OVERHEAD = 8

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 
-from gpujoin.spark.gateway import (
+from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.jvm.gateway import (
     class_of,
     gateway_of,
     jvm_thread,
@@ -36,7 +37,6 @@ from gpujoin.spark.gateway import (
     session_id,
     session_of,
 )
-from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.outcomes import Scope, log
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.staging import stage_write

@@ -20,19 +20,19 @@ from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN
-from gpujoin.spark.blobrows import BlobFormat
+from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.compat import type_in_arrow
-from gpujoin.spark.devices import chosen_device
-from gpujoin.spark.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
-from gpujoin.spark.partitioning import has_direct_partition_ids, partition_labels
 from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
-from gpujoin.spark.query.exchanges import ExchangeReader, Outlet
 from gpujoin.spark.query.island import Finish, Island
-from gpujoin.spark.scattering import conform
 from gpujoin.spark.settings import blob_bytes
-from gpujoin.spark.stages import stage_function
+from gpujoin.spark.shuffle.blobrows import BlobFormat
+from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet
+from gpujoin.spark.shuffle.labels import has_direct_partition_ids, partition_labels
+from gpujoin.spark.shuffle.scattering import conform
+from gpujoin.spark.worker.devices import chosen_device
+from gpujoin.spark.worker.functions import stage_function
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
     from gpujoin.model.stages import SparkInput
     from gpujoin.plan.cost import Estimate
+    from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.query.aggregates import ReadAggregate
-    from gpujoin.spark.rewrite import Rewriting
-    from gpujoin.spark.stages import StageFunction
-    from gpujoin.spark.worker import Batches, Task
+    from gpujoin.spark.worker.functions import StageFunction
+    from gpujoin.spark.worker.task import Batches, Task
 
 
 _BEGUN_AGAIN = "on the CPU: the GPU's memory ran out, and what had been begun there was begun again"

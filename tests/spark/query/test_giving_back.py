@@ -24,9 +24,9 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from gpujoin import disable, enable, explain, gpu_join
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark import workerpython
 from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
+from gpujoin.spark.worker import python as workerpython
 from tests.spark.query.faults import (
     HANGS,
     AbortedStage,

@@ -17,7 +17,7 @@ from gpujoin import FallbackError, accelerate, disable, enable, explain, gpu_joi
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.metrics import IslandReport
+from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.query import hooks, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from tests.spark.front import Join, native

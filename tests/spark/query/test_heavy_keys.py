@@ -16,9 +16,9 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.distribution import DIVIDES
-from gpujoin.spark.blobrows import BlobFormat
-from gpujoin.spark.query.exchanges import HeavyRows, Outlet
-from gpujoin.spark.skew import Heavy, Sample, heavy_keys
+from gpujoin.spark.shuffle.blobrows import BlobFormat
+from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
+from gpujoin.spark.shuffle.skew import Heavy, Sample, heavy_keys
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import check

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import gpujoin
 from gpujoin import gpu_join
 from gpujoin.model.pipeline import Rung
-from gpujoin.spark.metrics import IslandReport
+from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import EXCHANGED, FORCED, views
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import accelerate, disable, enable, explain
-from gpujoin.spark.metrics import IslandReport, metrics
+from gpujoin.spark.api.metrics import IslandReport, metrics
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.queries import check

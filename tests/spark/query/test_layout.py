@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin.model.stages import DeterminismLevel, NullKeys
-from gpujoin.spark.blobrows import BlobFormat
-from gpujoin.spark.gateway import gateway_of, optimized_plan
+from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query import planner
-from gpujoin.spark.query.exchanges import Outlet
 from gpujoin.spark.query.plans import read_plan
+from gpujoin.spark.shuffle.blobrows import BlobFormat
+from gpujoin.spark.shuffle.exchanges import Outlet
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}

@@ -14,9 +14,9 @@ from gpujoin.model.relations import Join, Scan
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution, Exchange
 from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
-from gpujoin.spark.blobrows import BlobFormat
-from gpujoin.spark.query.exchanges import HeavyRows, Outlet
-from gpujoin.spark.skew import Heavy
+from gpujoin.spark.shuffle.blobrows import BlobFormat
+from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
+from gpujoin.spark.shuffle.skew import Heavy
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import EXCHANGED, check

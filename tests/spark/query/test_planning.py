@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, enable, explain
-from gpujoin.spark.gateway import optimized_plan
+from gpujoin.spark.jvm.gateway import optimized_plan
 from gpujoin.spark.query.accelerate import plan_query, rewrite
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.query.planner import QueryPlanner

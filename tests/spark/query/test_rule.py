@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin import FallbackError, accelerate, disable, enable, metrics
-from gpujoin.spark.gateway import gateway_of
-from gpujoin.spark.metrics import IslandReport
+from gpujoin.spark.api.metrics import IslandReport
+from gpujoin.spark.jvm.gateway import gateway_of
 from gpujoin.spark.query import planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.query.native import rule_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.spark.gateway import gateway_of, items
 from gpujoin.spark.jvm.compiled import shared_instance
+from gpujoin.spark.jvm.gateway import gateway_of, items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,14 +36,14 @@ from gpujoin.model.stages import DeterminismLevel, Distribution, Stage
 from gpujoin.plan.estimates import row_bytes
 from gpujoin.plan.explain import IslandExplanation, show_bytes
 from gpujoin.plan.stages import StageLimits, plan_one_task, plan_stages
-from gpujoin.spark.blobrows import BLOB_DDL
 from gpujoin.spark.compat import arrow_schema, context_of
 from gpujoin.spark.explaining import expected_backend
-from gpujoin.spark.partitioning import repartition_by_label
 from gpujoin.spark.query.choice import IslandRun, StageRun
 from gpujoin.spark.query.explained import Leaves, explain_stages
 from gpujoin.spark.query.running import StageWork
 from gpujoin.spark.settings import blob_bytes, gpu_outlook
+from gpujoin.spark.shuffle.blobrows import BLOB_DDL
+from gpujoin.spark.shuffle.labels import repartition_by_label
 
 if TYPE_CHECKING:
     import pyarrow as pa

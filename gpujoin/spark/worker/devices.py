@@ -16,7 +16,7 @@ from gpujoin.config import BackendChoice, FallbackMode, Options
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.pipeline import AnyDevicePipeline
-from gpujoin.spark.slots import GpuSlots, Slot
+from gpujoin.spark.worker.slots import GpuSlots, Slot
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.spark.blobrows import BlobCounts
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.gateway import analyzed_plan, latest_plan
+from gpujoin.spark.jvm.gateway import analyzed_plan, latest_plan
+from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.outcomes import parts_of_latest
-from gpujoin.spark.rewrite import MARK
+from gpujoin.spark.shuffle.blobrows import BlobCounts
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

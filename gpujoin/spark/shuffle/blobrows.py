@@ -22,7 +22,7 @@ import pyarrow as pa
 from gpujoin.config import Compression
 from gpujoin.engine import blob as blobs
 from gpujoin.errors import CorruptBlobError, GpuJoinError
-from gpujoin.spark.narrowing import widened
+from gpujoin.spark.shuffle.narrowing import widened
 
 BLOB_DDL = "p int, side tinyint, data binary"
 _FIELDS: list[pa.Field[Any]] = [
@@ -45,7 +45,7 @@ class BlobFormat:
     Attributes
     ----------
     schema : Schema
-        Columns of the rows; in a blob they may be narrower (`gpujoin.spark.narrowing`).
+        Columns of the rows; in a blob they may be narrower (`gpujoin.spark.shuffle.narrowing`).
     compression : Compression
         Of the Arrow buffers.
     place : int

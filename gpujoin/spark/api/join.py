@@ -11,8 +11,8 @@ from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.explaining import joins_in
-from gpujoin.spark.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
 from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
 from gpujoin.spark.outcomes import new_join_id
 from gpujoin.spark.query.accelerate import Purpose, explanation_of, rewrite
 from gpujoin.spark.query.hooks import plan_gpu_joins
@@ -154,4 +154,4 @@ def explain(frame: DataFrame) -> Explanation:
 
 def _connect() -> Any:
     """The Connect front end, which needs packages that classic sessions do not."""
-    return importlib.import_module("gpujoin.spark.connect")
+    return importlib.import_module("gpujoin.spark.api.connect")

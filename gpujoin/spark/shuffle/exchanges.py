@@ -21,10 +21,10 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.blobrows import BlobCounts, BlobFormat, BlobPacker
-from gpujoin.spark.narrowing import narrowed
-from gpujoin.spark.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
-from gpujoin.spark.skew import Heavy
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker
+from gpujoin.spark.shuffle.narrowing import narrowed
+from gpujoin.spark.shuffle.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
+from gpujoin.spark.shuffle.skew import Heavy
 
 ANNOUNCED = -1
 """Source of the rows that announce a partition, to which nothing may be sent."""

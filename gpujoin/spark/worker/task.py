@@ -1,7 +1,7 @@
 """What runs in Spark's Python workers.
 
-A stage's function (`gpujoin.spark.stages`) calls :func:`enter` with a pickled *work*, which turns a task's input
-batches into its output batches.
+A stage's function (`gpujoin.spark.worker.functions`) calls :func:`enter` with a pickled *work*, which turns a
+task's input batches into its output batches.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gpujoin.engine.pipeline  # noqa: F401  # a worker that lacks what this needs is told so by the closure
 from gpujoin._version import __version__
 from gpujoin.errors import GpuJoinError
-from gpujoin.spark.slots import task_name
+from gpujoin.spark.worker.slots import task_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gpujoin.spark.metrics import TaskRecord
+    from gpujoin.spark.api.metrics import TaskRecord
 
     Batches = Iterable[pa.RecordBatch]
 
@@ -67,7 +67,7 @@ class Work(Protocol):
 def enter(
     pickled: bytes, version: str, accumulator: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run a pickled work in this worker; called by the closure of `gpujoin.spark.stages`.
+    """Run a pickled work in this worker; called by the closure of `gpujoin.spark.worker.functions`.
 
     Raises
     ------

@@ -18,7 +18,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.spark.blobrows import BlobCounts, BlobPacker
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobPacker
 
 ROUND_BYTES = 128 << 20
 """Most rows, in bytes, that a mapper buffers before it splits them."""

@@ -15,7 +15,7 @@ from gpujoin.errors import GpuJoinError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gpujoin.spark.worker import Work
+    from gpujoin.spark.worker.task import Work
 
     StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -46,7 +46,7 @@ def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFu
     # Pickled by value, since it is local: nothing of this package may be touched before the import below.
     def run(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         try:
-            from gpujoin.spark.worker import enter
+            from gpujoin.spark.worker.task import enter
         except ImportError as problem:
             import socket
             import sys

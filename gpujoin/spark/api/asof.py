@@ -16,9 +16,9 @@ from gpujoin.model.spec import Direction, JoinSpec
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.asof import plan_as_of
 from gpujoin.plan.explain import Explanation
+from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.compat import arrow_schema, is_connect
-from gpujoin.spark.frames import FrameInput, FrameJoin
-from gpujoin.spark.gateway import gateway_of, optimized_plan
+from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.outcomes import keep, new_join_id, tell_query
 from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.resources import check_resources

@@ -1,0 +1,1 @@
+"""Rows between stages, as Arrow blobs through Spark's own shuffle."""
