@@ -131,6 +131,8 @@ QUERIES = {
     "fields as keys": "select n, m, n_struct, m_map from l join r on l.n_struct.x = r.m_struct.x",
     "structs as keys": "select n, m, m_map from l join r on l.n_struct = r.m_struct",
     "condition": "select n, m, n_array, m_map from l join r on l.k = r.k and size(n_array) > 2 and n_collated = '7'",
+    "nearest": """select n, s.m_struct, s.m_array from l left join lateral (
+        select * from r where r.k = l.k and r.m <= l.n order by r.m desc limit 1) s""",
     "nearest, within a distance": """select n, m_struct, m_map from (
         select l.n, r.m_struct, r.m_map, row_number() over (partition by l.n order by r.m desc) i
         from l left join r on r.k = l.k and r.m <= l.n and r.m > l.n - 4) where i = 1""",
