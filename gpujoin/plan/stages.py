@@ -211,9 +211,9 @@ class _Partitioning:
 
     def moved(self, positions: Mapping[int, int], *, spread: bool | None = None) -> _Partitioning | None:
         """The same by the positions that columns have in another output; ``None`` if one is not there."""
-        if any(one not in positions for one in self.columns):
+        if any(index not in positions for index in self.columns):
             return None
-        where = tuple(positions[one] for one in self.columns)
+        where = tuple(positions[index] for index in self.columns)
         return _Partitioning(where, self.types, self.spread if spread is None else spread)
 
 
@@ -247,26 +247,28 @@ class _Part:
     @property
     def partitioned(self) -> tuple[Exchange, ...]:
         """The exchanges of which every task gets a share."""
-        return tuple(one for one in self.inputs if not one.replicated)
+        return tuple(exchange for exchange in self.inputs if not exchange.replicated)
 
     def tasks(self, limits: StageLimits) -> int:
         if not self.partitioned:
             return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
         if limits.partitions is not None:
             return limits.partitions
-        spread = not any(one.columns for one in self.partitioned)
+        spread = not any(exchange.columns for exchange in self.partitioned)
         if spread and len(self.partitioned) < len(self.inputs):
             # Nothing is held of rows that are spread, and each task is sent one more copy of the others.
             return limits.cores
-        needed = math.ceil(sum(one.nbytes for one in self.partitioned) / limits.partition_bytes)
-        if any(stage.spark is not None for one in self.partitioned for stage in one.producer.walk()):
+        needed = math.ceil(sum(exchange.nbytes for exchange in self.partitioned) / limits.partition_bytes)
+        if any(
+            stage.spark is not None for exchange in self.partitioned for stage in exchange.producer.walk()
+        ):
             needed = min(needed, limits.guessed_partitions)
         return max(limits.cores, needed)
 
     @property
     def indeterminate(self) -> frozenset[int]:
         """Columns by whose values no row may be sent anywhere."""
-        sources = {one.index: one.indeterminate for one in self.inputs}
+        sources = {exchange.index: exchange.indeterminate for exchange in self.inputs}
         if self.spark is not None:
             sources[self.spark.source] = self.spark.indeterminate
         return indeterminate_columns(self.tree, sources)
@@ -280,11 +282,13 @@ class _Part:
 
     def above(self, tree: Relation, known: Iterable[_Partitioning | None] = ()) -> _Part:
         """The same rows shared out the same way, with another tree over them."""
-        return dataclasses.replace(self, tree=tree, known=tuple(one for one in known if one is not None))
+        return dataclasses.replace(self, tree=tree, known=tuple(by for by in known if by is not None))
 
     def reading(self, scans: frozenset[int]) -> _Part:
         """The same, where each task also reads some scans whole."""
-        branches = tuple(dataclasses.replace(one, replicated=one.replicated | scans) for one in self.branches)
+        branches = tuple(
+            dataclasses.replace(branch, replicated=branch.replicated | scans) for branch in self.branches
+        )
         return dataclasses.replace(self, branches=branches, replicated=self.replicated | scans)
 
 
@@ -295,7 +299,7 @@ class _Planner:
 
     def __post_init__(self) -> None:
         self._source_numbers = itertools.count()
-        self._rows = {index: one.rows for index, one in self.facts.items()}
+        self._rows = {index: facts.rows for index, facts in self.facts.items()}
 
     def place(self, node: Relation) -> _Part | None:
         """Share the rows of a subtree out among tasks, as cheaply as can be; ``None`` where that cannot be."""
@@ -314,7 +318,7 @@ class _Planner:
                     return None
                 positions = positions_of(node.outputs)
                 return below.above(
-                    node.with_children([below.tree]), (one.moved(positions) for one in below.known)
+                    node.with_children([below.tree]), (by.moved(positions) for by in below.known)
                 )
             case Expand():
                 below = self.place(node.child)
@@ -333,7 +337,7 @@ class _Planner:
         if below is None:
             return None
         positions = positions_of(node.keys)
-        return below.above(node.with_children([below.tree]), (one.moved(positions) for one in below.known))
+        return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
 
     def _once(self, node: PartialAggregate) -> _Part | None:
         """Each group comes out of one task only, which must have all its rows."""
@@ -343,22 +347,22 @@ class _Planner:
         if below is None:
             return None
         keys = [key.expression for key in node.keys]
-        by = {one.index for one in keys if isinstance(one, ColumnRef)}
-        if not any(by.issuperset(one.columns) and not one.spread for one in below.known):
-            if any(not isinstance(one, ColumnRef) for one in keys):
+        columns = {key.index for key in keys if isinstance(key, ColumnRef)}
+        if not any(columns.issuperset(by.columns) and not by.spread for by in below.known):
+            if any(not isinstance(key, ColumnRef) for key in keys):
                 node = with_key_columns(node, below.tree)
                 below = below.above(node.child, below.known)
                 keys = [key.expression for key in node.keys]
-            refs, loose = [one for one in keys if isinstance(one, ColumnRef)], below.indeterminate
-            fixed = [one for one in refs if one.index not in loose]
+            refs = [key for key in keys if isinstance(key, ColumnRef)]
+            fixed = [ref for ref in refs if ref.index not in below.indeterminate]
             if not fixed:
                 return None
-            places = [one.index for one in fixed]
-            used = {one.index for one in refs}.union(
-                *({ref.index for ref in one.columns()} for one in node.expressions())
+            places = [ref.index for ref in fixed]
+            used = {ref.index for ref in refs}.union(
+                *({ref.index for ref in part.columns()} for part in node.expressions())
             )
             try:
-                types = [key_type(one.type, one.type) for one in fixed if one.type is not None]
+                types = [key_type(ref.type, ref.type) for ref in fixed if ref.type is not None]
             except KeyTypeError:
                 return None
             rows = estimate(node.child, self._rows).rows
@@ -366,7 +370,7 @@ class _Planner:
             fed, moved = self._cut(below, cut, rows)
             node, below = remapped_aggregate(node, fed.tree, moved), fed
         positions = positions_of(node.keys)
-        return below.above(node.with_children([below.tree]), (one.moved(positions) for one in below.known))
+        return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
 
     def _union(self, node: Union) -> _Part | None:
         parts: list[_Part] = []
@@ -378,10 +382,14 @@ class _Planner:
         if not all(part.branches for part in parts):
             parts = [self._spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
         return _Part(
-            node.with_children([part.tree for part in parts]), tuple(b for part in parts for b in part.branches),
-            tuple(one for part in parts for one in part.inputs), frozenset(), (), sum(part.cost for part in parts),
+            node.with_children([part.tree for part in parts]),
+            tuple(branch for part in parts for branch in part.branches),
+            tuple(exchange for part in parts for exchange in part.inputs),
+            frozenset(),
+            (),
+            sum(part.cost for part in parts),
             sum(part.nbytes for part in parts),
-        )  # fmt: skip
+        )
 
     # -- joins ---------------------------------------------------------------------------------------------
 
@@ -409,7 +417,7 @@ class _Planner:
         held = _size(other.schema, estimate(other, self._rows).rows)
         most = self.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
         inputs: tuple[Exchange, ...] = ()
-        if any(_is_computed_once(one) for one in other.walk()):
+        if any(map(_is_computed_once, other.walk())):
             sent = sides[side.other]
             if sent is None or held > most:
                 return None
@@ -419,7 +427,7 @@ class _Planner:
             other = ExchangeSource(inputs[0].index, other.schema)
             cost, repeated, scans = sent.cost + _STAGE_BYTES, _EXCHANGED * held, frozenset[int]()
         else:
-            scans = frozenset(one.index for one in other.walk() if isinstance(one, Scan))
+            scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
             cost, repeated = 0.0, sum(self.facts[index].nbytes for index in scans)
             if repeated > most:
                 return None
@@ -427,7 +435,7 @@ class _Planner:
         trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
         positions = output_positions(node.spec, side)
         joined = part.reading(scans).above(
-            node.with_children(trees), (one.moved(positions) for one in part.known)
+            node.with_children(trees), (by.moved(positions) for by in part.known)
         )
         return dataclasses.replace(joined, cost=cost, inputs=(*part.inputs, *inputs))
 
@@ -437,7 +445,7 @@ class _Planner:
         if not spec.keys:
             return None
         keys = _Keys.of(node)
-        plans = [{}, *({side: one} for side in Side for one in sides[side].known)]
+        plans = [{}, *({side: by} for side in Side for by in sides[side].known)]
         ways = []
         for kept in plans:
             way = self._exchanged(node, sides, keys, kept)
@@ -472,8 +480,13 @@ class _Planner:
         for side, part in sides.items():
             columns = tuple(keys.columns[side][i] for i in chosen)
             types = tuple(keys.types[i] for i in chosen)
-            known = [one for one in part.known if (one.columns, one.types) == (columns, types)]
-            known = [one for one in known if not one.spread or not any(keys.null_safe[i] for i in chosen)]
+            known = [
+                partitioning
+                for partitioning in part.known
+                if (partitioning.columns, partitioning.types) == (columns, types)
+            ]
+            if any(keys.null_safe[i] for i in chosen):
+                known = [partitioning for partitioning in known if not partitioning.spread]
             if kept and known:
                 placed[side], by[side] = part, known[0]
                 moves[side] = {i: i for i in range(len(node.side(side).schema))}
@@ -488,14 +501,14 @@ class _Planner:
         left, right = placed[Side.LEFT], placed[Side.RIGHT]
         joined = Join(left.tree, right.tree, remapped_spec(spec, moves), node.build_side, node.distribution)
         known_after = []
-        for side in (one for one in Side if _keeps(spec.join_type, one)):
+        for side in (side for side in Side if _keeps(spec.join_type, side)):
             positions = output_positions(joined.spec, side)
             spread = by[side].spread and not _matched_only(spec.join_type)
             known_after.append(by[side].moved(positions, spread=spread))
-            known_after += [one.moved(positions) for one in placed[side].known if one != by[side]]
+            known_after += [known.moved(positions) for known in placed[side].known if known != by[side]]
         return _Part(
             joined, (), (*left.inputs, *right.inputs), left.replicated | right.replicated,
-            tuple(dict.fromkeys(one for one in known_after if one is not None)), left.cost + right.cost, 0.0,
+            tuple(dict.fromkeys(known for known in known_after if known is not None)), left.cost + right.cost, 0.0,
         )  # fmt: skip
 
     def _cut(self, part: _Part, cut: _Cut, rows: float) -> tuple[_Part, dict[int, int]]:
@@ -507,7 +520,7 @@ class _Planner:
             kept = [(schema.field(i), column(schema, i)) for i in cut.used]
             tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
         nbytes = _size(tree.schema, rows)
-        columns = tuple(moved[one] for one in cut.columns)
+        columns = tuple(moved[index] for index in cut.columns)
         part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(
             next(self._source_numbers), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe),
@@ -549,7 +562,7 @@ def _in_one_task(
     tree = visit(relation)
     scans = frozenset(node.index for node in tree.walk() if isinstance(node, Scan))
     nbytes = sum(float(facts[index].nbytes) for index in scans if index in facts)
-    cost = nbytes + sum(_STAGE_BYTES + (1 + _EXCHANGED) * one.nbytes for one in inputs)
+    cost = nbytes + sum(_STAGE_BYTES + (1 + _EXCHANGED) * exchange.nbytes for exchange in inputs)
     return _Part(tree, (Branch(None, scans),), tuple(inputs), frozenset(), (), cost, nbytes)
 
 
@@ -579,7 +592,7 @@ def _is_computed_once(node: Relation) -> bool:
 def _in_order(tree: Relation, inputs: Iterable[Exchange]) -> tuple[Exchange, ...]:
     """Exchanges in the order in which a tree reads them."""
     order = {index: place for place, index in enumerate(sources_in_order(tree))}
-    return tuple(sorted(inputs, key=lambda one: order[one.index]))
+    return tuple(sorted(inputs, key=lambda exchange: order[exchange.index]))
 
 
 def _size(schema: pa.Schema, rows: float) -> float:
