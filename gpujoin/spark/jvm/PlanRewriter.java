@@ -52,6 +52,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.DeclarativeAggregate;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
+import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -319,7 +320,9 @@ public final class PlanRewriter {
         private LogicalPlan first(LogicalPlan plan, List equal, List order) {
             ArrayList same = new ArrayList();
             for (int i = 0; i < equal.size(); i++) {
-                same.add(plan.output().apply(integer(equal.get(i))));
+                // Spark's own rule has run by now: -0.0 would be in another partition than 0.0.
+                same.add(NormalizeFloatingNumbers$.MODULE$.normalize(
+                    (Expression) plan.output().apply(integer(equal.get(i)))));
             }
             ArrayList sorted = new ArrayList();
             for (int i = 0; i < order.size(); i++) {

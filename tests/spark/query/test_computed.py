@@ -50,6 +50,13 @@ def test_it_runs_here(tables: SparkSession, name: str) -> None:
     assert sum("rows from Spark" in line for line in lines) >= inputs, str(found)
 
 
+def test_floating_point_keys_are_read_from_files(tables: SparkSession) -> None:
+    """Spark wraps such keys in functions, which need not be computed."""
+    found = check(tables.sql("select a.id, b.id j from sales a join sales b on a.weight = b.weight"))
+    (island,) = found.islands
+    assert not any("rows from Spark" in line for line in island.tree), str(found)
+
+
 def test_python_functions_are_computed_by_spark(tables: SparkSession) -> None:
     reversed_text = sf.udf(lambda text: text and text[::-1])
     sales, items = tables.table("sales"), tables.table("items")

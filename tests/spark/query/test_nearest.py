@@ -32,7 +32,8 @@ from range(50)
 """
 TIES = """
 select cast(id as int) j, cast(id % 3 as int) k, timestamp_seconds(id div 12) t,
-  if(id % 4 = 0, null, cast(id * 7 % 5 as int)) x
+  if(id % 4 = 0, null, cast(id * 7 % 5 as int)) x, repeat('a', cast(id % 3 as int)) s,
+  element_at(array(0.0D, -0.0D, 1.0D, double('NaN')), cast(id % 4 as int) + 1) f
 from range(150)
 """
 
@@ -93,6 +94,12 @@ QUERIES = {
     "first of a window, ties": """
         select i, j from (select l.i, e.j, row_number() over (partition by l.i order by e.t desc, e.x nulls last, e.j) n
         from e join l on e.k = l.k and e.t <= l.t) where n <= 1""",
+    "first of a window, ties, keys of which some are -0.0": """
+        select i, j from (select l.i, e.j, row_number() over (partition by l.i order by e.t desc, e.x nulls last, e.j) n
+        from l left join e on e.f = l.f and e.t <= l.t) where n = 1""",
+    "first of a window, ties, a key that Spark computes": """
+        select i, j from (select l.i, e.j, row_number() over (partition by l.i order by e.t desc, e.x nulls last, e.j) n
+        from l left join e on levenshtein(e.s, '') = l.k and e.t <= l.t) where n = 1""",
     "correlated subquery": f"select i, (select max(r.t) from r where {_KEYED}) m from l",
     "correlated subquery of filtered rows": """
         select i, (select min(r.t) from r where r.k = l.k and r.t > l.t and r.j > 4) m from l where c > 1""",

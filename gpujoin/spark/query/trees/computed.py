@@ -30,7 +30,7 @@ from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacl
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder
-from gpujoin.spark.query.trees.keys import check_keys
+from gpujoin.spark.query.trees.keys import bare_key, check_keys
 
 _ids = itertools.count(-1, -1)
 
@@ -119,7 +119,7 @@ class ComputedParts:
         if None in sides or sides[0] is sides[1]:
             return self._covered(part)
         check_keys(*part.children)
-        return _with_children(part, lambda child: self._covered(child, always=True))
+        return _with_children(part, lambda child: self._covered(bare_key(child), always=True))
 
     def operand(self, node: Node) -> Node:
         """Give an operand of a comparison between the sides that is covered."""

@@ -28,7 +28,7 @@ def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
     if part.name not in EQUALITIES:
         return None
     nulls = NullEquality.EQUAL if part.name == "EqualNullSafe" else NullEquality.UNEQUAL
-    one, two = (_bare_key(child) for child in part.children)
+    one, two = (bare_key(child) for child in part.children)
     left, right = (sides[side].positions.keys() for side in Side)
     if one.attribute_ids and two.attribute_ids:
         if one.attribute_ids <= left and two.attribute_ids <= right:
@@ -112,8 +112,8 @@ def with_keys(
     return Fragment(relation, {i: n for n, i in enumerate(kept)}), places
 
 
-def _bare_key(node: Node) -> Node:
-    """A key without what Spark wraps around floating-point keys; keys are normalized here by themselves."""
+def bare_key(node: Node) -> Node:
+    """Give a key without what Spark wraps around floating-point keys; keys are normalized here by themselves."""
     while node.name in _NORMALIZED:
         node = node.children[0]
     return node

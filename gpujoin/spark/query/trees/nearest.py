@@ -24,7 +24,9 @@ from gpujoin.spark.query.trees.builder import (
     distribution_of,
 )
 from gpujoin.spark.query.trees.computed import ComputedParts, StandIn, with_stand_ins
-from gpujoin.spark.query.trees.keys import check_keys, key_of, with_keys
+from gpujoin.spark.query.trees.keys import bare_key, check_keys, key_of, with_keys
+
+_OTHER_KEYS = "an as-of join whose keys are not those of its sides"
 
 
 def nearest_join(
@@ -37,7 +39,7 @@ def nearest_join(
     domain = nearest.domain
     keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
     if len(keys) != len(nearest.keys):
-        raise NotTranslatableError("an as-of join whose keys are not those of its sides")
+        raise NotTranslatableError(_OTHER_KEYS)
     by_id = {one.expr_id: one for one in node.child(nearest.rows.other).output}
     check_column(by_id[nearest.column])
     if domain is not None:
@@ -121,8 +123,13 @@ def _inputs(
 
 def _first(nearest: Nearest, sides: Mapping[Side, Fragment], computed: ComputedParts) -> First:
     """Of rows that are searched, with equal keys and equal order, the one that further order keys decide for."""
-    keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
-    equal = [computed.forced(key, Side.RIGHT).expr_id for _, key, _ in keys]
+    searched = sides[Side.RIGHT].positions.keys() | {one.expr_id for one in computed.found[Side.RIGHT]}
+    keys = [
+        bare_key(child) for part in nearest.keys for child in part.children if child.attribute_ids <= searched
+    ]
+    if len(keys) != len(nearest.keys):
+        raise NotTranslatableError(_OTHER_KEYS)
+    equal = [computed.forced(key, Side.RIGHT).expr_id for key in keys]
     equal += [key for _, key, _ in nearest.domain.keys] if nearest.domain is not None else []
     order = tuple((tie.expr_id, tie.descending, tie.nulls_first) for tie in nearest.ties)
     return First((*equal, nearest.column), order)
