@@ -86,7 +86,9 @@ def tell(explanation: JoinExplanation, options: Options) -> None:
 
 def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """Choose the reasons that are neither what settings say nor a prediction that Spark is faster."""
-    return tuple(one for one in reasons if one.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER))
+    return tuple(
+        reason for reason in reasons if reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER)
+    )
 
 
 def keep_query(name: str, explanation: Explanation) -> None:
@@ -145,9 +147,9 @@ def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.
     joins = [join for join in explanation.joins if scope is Scope.EVERY_QUERY or join.by_gpu_join]
     reasons = [
         *(
-            one
-            for one in explanation.reasons
-            if scope is Scope.EVERY_QUERY or one.kind is ReasonKind.UNEXPECTED
+            reason
+            for reason in explanation.reasons
+            if scope is Scope.EVERY_QUERY or reason.kind is ReasonKind.UNEXPECTED
         ),
         *(reason for join in joins for reason in join.reasons),
     ]
@@ -161,10 +163,14 @@ def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.
     if refused and options.fallback is FallbackMode.WARN:
         log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(map(str, refused))))
     slower = [
-        one for join in joins if join.by_gpu_join for one in join.reasons if one.kind is ReasonKind.SLOWER
+        reason
+        for join in joins
+        if join.by_gpu_join
+        for reason in join.reasons
+        if reason.kind is ReasonKind.SLOWER
     ]
     if slower and options.fallback is not FallbackMode.SILENT:
         log.warning("a gpu_join is left to Spark: %s", "; ".join(dict.fromkeys(map(str, slower))))
-    warnings = [one for join in joins for one in join.warnings]
-    for warning in (*warnings, *(one for island in explanation.islands for one in island.warnings)):
+    warnings = [warning for join in joins for warning in join.warnings]
+    for warning in (*warnings, *(warning for island in explanation.islands for warning in island.warnings)):
         log.warning("a join of the query: %s", warning)

@@ -93,7 +93,7 @@ class IslandRun:
         """Give the same run, in which some keys are split."""
         if not heavy:
             return self
-        keys = sum(len(one.keys.hashes) for one in heavy.values() if not one.replicated)
+        keys = sum(len(rows.keys.hashes) for rows in heavy.values() if not rows.replicated)
         note = (
             f"{keys} heavy keys are split over the partitions of their join"
             if keys > 1
@@ -190,7 +190,7 @@ def arrange(
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
     )  # fmt: skip
     if options.strategy is not Strategy.AUTO and any(
-        one.distribution is not Distribution.ANY for one in island.joins
+        join.distribution is not Distribution.ANY for join in island.joins
     ):
         several = dataclasses.replace(limits, cores=max(2, cores))
         return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
@@ -251,7 +251,7 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
 
 
 def _run_of(island: Island, stage: Stage, scans: tuple[int, ...], options: Options, cores: int) -> StageRun:
-    inputs = tuple(_run_of(island, one.producer, scans, options, cores) for one in stage.inputs)
+    inputs = tuple(_run_of(island, exchange.producer, scans, options, cores) for exchange in stage.inputs)
     return StageRun(stage, _reads(island, stage, scans, cores, options.scan_task_bytes), inputs)
 
 
@@ -259,7 +259,7 @@ def _reads(
     island: Island, stage: Stage, scans: tuple[int, ...], cores: int, task_bytes: int
 ) -> tuple[Reads, ...]:
     """For each task of a stage what it reads."""
-    own = [one.index for one in stage.tree.walk() if isinstance(one, Scan)]
+    own = [scan.index for scan in stage.tree.walk() if isinstance(scan, Scan)]
     files = {index: island.sources[scans[index]].files.files for index in own}
     if not stage.branches:
         return (files,)
@@ -284,11 +284,11 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     for branch in stage.branches:
         if branch.partitioned is not None:
             yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
-    keyed = sum(bool(one.columns) for one in stage.inputs)
+    keyed = sum(bool(exchange.columns) for exchange in stage.inputs)
     if keyed:
         inputs = "inputs are" if keyed > 1 else "input is"
         yield f"{keyed} {inputs} exchanged by key into {run.tasks} partitions{also}"
-    sent = sum(one.replicated for one in stage.inputs)
+    sent = sum(exchange.replicated for exchange in stage.inputs)
     spread = len(stage.inputs) - keyed - sent
     if spread:
         inputs = "inputs are" if spread > 1 else "input is"

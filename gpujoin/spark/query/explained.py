@@ -116,14 +116,14 @@ def explain_stages(
         tasks=run.last.tasks,
         threads=run.threads,
         tree=tuple(shown.lines(run.last.stage.tree, run.last)),
-        joins=tuple(_join(one, stage, island_id, backend) for one, stage in _joins(run.last.stage)),
+        joins=tuple(_join(join, stage, island_id, backend) for join, stage in _joins(run.last.stage)),
         notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
     )
 
 
 def _joins(stage: Stage) -> Iterator[tuple[Join, Stage]]:
     """The joins of a stage and of those before it, parents first, each with its stage."""
-    producers = {one.index: one.producer for one in stage.inputs}
+    producers = {exchange.index: exchange.producer for exchange in stage.inputs}
     for node in stage.tree.walk():
         if isinstance(node, Join):
             yield node, stage
@@ -147,9 +147,10 @@ def _join(node: Join, stage: Stage, island_id: str, backend: BackendName) -> Joi
 
 def _strategy(node: Join, stage: Stage) -> Strategy:
     """How the sides of a join are brought together."""
-    keyed = {one.index for one in stage.inputs if one.columns}
+    keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
     sources = [
-        {one.index for one in side.walk() if isinstance(one, ExchangeSource)} for side in node.children
+        {source.index for source in side.walk() if isinstance(source, ExchangeSource)}
+        for side in node.children
     ]
     if all(keyed & side for side in sources):
         return Strategy.SHUFFLE
@@ -173,8 +174,8 @@ def _keys(node: Join) -> list[str]:
         (left.field(pair.left).name, right.field(pair.right).name, pair.nulls) for pair in node.spec.keys
     ]
     return [
-        f"{_bare(one)} {'<=>' if nulls is NullEquality.EQUAL else '='} {_bare(two)}"
-        for one, two, nulls in pairs
+        f"{_bare(of_left)} {'<=>' if nulls is NullEquality.EQUAL else '='} {_bare(of_right)}"
+        for of_left, of_right, nulls in pairs
     ]
 
 
@@ -192,8 +193,8 @@ def _order(node: Join) -> str:
     terms = node.spec.as_of
     assert terms is not None
     sign = {Direction.BACKWARD: "<", Direction.FORWARD: ">", Direction.NEAREST: "~"}[terms.direction]
-    one, two = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
-    return f"{one} {sign}{'=' if terms.allow_exact else ''} {two}"
+    searched, bound = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
+    return f"{searched} {sign}{'=' if terms.allow_exact else ''} {bound}"
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ class _Shown:
         taken = stage.stage.spark
         if taken is not None and taken.source == node.index:
             return [indent + _shortened(f"rows from Spark, {self.leaves.rows[taken.rows]}")]
-        place = next(i for i, one in enumerate(stage.stage.inputs) if one.index == node.index)
+        place = next(i for i, exchange in enumerate(stage.stage.inputs) if exchange.index == node.index)
         exchange, before = stage.stage.inputs[place], stage.inputs[place]
         about = show_bytes(int(exchange.nbytes))
         tasks = f"{stage.tasks} {'tasks' if stage.tasks > 1 else 'task'}"
@@ -270,7 +271,7 @@ def _head(node: Relation) -> str:
         case Filter():
             return f"filter {show_expression(node.condition)}"
         case Project():
-            return f"project {', '.join(show_expression(one.expression) for one in node.outputs)}"
+            return f"project {', '.join(show_expression(output.expression) for output in node.outputs)}"
         case Expand():
             return f"expand each row in {len(node.projections)} ways"
         case TopN():

@@ -155,19 +155,25 @@ def find_heavy_rows(
     """
     if options.exchange_skew is Skew.OFF:
         return {}
-    joins = [(one, join) for one in _stages(run.last) if one.tasks > 1 for join in split_joins(one.stage)]
     joins = [
-        (one, join) for one, join in joins if _worth_a_look(one, join, options.exchange_skew, spark_rows)
+        (stage, join) for stage in _stages(run.last) if stage.tasks > 1 for join in split_joins(stage.stage)
+    ]
+    joins = [
+        (stage, join)
+        for stage, join in joins
+        if _worth_a_look(stage, join, options.exchange_skew, spark_rows)
     ]
     if not joins:
         return {}
     # One thread each, and no GPU: there are few rows.
     options = options.replace(backend=BackendChoice.CPU, cpu_threads=1)
-    producers = [_producer(one, join.source(side)) for one, join in joins for side in Side]
+    producers = [_producer(stage, join.source(side)) for stage, join in joins for side in Side]
     parts = tuple(part for exchange, before in producers for part in _parts(exchange, before))
     try:
         looks = [
-            _look_at_rows(spark, *one, options, name, spark_rows) for one in producers if one[1].stage.spark
+            _look_at_rows(spark, *producer, options, name, spark_rows)
+            for producer in producers
+            if producer[1].stage.spark
         ]
         if parts:
             work = stage_function(SampleExchanges(parts, options), f"{name}_sample")
@@ -179,10 +185,10 @@ def find_heavy_rows(
         _log.debug("no look for heavy keys: %s", problem)
         return {}
     found: dict[int, HeavyRows] = {}
-    for one, join in joins:
+    for stage, join in joins:
         seen = {side: samples[join.source(side)] for side in Side}
-        sizes = {side: _exchange(one, join.source(side)).nbytes for side in Side}
-        heavy = heavy_keys(seen, sizes, join.sides, one.tasks)
+        sizes = {side: _exchange(stage, join.source(side)).nbytes for side in Side}
+        heavy = heavy_keys(seen, sizes, join.sides, stage.tasks)
         if heavy is not None:
             found |= {join.source(side): HeavyRows(heavy, side) for side in Side}
     return found
@@ -190,12 +196,12 @@ def find_heavy_rows(
 
 def _stages(run: StageRun) -> Iterator[StageRun]:
     yield run
-    for one in run.inputs:
-        yield from _stages(one)
+    for before in run.inputs:
+        yield from _stages(before)
 
 
 def _exchange(run: StageRun, source: int) -> Exchange:
-    return next(one for one in run.stage.inputs if one.index == source)
+    return next(exchange for exchange in run.stage.inputs if exchange.index == source)
 
 
 def _producer(run: StageRun, source: int) -> tuple[Exchange, StageRun]:
@@ -206,14 +212,20 @@ def _producer(run: StageRun, source: int) -> tuple[Exchange, StageRun]:
 
 def _worth_a_look(run: StageRun, join: SplitJoin, mode: Skew, spark_rows: Sequence[SparkRows]) -> bool:
     exchanges = [_exchange(run, join.source(side)) for side in Side]
-    taken = [spark_rows[one.producer.spark.rows] for one in exchanges if one.producer.spark is not None]
-    if not all(cheap_to_sample(one.producer) for one in exchanges) or not all(map(_is_plain, taken)):
+    taken = [
+        spark_rows[exchange.producer.spark.rows]
+        for exchange in exchanges
+        if exchange.producer.spark is not None
+    ]
+    if not all(cheap_to_sample(exchange.producer) for exchange in exchanges) or not all(
+        map(_is_plain, taken)
+    ):
         return False
     if mode is Skew.ON:
         return True
     # Spark reads such rows from files or memory, without a shuffle.
     read = all(rows.node.level is DeterminismLevel.DETERMINATE for rows in taken)
-    return read and sum(one.nbytes for one in exchanges) >= EXCHANGED_BYTES
+    return read and sum(exchange.nbytes for exchange in exchanges) >= EXCHANGED_BYTES
 
 
 def _is_plain(rows: SparkRows) -> bool:
@@ -250,8 +262,8 @@ def _parts(exchange: Exchange, producer: StageRun) -> Iterator[_Part]:
     for reads in producer.reads[::step]:
         first = {
             index: tuple(
-                one if one.row_groups is None else dataclasses.replace(one, row_groups=one.row_groups[:1])
-                for one in files[:1]
+                file if file.row_groups is None else dataclasses.replace(file, row_groups=file.row_groups[:1])
+                for file in files[:1]
             )
             for index, files in reads.items()
         }

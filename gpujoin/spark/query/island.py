@@ -134,7 +134,7 @@ class Island:
     @property
     def joins(self) -> tuple[Join, ...]:
         """The joins inside, parents first."""
-        return tuple(one for one in self.relation.walk() if isinstance(one, Join))
+        return tuple(inner for inner in self.relation.walk() if isinstance(inner, Join))
 
 
 class IslandFinder:
@@ -228,7 +228,7 @@ def _called(node: PlanNode) -> str:
 def _may_top(node: PlanNode) -> bool:
     if node.class_name == AGGREGATE:
         return True
-    return node.name in _ROWS_FROM and any(one.class_name in (JOIN, AGGREGATE) for one in node.walk())
+    return node.name in _ROWS_FROM and any(inner.class_name in (JOIN, AGGREGATE) for inner in node.walk())
 
 
 def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Island:
@@ -296,16 +296,16 @@ def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
         function, *condition = node.children
         if condition:
             raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
-        columns = [one for one in function.children if one.name != "Literal"]
+        columns = [column for column in function.children if column.name != "Literal"]
         if not columns and not read.keys:
             raise NotTranslatableError(
                 f"{node}: distinct constants, of which there are none if there are no rows"
             )
         sets.add(frozenset(map(_identity, columns)))
-        found += [one for one in columns if _identity(one) not in keys]
+        found += [column for column in columns if _identity(column) not in keys]
     if len(sets) > 1:
         raise NotTranslatableError("distinct aggregates over different columns")
-    return tuple({_identity(one): one for one in found}.values())
+    return tuple({_identity(column): column for column in found}.values())
 
 
 def _identity(node: Node) -> int | str:

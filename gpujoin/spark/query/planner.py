@@ -132,7 +132,7 @@ class QueryPlanner:
         return plan
 
     def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
-        if self._depends_on_layout(node) and not any(one.asked is not None for one in node.walk()):
+        if self._depends_on_layout(node) and not any(part.asked is not None for part in node.walk()):
             why = "what it computes depends on which rows share a partition, and on their order"
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, node.name.lower(), why))
             return Rewritten((), changed=False)
@@ -147,14 +147,14 @@ class QueryPlanner:
             if self._runs:
                 self._rewriting.leave_out(node)
             return below[0]
-        parts = tuple(part for one in below for part in one.parts)
-        changed = any(one.changed for one in below)
-        inner = [self._visit(self._marked(subquery_plan(one))) for one in node.subqueries]
-        replaced = any(one.changed for one in inner)
+        parts = tuple(part for found in below for part in found.parts)
+        changed = any(found.changed for found in below)
+        inner = [self._visit(self._marked(subquery_plan(subquery))) for subquery in node.subqueries]
+        replaced = any(found.changed for found in inner)
         if islands and node.class_name == AGGREGATE and id(node) not in self._left:
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
-            large = tuple(one.nbytes > self._broadcast_threshold for one in below)
+            large = tuple(found.nbytes > self._broadcast_threshold for found in below)
             if any(large):
                 self._large[node.number] = large
             others = tuple(part for part in parts if isinstance(part, IslandExplanation))
@@ -163,8 +163,8 @@ class QueryPlanner:
         if made_by is not None:
             known = kept(made_by)
             parts = parts if known is None else (known, *parts)
-        nbytes = max((one.nbytes for one in below), default=0.0)
-        shown = (*parts, *(part for one in inner for part in one.parts))
+        nbytes = max((found.nbytes for found in below), default=0.0)
+        shown = (*parts, *(part for found in inner for part in found.parts))
         return Rewritten(shown, changed or replaced, nbytes)
 
     def _depends_on_layout(self, node: PlanNode) -> bool:
@@ -176,7 +176,7 @@ class QueryPlanner:
     def _obstacles(self, node: PlanNode) -> list[Reason]:
         """What keeps a node out of islands."""
         broken = self._finder.broken
-        return [broken[id(one)] for one in node.walk() if id(one) in broken and _made_by(one) is None]
+        return [broken[id(part)] for part in node.walk() if id(part) in broken and _made_by(part) is None]
 
     def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
         """Place the island at a node; a reason, if it and all below it are left to Spark; else nothing."""
@@ -204,9 +204,9 @@ class QueryPlanner:
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         if self._runs:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
-        self._searched.update(id(one) for one in island.own_nodes() if one.nearest is not None)
+        self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
-        inputs = tuple(part for one in below for part in one.parts)
+        inputs = tuple(part for found in below for part in found.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
         explained = explain_island(island, run, island_id, BackendName(backend), warnings, estimate)
         explained = dataclasses.replace(explained, notes=(*explained.notes, *told))
@@ -221,7 +221,7 @@ class QueryPlanner:
         """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""
         spark = Strategy.SPARK
         return self._options.strategy is not spark or any(
-            one.asked is not None and one.strategy(self._options) is not spark for one in nodes
+            part.asked is not None and part.strategy(self._options) is not spark for part in nodes
         )
 
     def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:
@@ -285,7 +285,7 @@ class QueryPlanner:
             (node.asked["backend"] for node in joins if node.asked and "backend" in node.asked), None
         )
         strategies = [node.strategy(self._options) for node in joins] or [self._options.strategy]
-        named = next((one for one in strategies if one is not Strategy.AUTO), Strategy.AUTO)
+        named = next((strategy for strategy in strategies if strategy is not Strategy.AUTO), Strategy.AUTO)
         return self._options.replace(backend=backend or self._options.backend, strategy=named)
 
     def _arranged(self, island: Island) -> IslandRun | Reason:

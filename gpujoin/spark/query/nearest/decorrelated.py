@@ -44,8 +44,8 @@ def mark_decorrelated(top: PlanNode) -> None:
             if domain is None:
                 continue
             fixed = way.fixed | {key for _, key, _ in domain.keys}
-            ids = frozenset(one.expr_id for one, _ in domain.values) | {key for _, key, _ in domain.keys}
-            if {below.attribute(one) for one in above.groups} != ids or not _drops_groups(below, ids):
+            ids = frozenset(value.expr_id for value, _ in domain.values) | {key for _, key, _ in domain.keys}
+            if {below.attribute(group) for group in above.groups} != ids or not _drops_groups(below, ids):
                 continue
             ties = above.ties(dataclasses.replace(way, fixed=fixed), below)
             if harmless(top, above, below, way.nearest):
@@ -57,22 +57,23 @@ def _domain(parts: Sequence[Node], rows: PlanNode, way: Candidate, whole: Input)
     """What the distinct values are values of; ``None`` if it is not known that they are all there are."""
     distinct = whole.join.child(way.nearest.rows)
     own = frozenset(column.expr_id for column in rows.output)
-    floats = {one.expr_id for one in whole.join.output if one.type_name in FLOATS}
-    by_id = {one.expr_id: one for one in distinct.output}
+    floats = {column.expr_id for column in whole.join.output if column.type_name in FLOATS}
+    by_id = {column.expr_id: column for column in distinct.output}
     values: dict[int, Node] = {}
     keys: list[tuple[Node, int, bool]] = []
     for part in parts:
         if part.name not in EQUALITIES:
             return None
-        one, two = part.children
-        mine, theirs = (one, two) if one.attribute_ids and one.attribute_ids <= own else (two, one)
-        found = whole.attribute(theirs) if theirs.name == "AttributeReference" else None
-        if found is None or mine.name != "AttributeReference" or mine.expr_id not in own or found in floats:
+        first, second = part.children
+        ours = bool(first.attribute_ids) and first.attribute_ids <= own
+        value, key = (first, second) if ours else (second, first)
+        found = whole.attribute(key) if key.name == "AttributeReference" else None
+        if found is None or value.name != "AttributeReference" or value.expr_id not in own or found in floats:
             return None
         if found in by_id:
-            values[found] = mine
+            values[found] = value
         elif found in way.searched:
-            keys.append((mine, found, part.name == "EqualNullSafe"))
+            keys.append((value, found, part.name == "EqualNullSafe"))
         else:
             return None
     if set(values) != set(by_id) or not _holds_all(distinct, rows, values):
@@ -86,9 +87,9 @@ def _is_distinct(node: PlanNode) -> bool:
         return False
     read = read_aggregate(node)
     keys = {key.expr_id for key in read.keys if key.name == "AttributeReference"}
-    shown = [bare(one) for one in read.results]
+    shown = [bare(result) for result in read.results]
     return len(keys) == len(read.keys) and all(
-        one.name == "AttributeReference" and one.expr_id in keys for one in shown
+        result.name == "AttributeReference" and result.expr_id in keys for result in shown
     )
 
 
@@ -98,28 +99,28 @@ def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> b
     They do if they come from the same plan, which the rows may be filtered from further.
     """
     below = {
-        one.expr_id: bare(one).expr_id for one in read_aggregate(distinct).results
+        result.expr_id: bare(result).expr_id for result in read_aggregate(distinct).results
     }  # fmt: skip
     base, filters, places = _stripped(distinct.children[0])
     other, wider, others = _stripped(rows)
     if not base.jvm.sameResult(other.jvm):
         return False
     at = {column.expr_id: n for n, column in enumerate(base.output)}
-    mine = {column.expr_id: n for n, column in enumerate(other.output)}
+    places = {column.expr_id: n for n, column in enumerate(other.output)}
     origins = set()
     for given, value in values.items():
         origin, wanted = places.get(below[given], below[given]), others.get(value.expr_id, value.expr_id)
-        if origin not in at or wanted not in mine or at[origin] != mine[wanted]:
+        if origin not in at or wanted not in places or at[origin] != places[wanted]:
             return False
         origins.add(origin)
     return all(
         (
-            one.name == "IsNotNull"
-            and one.children[0].name == "AttributeReference"
-            and one.children[0].expr_id in origins
+            test.name == "IsNotNull"
+            and test.children[0].name == "AttributeReference"
+            and test.children[0].expr_id in origins
         )
-        or any(one.jvm.semanticEquals(two.jvm) for two in wider)
-        for one in filters
+        or any(test.jvm.semanticEquals(two.jvm) for two in wider)
+        for test in filters
     )
 
 
@@ -131,9 +132,9 @@ def _stripped(node: PlanNode) -> tuple[PlanNode, list[Node], dict[int, int]]:
         if node.name == "Filter":
             filters += conjuncts(node.expression("condition"))
         else:
-            for one in node.expressions("projectList"):
-                value = bare(one)
-                if value.name != "AttributeReference" or value.expr_id != one.expr_id:
+            for named in node.expressions("projectList"):
+                value = bare(named)
+                if value.name != "AttributeReference" or value.expr_id != named.expr_id:
                     return node, filters, names
         node = node.children[0]
     return node, filters, names

@@ -75,7 +75,7 @@ class Input:
         """The join's columns that an expression reads."""
         found = node.attribute_ids
         for project in self.projects:
-            known = [project[one].attribute_ids if one in project else {one} for one in found]
+            known = [project[expr_id].attribute_ids if expr_id in project else {expr_id} for expr_id in found]
             found = frozenset().union(*known)
         return found
 
@@ -91,7 +91,7 @@ class Aggregation:
         self.computed: list[Node] = [*read.keys]
         self.groups = read.keys
         self.results: tuple[Defined, ...] = (
-            {one.expr_id: one.children[0] for one in read.results if one.name == "Alias"},
+            {named.expr_id: named.children[0] for named in read.results if named.name == "Alias"},
         )
         self._calls: list[Node] = []
         self._any_row = False
@@ -178,16 +178,16 @@ class FirstOfWindow:
         self.groups = window.expressions("partitionSpec")
         self.results: tuple[Defined, ...] = ()
         self._order = window.expressions("orderSpec")
-        self.computed: list[Node] = [*self.groups, *(one.children[0] for one in self._order)]
+        self.computed: list[Node] = [*self.groups, *(key.children[0] for key in self._order)]
 
     def ties(self, way: Candidate, below: Input) -> tuple[Tie, ...]:
         """What decides among matches of equal order."""
-        if not all(below.reads(one) <= way.fixed for one in self.groups):
+        if not all(below.reads(key) <= way.fixed for key in self.groups):
             raise NotUnderstoodError
-        rest = [one for one in self._order if not below.reads(one) <= way.fixed]
+        rest = [key for key in self._order if not below.reads(key) <= way.fixed]
         if not rest and below.order is not None:
             below = below.at_order()
-            rest = [one for one in below.sorted_by if not below.reads(one) <= way.fixed]
+            rest = [key for key in below.sorted_by if not below.reads(key) <= way.fixed]
         if not rest:
             return ()
         latest = way.nearest.direction is Direction.BACKWARD
@@ -196,10 +196,10 @@ class FirstOfWindow:
         if ordered_by(rest[0], "direction", "Descending") is not latest:
             raise NotUnderstoodError
         found: list[Tie] = []
-        for one in rest[1:]:
-            descending = ordered_by(one, "direction", "Descending")
-            nulls_first = ordered_by(one, "nullOrdering", "NullsFirst")
-            found += _ties_of(one.children[0], way, below, descending=descending, nulls_first=nulls_first)
+        for key in rest[1:]:
+            descending = ordered_by(key, "direction", "Descending")
+            nulls_first = ordered_by(key, "nullOrdering", "NullsFirst")
+            found += _ties_of(key.children[0], way, below, descending=descending, nulls_first=nulls_first)
         return tuple(found)
 
 
@@ -232,12 +232,12 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
         child = child.children[0]
     if child.class_name != JOIN or not compares_by_order(child):
         return None
-    projects = tuple(defined(one) for one in between if one.name == "Project")
-    filters = tuple(one.expression("condition") for one in between if one.name == "Filter")
-    sorts = [place for place, one in enumerate(between) if one.name == "Sort"]
+    projects = tuple(defined(passed) for passed in between if passed.name == "Project")
+    filters = tuple(passed.expression("condition") for passed in between if passed.name == "Filter")
+    sorts = [place for place, passed in enumerate(between) if passed.name == "Sort"]
     if not sorts:
         return Input(child, projects, filters)
-    above = sum(one.name == "Project" for one in between[: sorts[0]])
+    above = sum(passed.name == "Project" for passed in between[: sorts[0]])
     return Input(child, projects, filters, between[sorts[0]], above)
 
 
@@ -254,16 +254,18 @@ def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -
         return False
     computed = [
         *above.computed,
-        *(one.children[0] for one in below.sorted_by),
+        *(key.children[0] for key in below.sorted_by),
         *(value for project in below.projects for value in project.values()),
     ]
     computed += [
         nearest.bound,
-        *(one.bound for one in nearest.limits if one.shift is None),
+        *(limit.bound for limit in nearest.limits if limit.shift is None),
         *nearest.conditions,
     ]
     plain = ("AttributeReference", "Literal")
-    return all(may_fail(one) is MayFail.NEVER for one in computed if bare(one).name not in plain)
+    return all(
+        may_fail(expression) is MayFail.NEVER for expression in computed if bare(expression).name not in plain
+    )
 
 
 def _ties_of(
@@ -279,20 +281,24 @@ def _ties_of(
 
 def defined(project: PlanNode) -> Defined:
     """Give what a projection computes, by expression id."""
-    return {one.expr_id: one.children[0] for one in project.expressions("projectList") if one.name == "Alias"}
+    return {
+        named.expr_id: named.children[0]
+        for named in project.expressions("projectList")
+        if named.name == "Alias"
+    }
 
 
 def _first_alone(part: Node, number: int) -> bool:
     """Whether a condition on a row's number is true of the first alone."""
     if part.name not in ("EqualTo", "LessThanOrEqual", "LessThan"):
         return False
-    one, two = part.children
+    numbered, limit = part.children
     most = "2" if part.name == "LessThan" else "1"
-    if one.name == "Literal" and part.name == "EqualTo":
-        one, two = two, one
+    if numbered.name == "Literal" and part.name == "EqualTo":
+        numbered, limit = limit, numbered
     return (
-        one.name == "AttributeReference" and one.expr_id == number
-        and two.name == "Literal" and str(two.fields.get("value")) == most
+        numbered.name == "AttributeReference" and numbered.expr_id == number
+        and limit.name == "Literal" and str(limit.fields.get("value")) == most
     )  # fmt: skip
 
 

@@ -40,17 +40,21 @@ def nearest_join(
     keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
     if len(keys) != len(nearest.keys):
         raise NotTranslatableError(_OTHER_KEYS)
-    by_id = {one.expr_id: one for one in node.child(nearest.rows.other).output}
+    by_id = {column.expr_id: column for column in node.child(nearest.rows.other).output}
     check_column(by_id[nearest.column])
     if domain is not None:
-        for one, two, _ in domain.keys:
-            check_keys(one, by_id[two])
+        for value, key_id, _ in domain.keys:
+            check_keys(value, by_id[key_id])
         nulls = {True: NullEquality.EQUAL, False: NullEquality.UNEQUAL}
-        keys += [(one, by_id[two], nulls[safe]) for one, two, safe in domain.keys]
-    left, mine = with_keys(builder, sides[Side.LEFT], [*(one for one, _, _ in keys), nearest.bound], wanted)
-    right, theirs = with_keys(builder, sides[Side.RIGHT], [two for _, two, _ in keys], wanted)
-    pairs = tuple(KeyPair(one, two, key[2]) for one, two, key in zip(mine, theirs, keys, strict=False))
-    terms = AsOf(mine[-1], right.positions[nearest.column], nearest.direction, None, nearest.exact)
+        keys += [(value, by_id[key_id], nulls[safe]) for value, key_id, safe in domain.keys]
+    values = [*(value for value, _, _ in keys), nearest.bound]
+    left, (*left_places, bound) = with_keys(builder, sides[Side.LEFT], values, wanted)
+    right, right_places = with_keys(builder, sides[Side.RIGHT], [key for _, key, _ in keys], wanted)
+    pairs = tuple(
+        KeyPair(left_place, right_place, safe)
+        for left_place, right_place, (_, _, safe) in zip(left_places, right_places, keys, strict=True)
+    )
+    terms = AsOf(bound, right.positions[nearest.column], nearest.direction, None, nearest.exact)
     ids = {Side.LEFT: [i for i in left.positions if i in wanted]}
     ids[Side.RIGHT] = [i for i in right.positions if i in wanted]
     outputs = (
@@ -142,8 +146,10 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     below = builder.input(domain.rows, needed)
     kept = [i for i in below.positions if i in needed]
     outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
-    outputs += [Output(f"d{one.expr_id}", below.reference(value.expr_id)) for one, value in domain.values]
-    ids = [*kept, *(one.expr_id for one, _ in domain.values)]
+    outputs += [
+        Output(f"d{column.expr_id}", below.reference(value.expr_id)) for column, value in domain.values
+    ]
+    ids = [*kept, *(column.expr_id for column, _ in domain.values)]
     return Fragment(Project(below.relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
 
 

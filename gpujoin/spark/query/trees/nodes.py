@@ -80,9 +80,9 @@ def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
 def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Compute columns; mere renaming needs no node."""
     chosen = {
-        one.expr_id: one for one in node.expressions("projectList") if one.expr_id in required
+        named.expr_id: named for named in node.expressions("projectList") if named.expr_id in required
     }.values()  # one column may be named twice
-    values = {one.expr_id: one.children[0] if one.name == "Alias" else one for one in chosen}
+    values = {named.expr_id: named.children[0] if named.name == "Alias" else named for named in chosen}
     needed = frozenset().union(*(value.attribute_ids for value in values.values()))
     below = builder.build(node.children[0], needed)
     if all(value.name == "AttributeReference" for value in values.values()):
@@ -94,7 +94,7 @@ def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
         return below.reference(_known(node, below)) if node.name == "AttributeReference" else reader(node)
 
     outputs = tuple(
-        Output(f"{one.fields['name']}#{one.expr_id}", value_of(values[one.expr_id])) for one in chosen
+        Output(f"{named.fields['name']}#{named.expr_id}", value_of(values[named.expr_id])) for named in chosen
     )
     relation = Project(below.relation, outputs)
     return Fragment(relation, {i: position for position, i in enumerate(values)})
@@ -108,7 +108,7 @@ def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fra
     if not node.output:
         counted = (Output("c0", Literal(value=True, type=pa.bool_())),)
         built = [builder.input(child, frozenset()) for child in node.children]
-        return Fragment(Union(tuple(Project(one.relation, counted) for one in built)), {})
+        return Fragment(Union(tuple(Project(fragment.relation, counted) for fragment in built)), {})
     wanted = wanted or [0]
     inputs = []
     for child in node.children:
@@ -159,12 +159,15 @@ def aggregated(
         raise NotTranslatableError("a distinct aggregation below another operation")
     relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
     final = FinalReader(read, relation, calls)
-    chosen = [one for one in read.results if one.expr_id in required] or list(read.results[:1])
+    chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
     outputs = tuple(
-        Output(f"{one.fields['name']}#{one.expr_id}", final(one.children[0] if one.name == "Alias" else one))
-        for one in chosen
+        Output(
+            f"{named.fields['name']}#{named.expr_id}",
+            final(named.children[0] if named.name == "Alias" else named),
+        )
+        for named in chosen
     )
-    positions = {one.expr_id: n for n, one in enumerate(chosen)}
+    positions = {named.expr_id: n for n, named in enumerate(chosen)}
     return Fragment(Project(relation, outputs), positions)
 
 
