@@ -153,39 +153,23 @@ class GpuSlots:
         """
         start = time.monotonic()
         pause = _FIRST_PAUSE
-        marked: set[str] = set()
-        with contextlib.ExitStack() as waiting:
-            while True:
-                # In each turn: two workers of a task may ask at once, and one of them gets a slot of its own.
-                joined = None if task is None else self._joined(gpus, self._mark_of(task), start)
-                if joined is not None:
-                    return joined
-                for number in range(self.per_gpu):
-                    for gpu in gpus:
-                        file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
-                        if file is None or (task is not None and not _opened_to_others(file)):
-                            continue
-                        mark = None if task is None else self._marked(self._mark_of(task), gpu, number)
-                        return Slot(gpu, number, time.monotonic() - start, file, _mark=mark)
-                left = timeout - (time.monotonic() - start)
-                if left <= 0:
-                    return None
+        while True:
+            # In each turn: two workers of a task may ask at once, and one of them gets a slot of its own.
+            joined = None if task is None else self._joined(gpus, self._mark_of(task), start)
+            if joined is not None:
+                return joined
+            for number in range(self.per_gpu):
                 for gpu in gpus:
-                    if gpu not in marked:
-                        sign = self._try_lock(self._path(gpu, "waiting"), fcntl.LOCK_SH)
-                        if sign is not None:
-                            waiting.enter_context(sign)
-                            marked.add(gpu)
-                time.sleep(min(pause, left))
-                pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def wanted(self, gpu: str) -> bool:
-        """Whether some process waits for a slot of a GPU now."""
-        file = self._try_lock(self._path(gpu, "waiting"), fcntl.LOCK_EX)
-        if file is None:
-            return True
-        file.close()
-        return False
+                    file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
+                    if file is None or (task is not None and not _opened_to_others(file)):
+                        continue
+                    mark = None if task is None else self._marked(self._mark_of(task), gpu, number)
+                    return Slot(gpu, number, time.monotonic() - start, file, _mark=mark)
+            left = timeout - (time.monotonic() - start)
+            if left <= 0:
+                return None
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def held(self, gpu: str) -> int:
         """How many slots of a GPU are taken now, by any process."""
