@@ -18,7 +18,8 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join, Relation
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import NullKeys
-from gpujoin.spark.shuffle.exchanges import ExchangeFormat, Outlet
+from gpujoin.spark.shuffle.blobrows import BlobFormat
+from gpujoin.spark.shuffle.exchanges import Outlet
 from tests.trees import Tree, count, total
 
 _BATCH = 1 << 18
@@ -139,7 +140,7 @@ def _exchange_text(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
 
 def _outlet(schema: pa.Schema, options: Options) -> Outlet:
     return Outlet(
-        ExchangeFormat(schema), (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), tuple(range(40)),
+        BlobFormat(schema), (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), tuple(range(40)),
         options.exchange_blob_bytes,
     )  # fmt: skip
 

@@ -58,7 +58,7 @@ _STOPPED = re.compile(
 _PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 """What a worker caught and told; its message holds the traceback."""
 _FRAME = re.compile(r'^ *File "([^"]*)", line \d+', re.MULTILINE)
-_OUR_FILES = re.compile(r"gpujoin[/\\]spark[/\\](stages|worker)\.py$")
+_OUR_FILES = re.compile(r"gpujoin[/\\]spark[/\\]worker[/\\](functions|task)\.py$")
 """Every task of gpujoin enters by these."""
 _PYSPARK_FILES = re.compile(r"[/\\](pyspark|pyspark\.zip[/\\]pyspark)[/\\]|<frozen |[/\\]runpy\.py$")
 
@@ -82,7 +82,7 @@ _OBSTACLE = re.compile(
     r"|the driver has gpujoin |\[(?:PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION)\]).*$",
     re.MULTILINE,
 )
-"""What a worker says that lacks what it needs: Python's words, gpujoin's (``stages``, ``worker.enter``), PySpark's."""
+"""What a worker says that lacks what it needs: Python's words, gpujoin's (``worker.functions``, ``worker.task``), PySpark's."""
 _NO_PROGRAM = "Cannot run program"
 _CANCEL_SECONDS = 5.0
 """How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""

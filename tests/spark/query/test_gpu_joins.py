@@ -106,7 +106,8 @@ def test_filters_and_columns_are_pushed_below_a_join_with_a_strategy(
     assert "price" not in str(island)
     assert rows(query.collect()) == rows(joined(tables, native).where("id < 5").select("item").collect())
     assert all(isinstance(report, IslandReport) for report in metrics(query))
-    assert physical_plan(query).count("MapInArrow") == (3 if strategy == "shuffle" else 1)
+    plan = physical_plan(query).partition("== Initial Plan ==")[0]
+    assert plan.count("MapInArrow") == (3 if strategy == "shuffle" else 1)
 
 
 def test_queries_without_it_are_left_alone(tables: SparkSession, planned: list[PlannedQuery]) -> None:
@@ -480,7 +481,9 @@ def test_spark_pushes_joins_with_it_as_others(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.scan.fuse", "false")
     for name, (query, kind) in queries.items():
         made = query(lambda left, right, on, how: gpu_join(left, right, on, how, strategy="shuffle"))
-        asked = [join.join_type for join in explain(made).joins if join.strategy is Strategy.SHUFFLE]
-        assert kind in asked, name
+        asked = [join for join in explain(made).joins if join.accelerated and join.join_type == kind]
+        # The keys of rows below a limit may be others when a task runs again: such rows are not sent by key.
+        assert name == "limit" or any(join.strategy is Strategy.SHUFFLE for join in asked), name
+        assert asked, name
         assert rows(made.collect()) == rows(query(native).collect()), name
     assert gpujoin.metrics(tables.table("sales")) == ()
