@@ -82,7 +82,7 @@ _OBSTACLE = re.compile(
     r"|the driver has gpujoin |\[(?:PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION)\]).*$",
     re.MULTILINE,
 )
-"""What a worker says that lacks what it needs: Python's words, gpujoin's (``worker/functions``, ``task``), PySpark's."""
+"""What a worker says that lacks what it needs: Python's words, gpujoin's (``worker/``), PySpark's."""
 _NO_PROGRAM = "Cannot run program"
 _CANCEL_SECONDS = 5.0
 """How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""
