@@ -51,11 +51,15 @@ def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFu
             import socket
             import sys
 
+            advice = (
+                f"Install gpujoin {version} with its dependencies in that Python on every executor host, ship an "
+                "environment with spark.archives, or set PYSPARK_PYTHON to a Python that has it."
+            )
+            if "map segment" in str(problem):  # the loader's words for too little address space
+                advice = "The worker may take too little memory for its libraries: raise spark.executor.pyspark.memory."
             raise ImportError(
                 f"gpujoin {version} cannot be imported by Spark's Python worker {sys.executable} on "
-                f"{socket.gethostname()}: {problem}. Install gpujoin {version} with its dependencies in that Python on "
-                "every executor host, ship an environment with spark.archives, or set PYSPARK_PYTHON to a Python that "
-                "has it."
+                f"{socket.gethostname()}: {problem}. {advice}"
             ) from problem
         yield from enter(pickled, version, accumulator, batches)
 
