@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from gpujoin.config import Options, Strategy
-from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
+from gpujoin.errors import GpuJoinError, JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
 from gpujoin.model.stages import Distribution
@@ -23,6 +23,7 @@ from gpujoin.spark.outcomes import keep, new_join_id, tell_query
 from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
+from gpujoin.spark.worker.python import refusal
 
 _BY_BYTES = "UTF8_BINARY"
 
@@ -69,6 +70,8 @@ def gpu_asof_join(
     ------
     JoinSpecError
         Missing or contradicting arguments, no DataFrames, a strategy that cannot run the join.
+    GpuJoinError
+        The workers cannot run gpujoin: the message says what they lack. Over Spark Connect the action tells.
     KeyTypeError
         Keys without a common order or distance; texts with a collation other than ``UTF8_BINARY``.
 
@@ -83,6 +86,10 @@ def gpu_asof_join(
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)
     check_resources(conf)
+    if not is_connect(left.sparkSession):
+        refused = refusal(left.sparkSession.sparkContext, conf)
+        if refused is not None:
+            raise GpuJoinError(f"the as-of join cannot be run: {refused}")
     frames = {Side.LEFT: left, Side.RIGHT: right}
     schemas = {side: arrow_schema(frame.schema) for side, frame in frames.items()}
     plan = plan_as_of(

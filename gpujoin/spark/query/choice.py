@@ -145,7 +145,7 @@ def predicted(island: Island, run: IslandRun, options: Options, cores: int) -> E
     return predict(island.plain, island.scanned, cores, run.last.stage.exchanges, options.costs)
 
 
-def skip_reason(island: Island, options: Options, estimate: Estimate) -> Reason | None:
+def skip_reason(island: Island, options: Options, estimate: Estimate, start: float = 0.0) -> Reason | None:
     """Tell why an island is left to Spark, if it is.
 
     Parameters
@@ -154,6 +154,8 @@ def skip_reason(island: Island, options: Options, estimate: Estimate) -> Reason 
         As in :func:`arrange`.
     estimate : Estimate
         As predicted.
+    start : float
+        Seconds of it that starting the application's first workers takes.
     """
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
         kept = supports(island.relation, BackendName.GPU)
@@ -163,7 +165,8 @@ def skip_reason(island: Island, options: Options, estimate: Estimate) -> Reason 
         return None
     if estimate.taken:
         return None
-    why = f"about {estimate.here:.2g} s are predicted here, {estimate.spark:.2g} s in Spark"
+    once = f" ({start:.2g} s of them to start workers, once)" if start else ""
+    why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"
     return Reason(ReasonKind.SLOWER, "cost", why, _OVERRIDES)
 
 

@@ -96,6 +96,8 @@ class QueryPlanner:
         self._finder = IslandFinder(options, self._values.placeholder, self._unreadable)
         self._left: dict[int, Reason] = {}
         """Why nodes that could be run here are left to Spark, by ``id()``."""
+        self._missed = 0.0
+        """Seconds that the largest island would have gained that was left to Spark."""
         self._refused: Reason | None = None
         """Why nothing can be run here."""
         self._large: dict[int, tuple[bool, ...]] = {}
@@ -124,6 +126,8 @@ class QueryPlanner:
         found = self._visit(root)
         self.explanation = Explanation(found.parts, tuple(dict.fromkeys(self._reasons)))
         self.changed = found.changed
+        if self._runs and not found.changed:
+            _start.missed(self._application, self._missed)
         return self._rewriting.result(root, self._large) if found.changed and self._runs else plan
 
     def _marked(self, plan: PlanNode) -> PlanNode:
@@ -260,12 +264,11 @@ class QueryPlanner:
         warm = predicted(island, run, self._options, self._cores)
         start = _start.seconds(self._application, self._options)
         estimate = dataclasses.replace(warm, here=warm.here + start)
-        slower = skip_reason(island, self._options_of(island), estimate)
+        slower = skip_reason(island, self._options_of(island), estimate, start)
         if slower is None:
             return estimate
         self._left[id(island.node)] = slower
-        if self._runs:
-            _start.missed(self._application, warm.spark - warm.here)
+        self._missed = max(self._missed, warm.spark - warm.here)
         if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
             self._reasons.append(slower)  # that of parts within would say the same
         return None

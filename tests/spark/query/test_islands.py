@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.api.metrics import IslandReport, metrics
+from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.queries import check
@@ -163,6 +164,23 @@ def test_settings_under_which_spark_reads_otherwise(tables: SparkSession, key: s
     found = rewrite(tables.sql(WHOLE["distinct"])).explanation
     assert not found.islands
     assert key in str(found)
+
+
+def test_a_query_that_is_left_to_spark_counts_once_towards_the_start(
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not anew for the join below the aggregation: it would be taken in the place of the whole."""
+    counted: list[float] = []
+    monkeypatch.setattr(planner, "_start", WorkerStart())
+    monkeypatch.setattr(WorkerStart, "missed", lambda self, application, seconds: counted.append(seconds))
+    tables.conf.set("spark.gpujoin.backend", "auto")
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.conf.set("spark.gpujoin.costs", "start=1000, query=0.001, spark_query=1")
+    found = rewrite(tables.sql(WHOLE["join and aggregate"])).explanation
+    assert not found.accelerated
+    assert "to start workers, once" in str(found)
+    (seconds,) = counted
+    assert seconds > 0
 
 
 def test_what_is_predicted_to_be_slower_is_left_to_spark(tables: SparkSession) -> None:
