@@ -12,6 +12,7 @@ from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.api.metrics import IslandReport, metrics
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
+from gpujoin.spark.query.choice import WorkerStart
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.queries import check
 
