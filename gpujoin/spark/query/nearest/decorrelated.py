@@ -106,11 +106,11 @@ def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> b
     if not base.jvm.sameResult(other.jvm):
         return False
     at = {column.expr_id: n for n, column in enumerate(base.output)}
-    places = {column.expr_id: n for n, column in enumerate(other.output)}
+    at_other = {column.expr_id: n for n, column in enumerate(other.output)}
     origins = set()
     for given, value in values.items():
         origin, wanted = places.get(below[given], below[given]), others.get(value.expr_id, value.expr_id)
-        if origin not in at or wanted not in places or at[origin] != places[wanted]:
+        if origin not in at or wanted not in at_other or at[origin] != at_other[wanted]:
             return False
         origins.add(origin)
     return all(
