@@ -20,6 +20,12 @@ DIVIDES = {
 """Joins whose result is the union of their results over parts of one side, each with the whole of the other."""
 
 
+SPARK_WAS_ASKED_FOR = Reason(
+    ReasonKind.CONFIGURED, "strategy", "spark was asked for", "strategy, spark.gpujoin.strategy"
+)
+"""Why a join is left to Spark under ``Strategy.SPARK``."""
+
+
 class Hint(Enum):
     """Join strategy hints; values are Spark's names."""
 
@@ -55,9 +61,7 @@ def asked_distribution(
     broadcast = [side for side in replicable if hints.get(side) is Hint.BROADCAST]
     match strategy:
         case Strategy.SPARK:
-            return Reason(
-                ReasonKind.CONFIGURED, "strategy", "spark was asked for", "strategy, spark.gpujoin.strategy"
-            )
+            return SPARK_WAS_ASKED_FOR
         case Strategy.SHUFFLE:
             if keys:
                 return Distribution.PARTITIONED

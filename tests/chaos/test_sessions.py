@@ -59,7 +59,7 @@ class Holdings:
     heap_bytes: int
     files: int
     python_threads: int
-    """Of the driver and its workers. Spark's pools in the JVM end their threads a minute after the work."""
+    """Threads of the driver and its workers, without those of the JVM, whose pools end theirs a minute later."""
     gateway_objects: int
     files_on_disk: int
 

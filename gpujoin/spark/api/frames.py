@@ -41,6 +41,7 @@ from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.query.choice import IslandRun, StageRun
 from gpujoin.spark.query.explained import Leaves, explain_stages
 from gpujoin.spark.query.running import StageWork
+from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 from gpujoin.spark.settings import blob_bytes, gpu_outlook
 from gpujoin.spark.shuffle.blobrows import BLOB_DDL
 from gpujoin.spark.shuffle.labels import repartition_by_label
@@ -54,9 +55,6 @@ if TYPE_CHECKING:
 
 _CORES = 8
 """Taken for the number of cores where Spark Connect does not tell it."""
-
-_UNKNOWN_ROWS = 1e6
-"""Rows of a DataFrame of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class FrameInput:
 
     def source(self, index: int) -> SparkSource:
         """Give the leaf of a relation that reads the rows."""
-        return SparkSource(index, self.arrow, _UNKNOWN_ROWS if self.rows is None else self.rows, self.level)
+        return SparkSource(index, self.arrow, UNKNOWN_ROWS if self.rows is None else self.rows, self.level)
 
     @property
     def nbytes(self) -> float | None:

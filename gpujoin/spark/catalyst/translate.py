@@ -64,7 +64,7 @@ class ExpressionReader:
             return self.column(node)
         if node.name == "ScalarSubquery":
             return self.subquery(node)
-        _refuse_collation(node)
+        refuse_collation(node)
         if node.name == "Literal":
             return _literal(node)
         return self._operation(node)
@@ -218,7 +218,14 @@ def ordered_by(order: Node, what: str, name: str) -> bool:
     return kind == name
 
 
-def _refuse_collation(node: Node) -> None:
+def refuse_collation(node: Node) -> None:
+    """Refuse a string that is not compared by bytes.
+
+    Raises
+    ------
+    NotTranslatableError
+        With its type.
+    """
     if "collate" in node.type_name.lower():
         raise NotTranslatableError(
             f"{node} has type {node.type_name}; only strings compared by bytes are covered"

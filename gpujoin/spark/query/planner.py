@@ -12,6 +12,7 @@ from gpujoin.config import Options, Strategy
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
+from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
@@ -324,8 +325,7 @@ class QueryPlanner:
 
     def _why_left(self, node: PlanNode) -> tuple[Reason, ...]:
         if node.strategy(self._options) is Strategy.SPARK:
-            setting = "strategy, spark.gpujoin.strategy"
-            return (Reason(ReasonKind.CONFIGURED, "strategy", "spark was asked for", setting),)
+            return (SPARK_WAS_ASKED_FOR,)
         if self._refused is not None:
             return (self._refused,)
         if id(node) in self._left:

@@ -98,7 +98,7 @@ class ScanSource:
 
 @dataclass(frozen=True)
 class First:
-    """Of rows with equal values in some columns only the first, in an order, is taken.
+    """A choice of rows: of those with equal values in some columns the first in an order.
 
     Attributes
     ----------

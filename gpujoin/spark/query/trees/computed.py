@@ -27,10 +27,10 @@ from gpujoin.model.relations import Output, Project
 from gpujoin.spark.catalyst import moments
 from gpujoin.spark.catalyst.nodes import CATALYST, Node, Reading
 from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacles
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_collation
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder
-from gpujoin.spark.query.trees.keys import bare_key, check_keys
+from gpujoin.spark.query.trees.keys import bare_key, check_keys, has_not_in_form
 
 _ids = itertools.count(-1, -1)
 
@@ -111,27 +111,21 @@ class ComputedParts:
         """
         if part.name in EQUALITIES:
             return self.equality(part)
-        return self._covered(part)
+        return self.covered(part)
 
     def equality(self, part: Node) -> Node:
         """Give an equality whose operands, which are computed of every row, are covered."""
         sides = [self._side_of(child) for child in part.children]
         if None in sides or sides[0] is sides[1]:
-            return self._covered(part)
+            return self.covered(part)
         check_keys(*part.children)
-        return _with_children(part, lambda child: self._covered(bare_key(child), always=True))
-
-    def operand(self, node: Node) -> Node:
-        """Give an operand of a comparison between the sides that is covered."""
-        return self._covered(node)
+        return _with_children(part, lambda child: self.covered(bare_key(child), always=True))
 
     def not_in(self, part: Node) -> Node:
         """Give a conjunct of ``NOT IN``, ``a = b OR (a = b) IS NULL``, or any other."""
-        if part.name != "Or" or [child.name for child in part.children] != ["EqualTo", "IsNull"]:
+        if not has_not_in_form(part):
             return self.condition(part)
         equal, unknown = part.children
-        if unknown.children[0].name != "EqualTo":
-            return self.condition(part)
         return dataclasses.replace(
             part, children=(self.equality(equal), _with_children(unknown, self.equality))
         )
@@ -140,7 +134,16 @@ class ComputedParts:
         """Have Spark compute an expression of one side, covered or not; an attribute is one already."""
         return node if node.name == "AttributeReference" else self._stand_in(node, side)
 
-    def _covered(self, node: Node, *, always: bool = False) -> Node:
+    def covered(self, node: Node, *, always: bool = False) -> Node:
+        """Give an expression in which everything is covered.
+
+        Parameters
+        ----------
+        node : Node
+            Any expression over the sides.
+        always : bool
+            Whether Spark computes it of every row, so that it may fail here too.
+        """
         if node.name in ("AttributeReference", "Literal"):
             return node
         side = self._side_of(node)
@@ -149,7 +152,7 @@ class ComputedParts:
         spec = BY_CLASS.get(node.name)
         if spec is not None and spec.function in OPERATORS and any(map(moments.is_distance, node.children)):
             return _with_children(node, self._distance)
-        return _with_children(node, self._covered)
+        return _with_children(node, self.covered)
 
     def _one_sided(self, node: Node, side: Side, *, always: bool) -> Node:
         below = self._sides[side]
@@ -185,10 +188,7 @@ class ComputedParts:
         reasons = obstacles(node)
         if reasons:
             raise NotTranslatableError(reasons[0].why)
-        if "collate" in node.type_name.lower():
-            raise NotTranslatableError(
-                f"{node} has type {node.type_name}; only strings compared by bytes are covered"
-            )
+        refuse_collation(node)
         for known in self.found[side]:
             if known.source.name == node.name and known.source.jvm.semanticEquals(node.jvm):
                 return known

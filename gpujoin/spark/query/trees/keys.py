@@ -28,13 +28,13 @@ def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
     if part.name not in EQUALITIES:
         return None
     nulls = NullEquality.EQUAL if part.name == "EqualNullSafe" else NullEquality.UNEQUAL
-    one, two = (bare_key(child) for child in part.children)
+    first, second = (bare_key(child) for child in part.children)
     left, right = (sides[side].positions.keys() for side in Side)
-    if one.attribute_ids and two.attribute_ids:
-        if one.attribute_ids <= left and two.attribute_ids <= right:
-            return one, two, nulls
-        if one.attribute_ids <= right and two.attribute_ids <= left:
-            return two, one, nulls
+    if first.attribute_ids and second.attribute_ids:
+        if first.attribute_ids <= left and second.attribute_ids <= right:
+            return first, second, nulls
+        if first.attribute_ids <= right and second.attribute_ids <= left:
+            return second, first, nulls
     return None
 
 
@@ -58,13 +58,19 @@ def check_keys(left: Node, right: Node) -> None:
         raise NotTranslatableError(f"{left} = {right}: {problem}") from None
 
 
+def has_not_in_form(part: Node) -> bool:
+    """Tell whether a conjunct has the form ``a = b OR (c = d) IS NULL``, as one of ``NOT IN`` has."""
+    if part.name != "Or":
+        return False
+    equal, unknown = part.children
+    return equal.name == "EqualTo" and unknown.name == "IsNull" and unknown.children[0].name == "EqualTo"
+
+
 def null_aware(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
     """Read a key of ``NOT IN``: ``a = b OR (a = b) IS NULL``."""
-    if part.name != "Or":
+    if not has_not_in_form(part):
         return None
     equal, unknown = part.children
-    if equal.name != "EqualTo" or unknown.name != "IsNull" or unknown.children[0].name != "EqualTo":
-        return None
     if not equal.jvm.semanticEquals(unknown.children[0].jvm):
         return None
     return key_of(equal, sides)

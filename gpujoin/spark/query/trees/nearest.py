@@ -104,7 +104,7 @@ def _inputs(
     computed = ComputedParts(builder, sides, node.reading)
     covered = dataclasses.replace(
         nearest,
-        bound=computed.operand(nearest.bound),
+        bound=computed.covered(nearest.bound),
         keys=tuple(map(computed.equality, nearest.keys)),
         limits=tuple(
             dataclasses.replace(limit, test=computed.condition(limit.test)) for limit in nearest.limits
@@ -126,7 +126,7 @@ def _inputs(
 
 
 def _first(nearest: Nearest, sides: Mapping[Side, Fragment], computed: ComputedParts) -> First:
-    """Of rows that are searched, with equal keys and equal order, the one that further order keys decide for."""
+    """Make the choice among searched rows with equal keys and equal order: by the further order keys."""
     searched = sides[Side.RIGHT].positions.keys() | {one.expr_id for one in computed.found[Side.RIGHT]}
     keys = [
         bare_key(child) for part in nearest.keys for child in part.children if child.attribute_ids <= searched
