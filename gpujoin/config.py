@@ -395,24 +395,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the settings table.
-
-    Attributes
-    ----------
-    key : str
-        Full name in the Spark configuration.
-    name : str
-        Field of :class:`Options`.
-    default : object
-        Default value, parsed.
-    doc : str
-        One or two sentences.
-    """
+    """One row of the settings table."""
 
     key: str
+    """Full name in the Spark configuration."""
     name: str
     default: Any
+    """Default value, parsed."""
     doc: str
+    """One or two sentences."""
 
 
 SETTINGS: tuple[Setting, ...] = tuple(

@@ -13,58 +13,42 @@ class Costs:
     """Seconds of one core that parts of a query take.
 
     Defaults were measured with PySpark 4.3 on two cores of a server CPU: `docs/performance.md`, "Cost rule".
-
-    Attributes
-    ----------
-    start : float
-        Seconds, of all cores, until the first workers of an application are there.
-    query, spark_query : float
-        The same of a query, before its first row.
-    stage, spark_stage : float
-        The same of each exchange here, and of each join or aggregation in Spark.
-    value, spark_value : float
-        One value of a column that is read from files.
-    row_in : float
-        One row from Spark to a worker.
-    row_out : float
-        One row from a worker to Spark.
-    join_row : float
-        One row of either side of a join.
-    spark_stream_row, spark_build_row : float
-        One row of the larger and of the smaller side.
-    group_row, spark_group_row : float
-        One row that is aggregated.
-    call, spark_call : float
-        One function, operator or aggregate function on one row.
-    decimal_call, spark_decimal_call : float
-        The same where its result is a decimal of more than 18 digits.
-    sort_row : float
-        One row of a range join or as-of join, for each doubling of the rows.
-    pair, spark_pair : float
-        One pair of rows whose condition is looked at.
     """
 
     start: float = 1.0
+    """Seconds, of all cores, until the first workers of an application are there."""
     query: float = 0.1
     spark_query: float = 0.1
+    """The same of a query, before its first row."""
     stage: float = 0.1
     spark_stage: float = 0.05
+    """The same of each exchange here, and of each join or aggregation in Spark."""
     value: float = 8e-9
     spark_value: float = 2e-8
+    """One value of a column that is read from files."""
     row_in: float = 5e-7
+    """One row from Spark to a worker."""
     row_out: float = 1.6e-7
+    """One row from a worker to Spark."""
     join_row: float = 3e-8
+    """One row of either side of a join."""
     spark_stream_row: float = 6e-8
     spark_build_row: float = 5e-7
+    """One row of the larger and of the smaller side."""
     group_row: float = 3e-8
     spark_group_row: float = 5e-8
+    """One row that is aggregated."""
     call: float = 2e-9
     spark_call: float = 5e-9
+    """One function, operator or aggregate function on one row."""
     decimal_call: float = 1e-8
     spark_decimal_call: float = 6e-8
+    """The same where its result is a decimal of more than 18 digits."""
     sort_row: float = 1.5e-8
+    """One row of a range join or as-of join, for each doubling of the rows."""
     pair: float = 2.5e-8
     spark_pair: float = 8e-9
+    """One pair of rows whose condition is looked at."""
 
     @classmethod
     def parse(cls, text: str | Costs) -> Costs:

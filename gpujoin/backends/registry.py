@@ -18,21 +18,14 @@ _MODULES = {BackendName.CPU: "gpujoin.backends.cpu", BackendName.GPU: "gpujoin.b
 
 @dataclass(frozen=True, slots=True)
 class BackendRequest:
-    """Parameters of a backend.
-
-    Attributes
-    ----------
-    threads : int
-        CPU threads to use.
-    device : int
-        GPU ordinal; ignored by the CPU backend.
-    memory_limit : int or None
-        Most device memory to use, in bytes; ``None``: the backend decides.
-    """
+    """Parameters of a backend."""
 
     threads: int = 1
+    """CPU threads to use."""
     device: int = 0
+    """GPU ordinal; ignored by the CPU backend."""
     memory_limit: int | None = None
+    """Most device memory to use, in bytes; ``None``: the backend decides."""
 
 
 def unavailable(name: BackendName) -> Reason | None:

@@ -23,15 +23,10 @@ PROBES: tuple[tuple[str, Probe], ...] = (("engine", engine), ("spark", spark), (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings.
-
-    Attributes
-    ----------
-    groups : tuple of (str, tuple of Check)
-        Findings by group, in the order of the report.
-    """
+    """All findings."""
 
     groups: tuple[tuple[str, tuple[Check, ...]], ...]
+    """Findings by group, in the order of the report."""
 
     def usable(self, group: str) -> bool:
         """Whether every check of the group is usable; ``spark`` and ``gpu`` need the engine too.

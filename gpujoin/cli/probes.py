@@ -13,35 +13,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Query:
-    """A query that is timed.
-
-    Attributes
-    ----------
-    sql : str
-        Its text.
-    exchanged : bool
-        Whether settings forbid that one task reads everything.
-    """
+    """A query that is timed."""
 
     sql: str
     exchanged: bool = False
+    """Whether settings forbid that one task reads everything."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Two queries whose difference isolates a constant.
-
-    Attributes
-    ----------
-    constant : str
-        Its name; of those that begin with ``spark_`` Spark's seconds count.
-    more, less : str or None
-        Names of queries; ``None``: nothing is subtracted.
-    """
+    """Two queries whose difference isolates a constant."""
 
     constant: str
+    """Its name; of those that begin with ``spark_`` Spark's seconds count."""
     more: str
     less: str | None = None
+    """Names of queries; ``None``: nothing is subtracted."""
 
 
 VALUES: Mapping[str, int] = dict(

@@ -40,21 +40,14 @@ _NULL_FLAG = np.int64(1) << 32
 
 @dataclass(frozen=True, slots=True)
 class KeyCodec:
-    """Converts the key columns of either side of a join to codes.
-
-    Attributes
-    ----------
-    columns : tuple of (int, int)
-        Left and right position of each key.
-    types : tuple of pyarrow.DataType
-        Common type of each key.
-    nulls : tuple of NullEquality
-        Null equality of each key.
-    """
+    """Converts the key columns of either side of a join to codes."""
 
     columns: tuple[tuple[int, int], ...]
+    """Left and right position of each key."""
     types: tuple[pa.DataType, ...]
+    """Common type of each key."""
     nulls: tuple[NullEquality, ...]
+    """Null equality of each key."""
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> KeyCodec:

@@ -73,15 +73,10 @@ _PAGE = resource.getpagesize()
 
 @dataclass(frozen=True)
 class HostMemory:
-    """The shares of a worker's memory that its consumers may take.
-
-    Attributes
-    ----------
-    budget : int
-        Bytes that all work of this process may take beyond its base.
-    """
+    """The shares of a worker's memory that its consumers may take."""
 
     budget: int
+    """Bytes that all work of this process may take beyond its base."""
 
     @classmethod
     def of(cls, asked: int) -> HostMemory:

@@ -29,18 +29,11 @@ _NARROW_DIGITS = 18
 
 @dataclass(frozen=True)
 class OrderCodec:
-    """Converts values of one type to codes.
-
-    Attributes
-    ----------
-    dtype : pyarrow.DataType
-        Type of the values.
-    distinct : Array or None
-        Distinct values of the build side, ascending, where codes are ranks; ``None`` for other types.
-    """
+    """Converts values of one type to codes."""
 
     dtype: pa.DataType
     distinct: pa.Array | None
+    """Distinct values of the build side, ascending, where codes are ranks; ``None`` for other types."""
 
     @classmethod
     def fit(cls, values: pa.Array) -> OrderCodec:

@@ -64,47 +64,32 @@ def over(node: Call, common: pa.DataType | None, result: pa.DataType | None = No
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a function accepts as one operand.
-
-    Attributes
-    ----------
-    accepts : callable
-        Whether a type is one that the function computes with.
-    convert : callable
-        Spark's implicit cast to such a type: from the operand's type and the mode to the type it is cast to, or
-        ``None`` where the operand is refused.
-    example : object
-        Constant shown for the operand in the generated documentation; ``None``: a column is shown.
-    """
+    """What a function accepts as one operand."""
 
     accepts: Callable[[pa.DataType], bool]
+    """Whether a type is one that the function computes with."""
     convert: Convert
+    """Spark's implicit cast to such a type: from the operand's type and the mode to the type it is cast to, or
+    ``None`` where the operand is refused.
+    """
     example: object = None
+    """Constant shown for the operand in the generated documentation; ``None``: a column is shown."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What operands a function may be called with, and what type it returns.
-
-    Attributes
-    ----------
-    resolve : callable
-        Inserts implicit casts into a call and sets its type; returns ``None`` where the operands' types do not fit.
-    accepts : callable
-        Whether the operands of a typed call are of the types that ``resolve`` casts to.
-    arity : (int, int)
-        Least and greatest number of operands.
-    examples : tuple
-        Operands of the call shown in the generated documentation; ``None``: a column.
-    parameters : tuple of Parameter
-        The operands, unless they are cast to a common type.
-    """
+    """What operands a function may be called with, and what type it returns."""
 
     resolve: Callable[[Call], Expression | None]
+    """Inserts implicit casts into a call and sets its type; returns ``None`` where the operands' types do not fit."""
     accepts: Callable[[Call], bool]
+    """Whether the operands of a typed call are of the types that ``resolve`` casts to."""
     arity: tuple[int, int] = (2, 2)
+    """Least and greatest number of operands."""
     examples: tuple[object, ...] = (None, None)
+    """Operands of the call shown in the generated documentation; ``None``: a column."""
     parameters: tuple[Parameter, ...] = ()
+    """The operands, unless they are cast to a common type."""
 
 
 def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bool = False) -> Signature:

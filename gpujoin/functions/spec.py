@@ -106,21 +106,14 @@ class FunctionSpec:
 
 @dataclass(frozen=True)
 class SparkOnly:
-    """Functions that Spark computes; their results may be operands of functions that are computed here.
-
-    Attributes
-    ----------
-    classes : tuple of str
-        Spark's expression classes.
-    why : str
-        What keeps them from being computed here.
-    raises : Raises
-        When they may raise.
-    """
+    """Functions that Spark computes; their results may be operands of functions that are computed here."""
 
     classes: tuple[str, ...]
+    """Spark's expression classes."""
     why: str = "not written yet"
+    """What keeps them from being computed here."""
     raises: Raises = Raises.NEVER
+    """When they may raise."""
 
 
 def lacking(why: str, *evaluators: Evaluator) -> dict[Evaluator, str]:

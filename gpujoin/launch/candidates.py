@@ -20,24 +20,16 @@ _PAIR_BYTES = 2 * 4
 
 @dataclass(frozen=True)
 class Candidates:
-    """Places that fit the first range of each probe row, and the test for the second range.
-
-    Attributes
-    ----------
-    places : Ranges
-        Places whose first point lies in the first range, for each probe row.
-    running : int64 array of shape ``(rows,)``
-        Running count of candidates, by :func:`gpujoin.launch.expand.running_counts`.
-    ranks : int32 array of shape ``(places,)``
-        Rank of the second point at each place.
-    second : Ranges
-        Ranks that fit the second range of each probe row: the first of them, and how many.
-    """
+    """Places that fit the first range of each probe row, and the test for the second range."""
 
     places: Ranges
+    """Places whose first point lies in the first range, for each probe row."""
     running: Array
+    """Running count of candidates, by :func:`gpujoin.launch.expand.running_counts`."""
     ranks: Array
+    """Rank of the second point at each place."""
     second: Ranges
+    """Ranks that fit the second range of each probe row: the first of them, and how many."""
 
     @property
     def rows(self) -> int:

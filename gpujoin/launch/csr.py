@@ -64,24 +64,15 @@ def empty_table(device: Device, key_bytes: int, slots: int) -> Array:
 
 @dataclass(frozen=True)
 class CsrTable:
-    """A hash table with any number of rows for each key, in compressed sparse row form.
-
-    Attributes
-    ----------
-    key_bytes : int
-        Width of the codes.
-    table : int64 array
-        Hash table of the distinct keys, as 8-byte words.
-    slots : int
-        Number of slots.
-    places : Places
-        Rows by slot.
-    """
+    """A hash table with any number of rows for each key, in compressed sparse row form."""
 
     key_bytes: int
+    """Width of the codes."""
     table: Array
+    """Hash table of the distinct keys, as 8-byte words."""
     slots: int
     places: Places
+    """Rows by slot."""
 
     @property
     def nbytes(self) -> int:

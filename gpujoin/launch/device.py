@@ -36,18 +36,12 @@ STATIC_SHARED_BYTES = 48 * 1024
 
 @dataclass(frozen=True)
 class ModuleSpec:
-    """One specialisation of a CUDA source file.
-
-    Attributes
-    ----------
-    source : str
-        Path below the kernel folder, such as ``"direct.cu"``.
-    defines : tuple of (str, int or str)
-        Macros defined before the source, which has ``#ifndef`` defaults for all of them.
-    """
+    """One specialisation of a CUDA source file."""
 
     source: str
+    """Path below the kernel folder, such as ``"direct.cu"``."""
     defines: tuple[tuple[str, int | str], ...] = ()
+    """Macros defined before the source, which has ``#ifndef`` defaults for all of them."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.defines)
@@ -61,24 +55,14 @@ class ModuleSpec:
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Properties of a device by which launchers choose the sizes of grids and tables.
-
-    Attributes
-    ----------
-    multiprocessors : int
-        Streaming multiprocessors.
-    shared_bytes : int
-        Most shared memory of one block, static and dynamic together, after opting in.
-    l2_bytes : int
-        Size of the L2 cache.
-    blocks_per_multiprocessor : int
-        Blocks to launch for each multiprocessor: enough that all of them end at about the same time.
-    """
+    """Properties of a device by which launchers choose the sizes of grids and tables."""
 
     multiprocessors: int
     shared_bytes: int
+    """Most shared memory of one block, static and dynamic together, after opting in."""
     l2_bytes: int
     blocks_per_multiprocessor: int = 32
+    """Blocks to launch for each multiprocessor: enough that all of them end at about the same time."""
 
     @property
     def blocks(self) -> int:
@@ -88,18 +72,12 @@ class DeviceProperties:
 
 @dataclass(frozen=True)
 class PointerTable:
-    """Addresses of device arrays, for a kernel that takes ``T* const*``.
-
-    Attributes
-    ----------
-    addresses : device array of uint64
-        Address of each array; 0 for ``None``.
-    arrays : tuple
-        The arrays pointed to, which live as long as the table.
-    """
+    """Addresses of device arrays, for a kernel that takes ``T* const*``."""
 
     addresses: Array
+    """Address of each array; 0 for ``None``."""
     arrays: tuple[Array | None, ...] = field(repr=False)
+    """The arrays pointed to, which live as long as the table."""
 
 
 class Kernel(Protocol):

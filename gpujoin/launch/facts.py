@@ -21,39 +21,26 @@ _WIDE = 16
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """Facts from one pass over key codes.
-
-    Attributes
-    ----------
-    rows, keys : int
-        Number of rows, and of rows without a null key.
-    low, high : int or None
-        Smallest and largest code; ``None`` where there are no keys, or codes of 16 bytes.
-    """
+    """Facts from one pass over key codes."""
 
     rows: int
     keys: int
+    """Number of rows, and of rows without a null key."""
     low: int | None
     high: int | None
+    """Smallest and largest code; ``None`` where there are no keys, or codes of 16 bytes."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Facts from a sample of the keys of a column.
-
-    Attributes
-    ----------
-    keys : int
-        Keys in the sample.
-    rows_per_key : float
-        Estimated rows of a key, from the pairs of equal keys in the sample; 1 if there are none.
-    heaviest : float
-        Share of the commonest key in the sample.
-    """
+    """Facts from a sample of the keys of a column."""
 
     keys: int
+    """Keys in the sample."""
     rows_per_key: float
+    """Estimated rows of a key, from the pairs of equal keys in the sample; 1 if there are none."""
     heaviest: float
+    """Share of the commonest key in the sample."""
 
 
 def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:

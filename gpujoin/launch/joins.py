@@ -52,19 +52,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Output:
-    """Rows of the output.
-
-    Attributes
-    ----------
-    length : int
-        Number of rows.
-    probe, build : tuple of FieldColumn
-        A column for each payload column of the side.
-    """
+    """Rows of the output."""
 
     length: int
     probe: tuple[FieldColumn, ...]
     build: tuple[FieldColumn, ...]
+    """A column for each payload column of the side."""
 
 
 def inner_join(

@@ -18,19 +18,14 @@ BLOCK_THREADS = 256
 
 @dataclass(frozen=True)
 class KeyCodes:
-    """Codes of the rows of a key frame. Equal keys have equal codes; unless codes are hashes, the converse holds too.
-
-    Attributes
-    ----------
-    codes : array
-        int32 or int64 of shape ``(rows,)``, or uint64 of shape ``(rows, 2)``: low and high word. Meaningless where a
-        row matches nothing.
-    valid : bool array of shape ``(rows,)``, or None
-        False where a row matches nothing; ``None``: no such row.
-    """
+    """Codes of the rows of a key frame. Equal keys have equal codes; the converse holds unless codes are hashes."""
 
     codes: Array
+    """int32 or int64 of shape ``(rows,)``, or uint64 of shape ``(rows, 2)``: low and high word. Meaningless where a
+    row matches nothing.
+    """
     valid: Array | None
+    """False where a row matches nothing; ``None``: no such row."""
 
     @property
     def rows(self) -> int:

@@ -31,25 +31,17 @@ _MOST_APART = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Terms:
-    """Which row is the nearest: direction, exactness and tolerance.
-
-    Attributes
-    ----------
-    backward, forward : bool
-        Whether rows before and after the point count; at least one must.
-    exact : bool
-        Whether rows at the point count.
-    codes : Codes
-        Values in which distances are measured.
-    tolerance : int, float or None
-        Largest distance, in units of integer codes or as a float; ``None``: any.
-    """
+    """Which row is the nearest: direction, exactness and tolerance."""
 
     backward: bool
     forward: bool
+    """Whether rows before and after the point count; at least one must."""
     exact: bool = True
+    """Whether rows at the point count."""
     codes: Codes = Codes.INTEGERS
+    """Values in which distances are measured."""
     tolerance: int | float | None = None
+    """Largest distance, in units of integer codes or as a float; ``None``: any."""
 
     def __post_init__(self) -> None:
         if not (self.backward or self.forward):
@@ -69,21 +61,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Sought:
-    """Points of probe rows, for which the nearest row is searched.
-
-    Attributes
-    ----------
-    points : int64 array of shape ``(rows,)``
-        Point of each probe row.
-    valid : bool array or None
-        False where a row matches nothing; ``None``: nowhere.
-    group : int64 array or None
-        Group of each row; one that does not exist matches nothing. ``None`` where build rows have no groups.
-    """
+    """Points of probe rows, for which the nearest row is searched."""
 
     points: Array
+    """Point of each probe row."""
     valid: Array | None = None
+    """False where a row matches nothing; ``None``: nowhere."""
     group: Array | None = None
+    """Group of each row; one that does not exist matches nothing. ``None`` where build rows have no groups."""
 
     @property
     def rows(self) -> int:

@@ -60,30 +60,19 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = (
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """One key column of a side.
-
-    Attributes
-    ----------
-    kind : Kind
-        Kind of the values.
-    values : array
-        Values of shape ``(rows,)``; decimals as uint64 of shape ``(rows, 2)``; the bytes of all texts as uint8.
-    valid : bool array or None
-        False where null; ``None``: nowhere.
-    offsets : int32 or int64 array of shape ``(rows + 1,)``, or None
-        For texts: first byte of each, and the end of the last one.
-    null_safe : bool
-        Whether null equals null; otherwise a row with a null matches nothing.
-    digits : int or None
-        For decimals: the precision; up to 18 digits are one word.
-    """
+    """One key column of a side."""
 
     kind: Kind
     values: Array
+    """Values of shape ``(rows,)``; decimals as uint64 of shape ``(rows, 2)``; the bytes of all texts as uint8."""
     valid: Array | None = None
+    """False where null; ``None``: nowhere."""
     offsets: Array | None = None
+    """For texts: first byte of each, and the end of the last one."""
     null_safe: bool = False
+    """Whether null equals null; otherwise a row with a null matches nothing."""
     digits: int | None = None
+    """For decimals: the precision; up to 18 digits are one word."""
 
     @property
     def rows(self) -> int:
@@ -154,49 +143,34 @@ def checked_columns(columns: Sequence[KeyColumn]) -> int:
 
 @dataclass(frozen=True)
 class KeyField:
-    """Position of a column in a packed code.
-
-    Attributes
-    ----------
-    shift, width : int
-        First bit and number of bits.
-    low, span : int or None
-        For integers: smallest build value, and its distance from the largest one; ``None``: values are stored
-        unchanged.
-    longest : int
-        For texts: bytes of the longest build value.
-    length_shift : int
-        For texts: first bit of the length, −1 where none is needed.
-    null_bit : int
-        Bit that is set for null, −1 where null matches nothing.
-    """
+    """Position of a column in a packed code."""
 
     shift: int
     width: int
+    """First bit and number of bits."""
     low: int | None = None
     span: int | None = None
+    """For integers: smallest build value, and its distance from the largest one; ``None``: values are stored
+    unchanged.
+    """
     longest: int = 0
+    """For texts: bytes of the longest build value."""
     length_shift: int = _NONE
+    """For texts: first bit of the length, −1 where none is needed."""
     null_bit: int = _NONE
+    """Bit that is set for null, −1 where null matches nothing."""
 
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """Layout of packed codes, made from the build side's keys and used for both sides.
-
-    Attributes
-    ----------
-    fields : tuple of KeyField
-        Field of each column; empty where a single column is its own code.
-    words : int
-        64-bit words of a code: 1 or 2.
-    types : tuple of (Kind, str), or None
-        Kind of each column, and the array type of its values; ``None``: any.
-    """
+    """Layout of packed codes, made from the build side's keys and used for both sides."""
 
     fields: tuple[KeyField, ...]
+    """Field of each column; empty where a single column is its own code."""
     words: int
+    """64-bit words of a code: 1 or 2."""
     types: tuple[tuple[Kind, str], ...] | None = None
+    """Kind of each column, and the array type of its values; ``None``: any."""
 
 
 def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:

@@ -33,21 +33,14 @@ _BUCKETS = (1 << PARTITION_BITS) + 1
 
 @dataclass(frozen=True)
 class Partitioned:
-    """Rows of one side, ordered by the high bits of their keys' hashes.
-
-    Attributes
-    ----------
-    keys : KeyCodes
-        Codes of the rows without a null key.
-    row : int32 array
-        Original number of each row; rows that match nothing are last.
-    columns : tuple of FieldColumn
-        Columns in the same order, with the rows that match nothing.
-    """
+    """Rows of one side, ordered by the high bits of their keys' hashes."""
 
     keys: KeyCodes
+    """Codes of the rows without a null key."""
     row: Array
+    """Original number of each row; rows that match nothing are last."""
     columns: tuple[FieldColumn, ...]
+    """Columns in the same order, with the rows that match nothing."""
 
     @property
     def nbytes(self) -> int:
@@ -116,18 +109,12 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
 
 @dataclass(frozen=True)
 class PartitionedTable:
-    """A hash table of unique keys, which is built and probed in the order of its slots.
-
-    Attributes
-    ----------
-    table : HashTable
-        Hash table over the partitioned rows.
-    row : int32 array
-        Original number of each row.
-    """
+    """A hash table of unique keys, which is built and probed in the order of its slots."""
 
     table: unique.HashTable
+    """Hash table over the partitioned rows."""
     row: Array
+    """Original number of each row."""
 
     @property
     def nbytes(self) -> int:

@@ -22,21 +22,14 @@ ROWS_PER_BLOCK = 1024
 
 @dataclass(frozen=True)
 class Ordered:
-    """Integers that ascend, at least within groups, with samples that speed searches up.
-
-    Attributes
-    ----------
-    values : int64 array of shape ``(places,)``
-        All integers, in order.
-    samples : int64 array
-        Every ``2 ** shift``-th integer, from the first on.
-    shift : int
-        Binary logarithm of the distance of two samples.
-    """
+    """Integers that ascend, at least within groups, with samples that speed searches up."""
 
     values: Array
+    """All integers, in order."""
     samples: Array
+    """Every ``2 ** shift``-th integer, from the first on."""
     shift: int
+    """Binary logarithm of the distance of two samples."""
 
     @property
     def places(self) -> int:
@@ -56,15 +49,10 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Groups:
-    """The places of each group's rows.
-
-    Attributes
-    ----------
-    first : int32 array of shape ``(groups + 1,)``
-        First place of each group, and the end of the last one.
-    """
+    """The places of each group's rows."""
 
     first: Array
+    """First place of each group, and the end of the last one."""
 
     @property
     def number(self) -> int:
@@ -74,22 +62,15 @@ class Groups:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The ranges that probe rows ask for.
-
-    Attributes
-    ----------
-    low, high : int64 array of shape ``(rows,)``
-        Lowest and highest point of a match, both included.
-    valid : bool array or None
-        False where a row matches nothing; ``None``: nowhere.
-    group : int64 array or None
-        Group of each row; one that does not exist matches nothing. ``None`` where build rows have no groups.
-    """
+    """The ranges that probe rows ask for."""
 
     low: Array
     high: Array
+    """Lowest and highest point of a match, both included."""
     valid: Array | None = None
+    """False where a row matches nothing; ``None``: nowhere."""
     group: Array | None = None
+    """Group of each row; one that does not exist matches nothing. ``None`` where build rows have no groups."""
 
     @property
     def rows(self) -> int:

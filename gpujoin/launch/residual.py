@@ -35,18 +35,12 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 
 @dataclass(frozen=True)
 class ConditionColumn:
-    """A column that a condition reads.
-
-    Attributes
-    ----------
-    values : array or None
-        Value of each row; ``None`` where only nulls are read.
-    valid : bool array or None
-        False where null; ``None``: nowhere.
-    """
+    """A column that a condition reads."""
 
     values: Array | None
+    """Value of each row; ``None`` where only nulls are read."""
     valid: Array | None
+    """False where null; ``None``: nowhere."""
 
     @property
     def rows(self) -> tuple[int, ...]:

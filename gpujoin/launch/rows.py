@@ -27,18 +27,12 @@ _NO_FLAGS = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """A fixed-width column.
-
-    Attributes
-    ----------
-    values : array of shape ``(rows,)`` or ``(rows, n)``
-        Values of any type, of 1, 2, 4, 8 or 16 bytes; further dimensions belong to the value.
-    valid : bool array of shape ``(rows,)``, or None
-        False where null; ``None``: nowhere.
-    """
+    """A fixed-width column."""
 
     values: Array
+    """Values of any type, of 1, 2, 4, 8 or 16 bytes; further dimensions belong to the value."""
     valid: Array | None = None
+    """False where null; ``None``: nowhere."""
 
     @property
     def rows(self) -> int:
@@ -59,22 +53,15 @@ class FieldColumn:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Positions of the fields in a packed row.
-
-    Attributes
-    ----------
-    offsets, widths : tuple of int
-        Offset and width of each field, in bytes.
-    row_bytes : int
-        Bytes of a row, padding included.
-    flags_at : int or None
-        Offset of the word that says which fields are not null; ``None``: no field is ever null.
-    """
+    """Positions of the fields in a packed row."""
 
     offsets: tuple[int, ...]
     widths: tuple[int, ...]
+    """Offset and width of each field, in bytes."""
     row_bytes: int
+    """Bytes of a row, padding included."""
     flags_at: int | None
+    """Offset of the word that says which fields are not null; ``None``: no field is ever null."""
 
     @classmethod
     def of(cls, widths: Sequence[int], *, nullable: bool) -> RowLayout:
@@ -121,27 +108,17 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Columns packed into rows.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    layout : RowLayout
-        Positions of the fields.
-    layout_on_device : uint32 array
-        The layout as kernels read it.
-    memory : uint8 array
-        The packed rows.
-    like : tuple of (dtype, shape)
-        Type of each column, and shape of one value.
-    """
+    """Columns packed into rows."""
 
     rows: int
     layout: RowLayout
+    """Positions of the fields."""
     layout_on_device: Array
+    """The layout as kernels read it."""
     memory: Array
+    """The packed rows."""
     like: tuple[tuple[Any, tuple[int, ...]], ...]
+    """Type of each column, and shape of one value."""
 
     @property
     def nbytes(self) -> int:

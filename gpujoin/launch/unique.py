@@ -29,20 +29,12 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 
 @dataclass(frozen=True)
 class HashTable:
-    """A hash table with one row for each key.
-
-    Attributes
-    ----------
-    key_bytes : int
-        Width of the codes.
-    table : int64 array
-        The slots, as 8-byte words.
-    slots : int
-        Number of slots.
-    """
+    """A hash table with one row for each key."""
 
     key_bytes: int
+    """Width of the codes."""
     table: Array
+    """The slots, as 8-byte words."""
     slots: int
 
     @property

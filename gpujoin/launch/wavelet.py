@@ -20,21 +20,14 @@ _PAIR_BYTES = 2 * 4
 
 @dataclass(frozen=True)
 class Matrix:
-    """A wavelet matrix over a sequence of ranks.
-
-    Attributes
-    ----------
-    words : uint64 array of shape ``(depth, words of a level)``
-        Bits and counts, as ``wavelet.cu`` reads them.
-    zeros : int64 array of shape ``(depth,)``
-        Number of zeros of each level.
-    placed : int32 array of shape ``(places,)``
-        Build rows in the order of the last level.
-    """
+    """A wavelet matrix over a sequence of ranks."""
 
     words: Array
+    """Bits and counts, as ``wavelet.cu`` reads them."""
     zeros: Array
+    """Number of zeros of each level."""
     placed: Array
+    """Build rows in the order of the last level."""
 
     @property
     def depth(self) -> int:
@@ -54,24 +47,16 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Counted:
-    """The counted matches of each probe row.
-
-    Attributes
-    ----------
-    places : Ranges
-        Places that were searched, for each probe row.
-    below : int32 array of shape ``(rows,)``
-        Number of places whose rank is too low.
-    count : int32 array of shape ``(rows,)``
-        Number of matches.
-    pairs : int
-        Total number of matches, exact in 64 bits.
-    """
+    """The counted matches of each probe row."""
 
     places: Ranges
+    """Places that were searched, for each probe row."""
     below: Array
+    """Number of places whose rank is too low."""
     count: Array
+    """Number of matches."""
     pairs: int
+    """Total number of matches, exact in 64 bits."""
 
 
 def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:

@@ -47,22 +47,6 @@ CENTRAL_MOMENTS = frozenset(
 class AggregateCall:
     """A call of an aggregate function.
 
-    Attributes
-    ----------
-    function : AggregateFunction
-        The aggregate function.
-    arguments : tuple of Expression
-        Typed, over the child's output. One, or any number for ``COUNT``. ``AVG`` takes a number of any type;
-        central moments take float64.
-    name : str
-        Prefix of the buffer columns' names.
-    filter : Expression or None
-        ``FILTER (WHERE …)``: only rows for which it is true take part.
-    mode : EvalMode
-        ``ANSI``: a sum of integers that leaves 64 bits is an error; ``LEGACY``: it wraps.
-    ignore_nulls : bool
-        For ``FIRST`` and ``LAST``: the first, or last, value that is not null.
-
     Raises
     ------
     RelationError
@@ -70,11 +54,19 @@ class AggregateCall:
     """
 
     function: AggregateFunction
+    """The aggregate function."""
     arguments: tuple[Expression, ...] = ()
+    """Typed, over the child's output. One, or any number for ``COUNT``. ``AVG`` takes a number of any type; central
+    moments take float64.
+    """
     name: str = field(default="")
+    """Prefix of the buffer columns' names."""
     filter: Expression | None = None
+    """``FILTER (WHERE …)``: only rows for which it is true take part."""
     mode: EvalMode = EvalMode.LEGACY
+    """``ANSI``: a sum of integers that leaves 64 bits is an error; ``LEGACY``: it wraps."""
     ignore_nulls: bool = False
+    """For ``FIRST`` and ``LAST``: the first, or last, value that is not null."""
 
     def __post_init__(self) -> None:
         if not self.name:

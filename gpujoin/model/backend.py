@@ -48,19 +48,15 @@ class BackendName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PairSlice:
-    """A slice of the matching pairs of a probe.
-
-    Attributes
-    ----------
-    probe, build : RowMap
-        Row of the probe frame and row of the build frame, for each pair; equal lengths, never out of bounds. Over all
-        slices of a probe the pairs ascend by probe row, then by build row (in a :class:`RangeBuild` by point, then
-        build row), so that another backend can go on where one ran out of memory. The matches of one probe row may be
-        cut between slices.
-    """
+    """A slice of the matching pairs of a probe."""
 
     probe: RowMap
     build: RowMap
+    """Row of the probe frame and row of the build frame, for each pair; equal lengths, never out of bounds. Over all
+    slices of a probe the pairs ascend by probe row, then by build row (in a :class:`RangeBuild` by point, then build
+    row), so that another backend can go on where one ran out of memory. The matches of one probe row may be cut
+    between slices.
+    """
 
     @property
     def length(self) -> int:
@@ -191,24 +187,16 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
 
 @dataclass(frozen=True)
 class NearestTerms:
-    """Terms of a search for the nearest row: direction, exactness and tolerance.
-
-    Attributes
-    ----------
-    direction : Direction
-        Whether to look backward, forward or both ways.
-    allow_exact : bool
-        Whether a row at the point itself counts.
-    float_bytes : int
-        4 or 8: points are codes of floats of that size, and distances are those of the floats. 0: points are values.
-    tolerance : int, float or None
-        Largest distance; ``None``: any.
-    """
+    """Terms of a search for the nearest row: direction, exactness and tolerance."""
 
     direction: Direction
+    """Whether to look backward, forward or both ways."""
     allow_exact: bool
+    """Whether a row at the point itself counts."""
     float_bytes: int
+    """4 or 8: points are codes of floats of that size, and distances are those of the floats. 0: points are values."""
     tolerance: int | float | None
+    """Largest distance; ``None``: any."""
 
 
 @runtime_checkable

@@ -106,15 +106,10 @@ class Function(Enum):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Expression:
-    """A node of an expression tree.
-
-    Attributes
-    ----------
-    type : pyarrow.DataType or None
-        Result type; ``None`` until resolved.
-    """
+    """A node of an expression tree."""
 
     type: pa.DataType | None = None
+    """Result type; ``None`` until resolved."""
 
     @property
     def children(self) -> tuple[Expression, ...]:
@@ -283,21 +278,13 @@ class Expression:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ColumnRef(Expression):
-    """A column of one side.
-
-    Attributes
-    ----------
-    side : Side
-        Side that the column is of.
-    name : str
-        Name of the column.
-    index : int
-        Its position in that side's schema; −1 until resolved.
-    """
+    """A column of one side."""
 
     side: Side
+    """Side that the column is of."""
     name: str
     index: int = -1
+    """Its position in that side's schema; −1 until resolved."""
 
     def __str__(self) -> str:
         return f"{self.side.value}.{self.name}"
@@ -315,22 +302,16 @@ class Literal(Expression):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Call(Expression):
-    """A function applied to operands.
-
-    Attributes
-    ----------
-    function : Function
-        The function.
-    arguments : tuple of Expression
-        Its operands.
-    mode : EvalMode
-        What happens to values without a result. In an untyped tree ``LEGACY`` stands for the mode given when the tree
-        is resolved.
-    """
+    """A function applied to operands."""
 
     function: Function
+    """The function."""
     arguments: tuple[Expression, ...]
+    """Its operands."""
     mode: EvalMode = EvalMode.LEGACY
+    """What happens to values without a result. In an untyped tree ``LEGACY`` stands for the mode given when the tree
+    is resolved.
+    """
 
     @property
     def children(self) -> tuple[Expression, ...]:

@@ -14,30 +14,20 @@ Constant: TypeAlias = bool | int | float | str | bytes | Decimal | dt.date | dt.
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A part of one Parquet file for one task to read.
-
-    Attributes
-    ----------
-    path : str
-        Of a file this worker can open.
-    size : int
-        Length of the whole file in bytes when the query was planned.
-    modified_ms : int or None
-        Its modification time then, in milliseconds since 1970; ``None``: not checked.
-    row_groups : tuple of int or None
-        Which row groups to read, ascending; ``None``: those whose middle byte lies in ``byte_range``, or all.
-    byte_range : (int, int) or None
-        First byte and the byte after the last, as Spark cuts files; not together with ``row_groups``.
-    constants : tuple
-        Values of the scan's partition columns in this file, as Python values of their Arrow types.
-    """
+    """A part of one Parquet file for one task to read."""
 
     path: str
+    """Of a file this worker can open."""
     size: int
+    """Length of the whole file in bytes when the query was planned."""
     modified_ms: int | None = None
+    """Its modification time then, in milliseconds since 1970; ``None``: not checked."""
     row_groups: tuple[int, ...] | None = None
+    """Which row groups to read, ascending; ``None``: those whose middle byte lies in ``byte_range``, or all."""
     byte_range: tuple[int, int] | None = None
+    """First byte and the byte after the last, as Spark cuts files; not together with ``row_groups``."""
     constants: tuple[Constant, ...] = ()
+    """Values of the scan's partition columns in this file, as Python values of their Arrow types."""
 
     def __post_init__(self) -> None:
         if self.row_groups is not None and self.byte_range is not None:
@@ -48,30 +38,19 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileFooter:
-    """The facts of a Parquet file that planning needs.
-
-    Attributes
-    ----------
-    path : str
-        Path of the file.
-    size : int
-        Its length in bytes.
-    modified_ms : int
-        Its modification time, in milliseconds since 1970.
-    rows : tuple of int
-        Rows of each row group.
-    group_bytes : tuple of int
-        Compressed bytes, in each row group, of the columns that will be read.
-    constants : tuple
-        Values of the partition columns.
-    obstacles : tuple of str
-        Why columns of the file cannot be read here as Spark reads them.
-    """
+    """The facts of a Parquet file that planning needs."""
 
     path: str
+    """Path of the file."""
     size: int
+    """Its length in bytes."""
     modified_ms: int
+    """Its modification time, in milliseconds since 1970."""
     rows: tuple[int, ...]
+    """Rows of each row group."""
     group_bytes: tuple[int, ...]
+    """Compressed bytes, in each row group, of the columns that will be read."""
     constants: tuple[Constant, ...] = ()
+    """Values of the partition columns."""
     obstacles: tuple[str, ...] = ()
+    """Why columns of the file cannot be read here as Spark reads them."""

@@ -19,33 +19,22 @@ class GatherMethod(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherFacts:
-    """Facts of a gather of fixed-width columns.
-
-    Attributes
-    ----------
-    rows : int
-        Rows gathered from.
-    widths : tuple of int
-        Bytes of a value of each column.
-    row_bytes : int or None
-        Bytes of a packed row; ``None``: the columns cannot be packed.
-    entries : int
-        Entries of this map and of all earlier maps of the same columns.
-    ascending : bool
-        Whether the map's rows ascend.
-    packed : bool
-        Whether packed rows are there already.
-    l2_bytes : int
-        The device's L2 cache.
-    """
+    """Facts of a gather of fixed-width columns."""
 
     rows: int
+    """Rows gathered from."""
     widths: tuple[int, ...]
+    """Bytes of a value of each column."""
     row_bytes: int | None
+    """Bytes of a packed row; ``None``: the columns cannot be packed."""
     entries: int
+    """Entries of this map and of all earlier maps of the same columns."""
     ascending: bool
+    """Whether the map's rows ascend."""
     packed: bool
+    """Whether packed rows are there already."""
     l2_bytes: int
+    """The device's L2 cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +60,18 @@ class EmissionMethod(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmissionFacts:
-    """Facts of the output before it is made.
-
-    Attributes
-    ----------
-    probe_rows : int
-        Rows probed.
-    rows : int
-        Rows of the output.
-    probe_widths : tuple of int or None
-        Bytes of a value of each column of the probe side; ``None``: not all have one width.
-    build : GatherFacts or None
-        Facts of gathering the build side's columns; its entries include the output's rows. ``None``: there are none.
-    build_fixed : bool
-        Whether all of the build side's columns have values of one width.
-    """
+    """Facts of the output before it is made."""
 
     probe_rows: int
+    """Rows probed."""
     rows: int
+    """Rows of the output."""
     probe_widths: tuple[int, ...] | None
+    """Bytes of a value of each column of the probe side; ``None``: not all have one width."""
     build: GatherFacts | None
+    """Facts of gathering the build side's columns; its entries include the output's rows. ``None``: there are none."""
     build_fixed: bool = True
+    """Whether all of the build side's columns have values of one width."""
 
 
 @dataclass(frozen=True, slots=True)

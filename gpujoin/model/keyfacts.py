@@ -34,40 +34,27 @@ class Wanted(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """Facts of the keys of a build side, measured on the device.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    keys : int
-        Rows without a null key, which may have a match.
-    key_bytes : int
-        Bytes of a key code: 4, 8 or 16.
-    low, high : int or None
-        Smallest and largest code; ``None`` where codes have no meaningful range (hashes, 16 bytes) or there is no key.
-    rows_per_key : float
-        Average number of rows of a key, estimated from a sample; 1 if all keys of the sample differ.
-    heaviest : float
-        Share of the commonest key in the sample.
-    l2_bytes : int
-        The device's L2 cache.
-    probe_rows : int or None
-        Rows of the probe side; ``None``: not known yet.
-    match_ratio : float or None
-        Share of probe rows with a match, estimated; ``None``: not known yet.
-    """
+    """Facts of the keys of a build side, measured on the device."""
 
     rows: int
     keys: int
+    """Rows without a null key, which may have a match."""
     key_bytes: int
+    """Bytes of a key code: 4, 8 or 16."""
     low: int | None
     high: int | None
+    """Smallest and largest code; ``None`` where codes have no meaningful range (hashes, 16 bytes) or there is no key.
+    """
     rows_per_key: float
+    """Average number of rows of a key, estimated from a sample; 1 if all keys of the sample differ."""
     heaviest: float
+    """Share of the commonest key in the sample."""
     l2_bytes: int
+    """The device's L2 cache."""
     probe_rows: int | None = None
+    """Rows of the probe side; ``None``: not known yet."""
     match_ratio: float | None = None
+    """Share of probe rows with a match, estimated; ``None``: not known yet."""
 
     @property
     def slots(self) -> int | None:
@@ -77,22 +64,16 @@ class KeyFacts:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen algorithm, and the reason.
-
-    Attributes
-    ----------
-    algorithm : Algorithm
-        Algorithm to try. A backend that meets duplicate keys under ``UNIQUE`` or ``PARTITIONED`` uses ``CSR``.
-    reason : str
-        One line for the user.
-    least_match : float
-        Of ``PARTITIONED``: probe rows are ordered only where more than this share of a sample of them has a match;
-        else most of them would be moved only to be dropped.
-    """
+    """The chosen algorithm, and the reason."""
 
     algorithm: Algorithm
+    """Algorithm to try. A backend that meets duplicate keys under ``UNIQUE`` or ``PARTITIONED`` uses ``CSR``."""
     reason: str
+    """One line for the user."""
     least_match: float = 0.0
+    """Of ``PARTITIONED``: probe rows are ordered only where more than this share of a sample of them has a match;
+    else most of them would be moved only to be dropped.
+    """
 
 
 Choose: TypeAlias = Callable[[KeyFacts], Choice]

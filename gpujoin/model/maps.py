@@ -44,25 +44,17 @@ class MapOrder(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """Explicit row indices.
-
-    Attributes
-    ----------
-    values : array
-        The backend's own integer vector (NumPy int32 or int64 on the CPU, a device column on the GPU);
-        negative means "no row".
-    length : int
-        Number of rows.
-    out_of_bounds : OutOfBounds
-        Whether negative values may occur, and what they mean.
-    order : MapOrder
-        Known order of the rows.
-    """
+    """Explicit row indices."""
 
     values: Any
+    """The backend's own integer vector (NumPy int32 or int64 on the CPU, a device column on the GPU); negative means
+    "no row".
+    """
     length: int
     out_of_bounds: OutOfBounds = OutOfBounds.NEVER
+    """Whether negative values may occur, and what they mean."""
     order: MapOrder = MapOrder.ANY
+    """Known order of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +76,16 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Output row ``i`` is row ``(start + i) % period``: the inner side of a cross product.
-
-    Attributes
-    ----------
-    start, length, period : int
-        First number, number of output rows, rows of the inner side.
-    rows : array or None
-        Rows of one key, in the backend's own integer vector: the number is a position in them. ``None``: the number
-        is the row itself. Only the CPU backend makes such maps.
-    """
+    """Output row ``i`` is row ``(start + i) % period``: the inner side of a cross product."""
 
     start: int
     length: int
     period: int
+    """First number, number of output rows, rows of the inner side."""
     rows: Any = None
+    """Rows of one key, in the backend's own integer vector: the number is a position in them. ``None``: the number is
+    the row itself. Only the CPU backend makes such maps.
+    """
 
 
 @dataclass(frozen=True, slots=True)

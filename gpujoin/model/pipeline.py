@@ -54,73 +54,55 @@ class Rung(Enum):
 
 @dataclass(slots=True)
 class PipelineMetrics:
-    """Counters of pipelines in one task; :meth:`merge` adds up tasks.
-
-    Attributes
-    ----------
-    files : int
-        File slices read.
-    row_groups, skipped_row_groups : int
-        Row groups read, and those left out by their statistics.
-    scanned_rows, source_rows, output_rows, output_batches : int
-        Rows of the row groups read, of sources, and of the result.
-    evaluated : int
-        Expressions computed outside the backend's query, once for each piece.
-    query_joins, gather_joins : int
-        Pieces joined within the query, and by the gather-map engine.
-    eager_aggregations : int
-        Joins whose build side was aggregated before they were aggregated themselves.
-    groups : int
-        Groups that partial aggregations gave out.
-    early_groups : int
-        Of these, before all input was seen.
-    device_steps, host_steps : int
-        Pieces that a pipeline on a device computed there, and on the host instead.
-    device_joins : int
-        Pieces joined on the device without passing through Arrow.
-    device_retries : int
-        Times device memory ran out for a piece.
-    cpu_runs : int
-        Pipelines begun on a device that were run on the CPU instead.
-    output_bytes : int
-        Of the result, as Arrow data.
-    spills, spill_bytes : int
-        Parts into which groups beyond the memory budget were divided on disk, and bytes written.
-    oversized_parts : int
-        Parts that were merged in memory although they are over their share of the budget: divided as often as is
-        allowed, they are still.
-    recovered : dict of str to int
-        Why parts were computed again on a lower rung (:class:`Rung`), and how many; what failed counts in the other
-        counters too.
-    seconds : dict of str to float
-        Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
-        rows may be read only when a join or an aggregation above asks for them.
-    """
+    """Counters of pipelines in one task; :meth:`merge` adds up tasks."""
 
     files: int = 0
+    """File slices read."""
     row_groups: int = 0
     skipped_row_groups: int = 0
+    """Row groups read, and those left out by their statistics."""
     scanned_rows: int = 0
     source_rows: int = 0
     output_rows: int = 0
     output_batches: int = 0
+    """Rows of the row groups read, of sources, and of the result."""
     evaluated: int = 0
+    """Expressions computed outside the backend's query, once for each piece."""
     query_joins: int = 0
     gather_joins: int = 0
+    """Pieces joined within the query, and by the gather-map engine."""
     eager_aggregations: int = 0
+    """Joins whose build side was aggregated before they were aggregated themselves."""
     groups: int = 0
+    """Groups that partial aggregations gave out."""
     early_groups: int = 0
+    """Of these, before all input was seen."""
     device_steps: int = 0
     host_steps: int = 0
+    """Pieces that a pipeline on a device computed there, and on the host instead."""
     device_joins: int = 0
+    """Pieces joined on the device without passing through Arrow."""
     device_retries: int = 0
+    """Times device memory ran out for a piece."""
     cpu_runs: int = 0
+    """Pipelines begun on a device that were run on the CPU instead."""
     output_bytes: int = 0
+    """Of the result, as Arrow data."""
     spills: int = 0
     spill_bytes: int = 0
+    """Parts into which groups beyond the memory budget were divided on disk, and bytes written."""
     oversized_parts: int = 0
+    """Parts that were merged in memory although they are over their share of the budget: divided as often as is
+    allowed, they are still.
+    """
     recovered: dict[str, int] = field(default_factory=dict)
+    """Why parts were computed again on a lower rung (:class:`Rung`), and how many; what failed counts in the other
+    counters too.
+    """
     seconds: dict[str, float] = field(default_factory=dict)
+    """Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
+    rows may be read only when a join or an aggregation above asks for them.
+    """
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""

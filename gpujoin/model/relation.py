@@ -19,21 +19,14 @@ from gpujoin.model.types import logical
 
 @dataclass(frozen=True)
 class Output:
-    """A named expression.
-
-    Attributes
-    ----------
-    name : str
-        Name of the output column.
-    expression : Expression
-        Expression that the column holds.
-    nullable : bool
-        Whether the column may hold nulls.
-    """
+    """A named expression."""
 
     name: str
+    """Name of the output column."""
     expression: Expression
+    """Expression that the column holds."""
     nullable: bool = True
+    """Whether the column may hold nulls."""
 
     def __post_init__(self) -> None:
         check_typed(self.expression)
@@ -56,19 +49,13 @@ class Output:
 
 @dataclass(frozen=True)
 class SortKey:
-    """One key of an order.
-
-    Attributes
-    ----------
-    expression : Expression
-        Over the child's output. NaN is the greatest value; text is ordered by bytes.
-    descending, nulls_first : bool
-        Direction, and where nulls stand.
-    """
+    """One key of an order."""
 
     expression: Expression
+    """Over the child's output. NaN is the greatest value; text is ordered by bytes."""
     descending: bool = False
     nulls_first: bool = True
+    """Direction, and where nulls stand."""
 
     def __post_init__(self) -> None:
         check_typed(self.expression)

@@ -31,32 +31,24 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Scan(Relation):
-    """Rows of Parquet files.
-
-    Attributes
-    ----------
-    columns : pyarrow.Schema
-        Output columns with the types they have in Spark: first those read from the files, found by name, then the
-        partition columns.
-    partition_columns : int
-        How many of the last columns are constants of each file.
-    filters : tuple of Expression
-        Only rows for which all of these are true are returned. Columns that only a filter reads must be in
-        ``columns``; a :class:`Project` above drops them, and they are not kept.
-    slices : tuple of FileSlice or None
-        What to read; ``None``: given to each task when the tree runs (see :func:`bind_slices`).
-    index : int
-        Number of the scan among those of the tree, by which slices are given.
-    case_sensitive : bool
-        Whether names are matched as written; otherwise without regard to case, as Spark does by default.
-    """
+    """Rows of Parquet files."""
 
     columns: pa.Schema
+    """Output columns with the types they have in Spark: first those read from the files, found by name, then the
+    partition columns.
+    """
     partition_columns: int = 0
+    """How many of the last columns are constants of each file."""
     filters: tuple[Expression, ...] = ()
+    """Only rows for which all of these are true are returned. Columns that only a filter reads must be in
+    ``columns``; a :class:`Project` above drops them, and they are not kept.
+    """
     slices: tuple[FileSlice, ...] | None = None
+    """What to read; ``None``: given to each task when the tree runs (see :func:`bind_slices`)."""
     index: int = 0
+    """Number of the scan among those of the tree, by which slices are given."""
     case_sensitive: bool = False
+    """Whether names are matched as written; otherwise without regard to case, as Spark does by default."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)
@@ -89,18 +81,12 @@ class Scan(Relation):
 
 @dataclass(frozen=True, eq=False)
 class ExchangeSource(Relation):
-    """Rows given to the pipeline when it runs: Arrow batches, or an Arrow IPC file.
-
-    Attributes
-    ----------
-    index : int
-        Which input.
-    columns : pyarrow.Schema
-        Its columns. Batches may come in another layout of the same values (dictionaries, large or view text).
-    """
+    """Rows given to the pipeline when it runs: Arrow batches, or an Arrow IPC file."""
 
     index: int
+    """Which input."""
     columns: pa.Schema
+    """Its columns. Batches may come in another layout of the same values (dictionaries, large or view text)."""
 
     def __post_init__(self) -> None:
         if self.index < 0:
@@ -117,23 +103,16 @@ class SparkSource(Relation):
     """Rows that Spark computes: a leaf of a part of a query before that is cut into stages.
 
     No pipeline runs it. The stage planner puts an :class:`ExchangeSource` in its place, which takes the rows in.
-
-    Attributes
-    ----------
-    index : int
-        Which of the part's inputs from Spark.
-    columns : pyarrow.Schema
-        Its columns.
-    rows : float
-        Estimated rows.
-    level : DeterminismLevel
-        What is known of the rows when Spark computes them again.
     """
 
     index: int
+    """Which of the part's inputs from Spark."""
     columns: pa.Schema
+    """Its columns."""
     rows: float = 1.0
+    """Estimated rows."""
     level: DeterminismLevel = DeterminismLevel.INDETERMINATE
+    """What is known of the rows when Spark computes them again."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)
@@ -207,25 +186,17 @@ class Project(Relation):
 
 @dataclass(frozen=True, eq=False)
 class Join(Relation):
-    """A join of two inputs.
-
-    Attributes
-    ----------
-    left, right : Relation
-        Inputs.
-    spec : JoinSpec
-        What to compute; its positions are those of the inputs' outputs.
-    build_side : Side
-        Which input is held in memory (or spilled); the other is streamed.
-    distribution : Distribution
-        How the rows of several tasks are to be brought together.
-    """
+    """A join of two inputs."""
 
     left: Relation
     right: Relation
+    """Inputs."""
     spec: JoinSpec
+    """What to compute; its positions are those of the inputs' outputs."""
     build_side: Side = Side.RIGHT
+    """Which input is held in memory (or spilled); the other is streamed."""
     distribution: Distribution = Distribution.ANY
+    """How the rows of several tasks are to be brought together."""
 
     def __post_init__(self) -> None:
         left, right = self.left.schema, self.right.schema
@@ -272,24 +243,18 @@ class PartialAggregate(Relation):
     A group may come out more than once; the buffers of all its rows together are what is defined. Without aggregates it
     is a partial ``DISTINCT``, from which ``count(distinct)`` and ``sum(distinct)`` are made. Without keys there is
     exactly one output row, also for empty input.
-
-    Attributes
-    ----------
-    child : Relation
-        Input.
-    keys : tuple of Output
-        Grouping expressions. Nulls are one group, all NaNs are one, −0.0 is 0.0 and comes out as 0.0.
-    aggregates : tuple of AggregateCall
-        What is computed; the output has the keys, then each call's buffer.
-    once : bool
-        Whether each group must come out once only, so that its buffers are final; beyond the memory budget they go to
-        disk.
     """
 
     child: Relation
+    """Input."""
     keys: tuple[Output, ...]
+    """Grouping expressions. Nulls are one group, all NaNs are one, −0.0 is 0.0 and comes out as 0.0."""
     aggregates: tuple[AggregateCall, ...] = ()
+    """What is computed; the output has the keys, then each call's buffer."""
     once: bool = False
+    """Whether each group must come out once only, so that its buffers are final; beyond the memory budget they go to
+    disk.
+    """
 
     def __post_init__(self) -> None:
         if not self.keys and not self.aggregates:
@@ -416,17 +381,12 @@ class Expand(Relation):
     """Each row of an input several times, projected in several ways.
 
     Grouping sets are made of it, and distinct aggregates of several columns.
-
-    Attributes
-    ----------
-    child : Relation
-        Input.
-    projections : tuple of tuple of Output
-        Of one row type; a column's name is that in the first.
     """
 
     child: Relation
+    """Input."""
     projections: tuple[tuple[Output, ...], ...]
+    """Of one row type; a column's name is that in the first."""
 
     def __post_init__(self) -> None:
         if not self.projections:

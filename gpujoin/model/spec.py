@@ -87,24 +87,17 @@ class AsOf:
 
     Of several right rows with the same order key, the last one is taken looking backward and the first one looking
     forward. Rows with a null or NaN order key match nothing.
-
-    Attributes
-    ----------
-    left, right : int
-        Positions of the order keys.
-    direction : Direction
-        Whether to look backward, forward or both ways.
-    tolerance : object
-        Largest distance, in terms of the keys' type; ``None``: any.
-    allow_exact : bool
-        Whether an equal key counts.
     """
 
     left: int
     right: int
+    """Positions of the order keys."""
     direction: Direction = Direction.BACKWARD
+    """Whether to look backward, forward or both ways."""
     tolerance: Any = None
+    """Largest distance, in terms of the keys' type; ``None``: any."""
     allow_exact: bool = True
+    """Whether an equal key counts."""
 
 
 @dataclass(frozen=True, slots=True)

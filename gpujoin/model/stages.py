@@ -83,78 +83,52 @@ def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
 
 @dataclass(frozen=True)
 class Branch:
-    """Tasks that divide the files of one scan.
-
-    Attributes
-    ----------
-    partitioned : int or None
-        Index of the scan that is partitioned; ``None``: there is one task.
-    replicated : frozenset of int
-        Scans that each task reads whole. It reads nothing of any other scan of the tree.
-    """
+    """Tasks that divide the files of one scan."""
 
     partitioned: int | None
+    """Index of the scan that is partitioned; ``None``: there is one task."""
     replicated: frozenset[int] = frozenset()
+    """Scans that each task reads whole. It reads nothing of any other scan of the tree."""
 
 
 @dataclass(frozen=True)
 class SparkInput:
-    """Rows that a stage's tasks take from Spark as they are: a task for each partition of Spark's.
-
-    Attributes
-    ----------
-    source : int
-        Index of the source that takes them in.
-    rows : int
-        Index of the :class:`~gpujoin.model.relations.SparkSource`.
-    indeterminate : frozenset of int
-        Columns whose values may be others when Spark computes the rows again.
-    """
+    """Rows that a stage's tasks take from Spark as they are: a task for each partition of Spark's."""
 
     source: int
+    """Index of the source that takes them in."""
     rows: int
+    """Index of the :class:`~gpujoin.model.relations.SparkSource`."""
     indeterminate: frozenset[int] = frozenset()
+    """Columns whose values may be others when Spark computes the rows again."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rows of a stage on their way to the stage that joins or groups them.
-
-    Attributes
-    ----------
-    index : int
-        Index of the source that takes them in.
-    producer : Stage
-        Where they come from.
-    columns : tuple of int
-        The keys, in the producer's output. Without keys each row goes to any one task, or to every task.
-    types : tuple of pyarrow.DataType
-        Types in which keys are hashed: those in which they are compared.
-    null_safe : tuple of bool
-        For each key whether null is a value like any other.
-    nulls : NullKeys
-        What becomes of rows in which another key is null.
-    nbytes : float
-        Estimated size of the rows.
-    indeterminate : frozenset of int
-        Columns whose values may be others when a task of the producer runs again. No key is one of them, but where
-        that is allowed and there are no others.
-    replicated : bool
-        Whether every task gets all the rows; there are no keys then.
-    last_complete : bool
-        Whether the last partition gets all the rows, since rows that may match any of them are there.
-    """
+    """Rows of a stage on their way to the stage that joins or groups them."""
 
     index: int
+    """Index of the source that takes them in."""
     producer: Stage
+    """Where they come from."""
     columns: tuple[int, ...]
+    """The keys, in the producer's output. Without keys each row goes to any one task, or to every task."""
     types: tuple[pa.DataType, ...]
+    """Types in which keys are hashed: those in which they are compared."""
     null_safe: tuple[bool, ...]
+    """For each key whether null is a value like any other."""
     nulls: NullKeys
+    """What becomes of rows in which another key is null."""
     nbytes: float = 0.0
+    """Estimated size of the rows."""
     indeterminate: frozenset[int] = frozenset()
+    """Columns whose values may be others when a task of the producer runs again. No key is one of them, but where
+    that is allowed and there are no others.
+    """
     replicated: bool = False
+    """Whether every task gets all the rows; there are no keys then."""
     last_complete: bool = False
+    """Whether the last partition gets all the rows, since rows that may match any of them are there."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -164,30 +138,20 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Stage:
-    """A tree that several tasks run.
-
-    Attributes
-    ----------
-    tree : Relation
-        What each task computes; scans have no slices yet.
-    branches : tuple of Branch
-        How files are divided; empty where rows come through exchanges, or from Spark.
-    inputs : tuple of Exchange
-        The exchanges, in the order in which the tree reads its sources; only replicated ones where files are divided.
-    partitions : int
-        Tasks of a stage whose rows come through exchanges.
-    replicated : frozenset of int
-        Scans that each task of a stage without branches reads.
-    spark : SparkInput or None
-        What its tasks take from Spark; there are neither branches nor exchanges then.
-    """
+    """A tree that several tasks run."""
 
     tree: Relation
+    """What each task computes; scans have no slices yet."""
     branches: tuple[Branch, ...] = ()
+    """How files are divided; empty where rows come through exchanges, or from Spark."""
     inputs: tuple[Exchange, ...] = ()
+    """The exchanges, in the order in which the tree reads its sources; only replicated ones where files are divided."""
     partitions: int = 1
+    """Tasks of a stage whose rows come through exchanges."""
     replicated: frozenset[int] = frozenset()
+    """Scans that each task of a stage without branches reads."""
     spark: SparkInput | None = None
+    """What its tasks take from Spark; there are neither branches nor exchanges then."""
 
     def walk(self) -> Iterator[Stage]:
         """The stage and all before it, the last one first."""

@@ -125,18 +125,12 @@ def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> C
 
 @dataclass(frozen=True, slots=True)
 class OrderChoice:
-    """How a device searches by order, and the reason.
-
-    Attributes
-    ----------
-    kernels : bool
-        Whether gpujoin's own kernels are used where they compile; otherwise array operations.
-    reason : str
-        One line for the user, which starts with the method.
-    """
+    """How a device searches by order, and the reason."""
 
     kernels: bool
+    """Whether gpujoin's own kernels are used where they compile; otherwise array operations."""
     reason: str
+    """One line for the user, which starts with the method."""
 
 
 def choose_order(wanted: AlgorithmChoice) -> OrderChoice:

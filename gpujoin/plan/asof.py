@@ -119,18 +119,12 @@ def _time_units(dtype: pa.DataType, tolerance: dt.timedelta) -> int:
 
 @dataclass(frozen=True)
 class AsOfPlan:
-    """An as-of join over two schemas.
-
-    Attributes
-    ----------
-    spec : JoinSpec
-        Normal form of the join.
-    names : tuple of str
-        Column names of the result.
-    """
+    """An as-of join over two schemas."""
 
     spec: JoinSpec
+    """Normal form of the join."""
     names: tuple[str, ...]
+    """Column names of the result."""
 
 
 def plan_as_of(

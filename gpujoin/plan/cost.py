@@ -32,16 +32,11 @@ _LONG_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Predicted seconds of a part of a query.
-
-    Attributes
-    ----------
-    here, spark : float
-        By gpujoin and by Spark.
-    """
+    """Predicted seconds of a part of a query."""
 
     here: float
     spark: float
+    """By gpujoin and by Spark."""
 
     @property
     def taken(self) -> bool:

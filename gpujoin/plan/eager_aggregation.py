@@ -43,45 +43,30 @@ _LINEAR = frozenset({Function.ADD, Function.SUBTRACT})
 
 @dataclass(frozen=True)
 class EagerAggregation:
-    """An aggregation over a join, with the build side aggregated first.
-
-    Attributes
-    ----------
-    join : Join
-        The original join.
-    built : PartialAggregate
-        The aggregated build side: each key once, with the terms of its rows (their number, sums, …).
-    joined : Join
-        Join of the stream side with ``built``.
-    aggregated : tuple of Expression
-        Input columns of :attr:`final`, computed from rows of ``joined``.
-    plain : tuple of Expression
-        The same columns, computed from rows of ``join``.
-    final : PartialAggregate
-        Aggregation of either input.
-    outputs : tuple of Expression
-        Columns of the original aggregation, computed from those of ``final``.
-    of_build : tuple of Expression
-        Expressions over the build side that must not fail for any of its rows.
-    sums : tuple of Expression
-        Expressions over the build side whose sum over all of its rows must fit 64 bits.
-    of_pairs : tuple of Expression
-        Expressions over the columns of the stream side and of the build side that must not fail for any pair.
-    of_joined : tuple of Expression
-        Expressions over the columns of the stream side and of ``built`` that must not fail for any pair.
-    """
+    """An aggregation over a join, with the build side aggregated first."""
 
     join: Join
+    """The original join."""
     built: PartialAggregate
+    """The aggregated build side: each key once, with the terms of its rows (their number, sums, …)."""
     joined: Join
+    """Join of the stream side with ``built``."""
     aggregated: tuple[Expression, ...]
+    """Input columns of :attr:`final`, computed from rows of ``joined``."""
     plain: tuple[Expression, ...]
+    """The same columns, computed from rows of ``join``."""
     final: PartialAggregate
+    """Aggregation of either input."""
     outputs: tuple[Expression, ...]
+    """Columns of the original aggregation, computed from those of ``final``."""
     of_build: tuple[Expression, ...]
+    """Expressions over the build side that must not fail for any of its rows."""
     sums: tuple[Expression, ...]
+    """Expressions over the build side whose sum over all of its rows must fit 64 bits."""
     of_pairs: tuple[Expression, ...]
+    """Expressions over the columns of the stream side and of the build side that must not fail for any pair."""
     of_joined: tuple[Expression, ...]
+    """Expressions over the columns of the stream side and of ``built`` that must not fail for any pair."""
 
 
 def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:

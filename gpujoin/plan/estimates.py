@@ -33,21 +33,14 @@ _TEXT_BYTES = 24.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated size of a relation.
-
-    Attributes
-    ----------
-    rows : float
-        Rows of the relation.
-    kept : float
-        Share of the rows that filters keep, and so of the keys that another relation may find.
-    read : float
-        Rows of all scans below.
-    """
+    """Estimated size of a relation."""
 
     rows: float
+    """Rows of the relation."""
     kept: float
+    """Share of the rows that filters keep, and so of the keys that another relation may find."""
     read: float
+    """Rows of all scans below."""
 
 
 def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:

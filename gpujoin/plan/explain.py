@@ -17,56 +17,39 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinExplanation:
-    """The decision about one join.
-
-    Attributes
-    ----------
-    join_type : str
-        ``"inner"``, ``"left"``, ``"left_semi"``, …
-    strategy : Strategy
-        ``BROADCAST``, ``SHUFFLE``, ``NESTED_LOOP``, or ``SPARK``.
-    backend : str
-        ``"gpu"``, ``"cpu"`` or ``"spark"``. Under ``auto`` each worker decides for itself; this is then what the
-        driver expects, and ``notes`` say so.
-    shape : str or None
-        How matches are found, with the cost; ``None`` where Spark runs the join.
-    build_side : Side or None
-        The side that is built; ``None`` where Spark runs the join.
-    keys : tuple of str
-        Equality keys.
-    condition : str or None
-        Residual condition.
-    left_bytes, right_bytes : int or None
-        Estimated sizes of the inputs; ``None`` where nothing is known.
-    reasons : tuple of Reason
-        Why the join is left to Spark.
-    notes : tuple of str
-        What decided, in sentences for the user.
-    warnings : tuple of str
-        What may make it slow, wherever it runs.
-    join_id : str or None
-        Name of the join's metrics; ``None`` for a join that gpujoin never ran.
-    inputs : tuple of JoinExplanation
-        Joins below this one.
-    by_gpu_join : bool
-        Of a join that Spark runs: whether it was written as ``gpu_join``.
-    """
+    """The decision about one join."""
 
     join_type: str
+    """``"inner"``, ``"left"``, ``"left_semi"``, …"""
     strategy: Strategy
+    """``BROADCAST``, ``SHUFFLE``, ``NESTED_LOOP``, or ``SPARK``."""
     backend: str
+    """``"gpu"``, ``"cpu"`` or ``"spark"``. Under ``auto`` each worker decides for itself; this is then what the
+    driver expects, and ``notes`` say so.
+    """
     shape: str | None = None
+    """How matches are found, with the cost; ``None`` where Spark runs the join."""
     build_side: Side | None = None
+    """The side that is built; ``None`` where Spark runs the join."""
     keys: tuple[str, ...] = ()
+    """Equality keys."""
     condition: str | None = None
+    """Residual condition."""
     left_bytes: int | None = None
     right_bytes: int | None = None
+    """Estimated sizes of the inputs; ``None`` where nothing is known."""
     reasons: tuple[Reason, ...] = ()
+    """Why the join is left to Spark."""
     notes: tuple[str, ...] = ()
+    """What decided, in sentences for the user."""
     warnings: tuple[str, ...] = ()
+    """What may make it slow, wherever it runs."""
     join_id: str | None = None
+    """Name of the join's metrics; ``None`` for a join that gpujoin never ran."""
     inputs: tuple[JoinExplanation, ...] = ()
+    """Joins below this one."""
     by_gpu_join: bool = False
+    """Of a join that Spark runs: whether it was written as ``gpu_join``."""
 
     @property
     def accelerated(self) -> bool:
@@ -113,41 +96,28 @@ class JoinExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IslandExplanation:
-    """An island: a part of a query that runs in Python workers.
-
-    Attributes
-    ----------
-    island_id : str
-        Name of the island's metrics, and of its stage in the Spark UI.
-    backend : str
-        ``"cpu"`` or ``"gpu"``.
-    tasks, threads : int
-        Number of tasks, and of threads in each.
-    input_bytes : int or None
-        Size of the files and rows that are read; ``None`` where nothing is known.
-    tree : tuple of str
-        Operations, one for each line, indented; scans name their files, columns and filters.
-    joins : tuple of JoinExplanation
-        Joins of the island, parents first.
-    notes : tuple of str
-        What decided, in sentences for the user.
-    warnings : tuple of str
-        What may make it slow, wherever it runs.
-    predicted_seconds, predicted_spark_seconds : float or None
-        What the cost rule expects it to take, here and in Spark.
-    """
+    """An island: a part of a query that runs in Python workers."""
 
     island_id: str
+    """Name of the island's metrics, and of its stage in the Spark UI."""
     backend: str
+    """``"cpu"`` or ``"gpu"``."""
     tasks: int
     threads: int
+    """Number of tasks, and of threads in each."""
     tree: tuple[str, ...]
+    """Operations, one for each line, indented; scans name their files, columns and filters."""
     input_bytes: int | None = None
+    """Size of the files and rows that are read; ``None`` where nothing is known."""
     joins: tuple[JoinExplanation, ...] = ()
+    """Joins of the island, parents first."""
     notes: tuple[str, ...] = ()
+    """What decided, in sentences for the user."""
     warnings: tuple[str, ...] = ()
+    """What may make it slow, wherever it runs."""
     predicted_seconds: float | None = None
     predicted_spark_seconds: float | None = None
+    """What the cost rule expects it to take, here and in Spark."""
 
     @property
     def accelerated(self) -> bool:

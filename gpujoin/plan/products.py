@@ -13,16 +13,11 @@ from gpujoin.plan.ranges import Shape, shape_of_node
 
 @dataclass(frozen=True)
 class Product:
-    """The pairs of a join without keys or ranges.
-
-    Attributes
-    ----------
-    left, right : float
-        Estimated rows of the sides.
-    """
+    """The pairs of a join without keys or ranges."""
 
     left: float
     right: float
+    """Estimated rows of the sides."""
 
     @property
     def pairs(self) -> float:

@@ -87,47 +87,32 @@ _COMPARISONS = {
 
 @dataclass(frozen=True)
 class Bound:
-    """One comparison of an axis with a probe-side expression.
-
-    Attributes
-    ----------
-    comparison : Comparison
-        How the axis relates to the expression.
-    probe : Expression
-        Expression of the probe side alone.
-    offset : int, Decimal or float
-        Number added to the value of ``probe``: days for dates; for floats it includes a margin for rounding.
-    reach : Expression or None
-        Expression of the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added
-        to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound.
-    """
+    """One comparison of an axis with a probe-side expression."""
 
     comparison: Comparison
+    """How the axis relates to the expression."""
     probe: Expression
+    """Expression of the probe side alone."""
     offset: int | Decimal | float = 0
+    """Number added to the value of ``probe``: days for dates; for floats it includes a margin for rounding."""
     reach: Expression | None = None
+    """Expression of the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added
+    to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound.
+    """
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A build-side expression, and the bounds that the condition sets for it.
-
-    Attributes
-    ----------
-    build : Expression
-        Expression of the build side alone.
-    bounds : tuple of Bound
-        Bounds set by comparisons.
-    type : pyarrow.DataType
-        Type in which values are ordered; both sides convert to it without loss.
-    widest : int or None
-        Largest distance that the type of a compared distance holds. Pairs farther apart have no distance.
-    """
+    """A build-side expression, and the bounds that the condition sets for it."""
 
     build: Expression
+    """Expression of the build side alone."""
     bounds: tuple[Bound, ...]
+    """Bounds set by comparisons."""
     type: pa.DataType
+    """Type in which values are ordered; both sides convert to it without loss."""
     widest: int | None = None
+    """Largest distance that the type of a compared distance holds. Pairs farther apart have no distance."""
 
     @property
     def closed(self) -> bool:
@@ -141,18 +126,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class RangedCondition:
-    """A condition split into ranges and the rest.
-
-    Attributes
-    ----------
-    axes : tuple of Axis
-        At most :data:`MOST_AXES`.
-    residual : Expression or None
-        Conjunction of the other conjuncts.
-    """
+    """A condition split into ranges and the rest."""
 
     axes: tuple[Axis, ...]
+    """At most :data:`MOST_AXES`."""
     residual: Expression | None
+    """Conjunction of the other conjuncts."""
 
 
 def extract_ranges(condition: Expression | None, build_side: Side) -> RangedCondition | None:

@@ -31,19 +31,13 @@ _ROW_BY_ROW = (Filter, Project, Expand, Limit, TopN)
 
 @dataclass(frozen=True)
 class SplitJoin:
-    """A join of two exchanged inputs.
-
-    Attributes
-    ----------
-    left, right : int
-        Indexes of its sources.
-    sides : tuple of Side
-        Sides whose rows of a key may be divided.
-    """
+    """A join of two exchanged inputs."""
 
     left: int
     right: int
+    """Indexes of its sources."""
     sides: tuple[Side, ...]
+    """Sides whose rows of a key may be divided."""
 
     def source(self, side: Side) -> int:
         """Index of the source on one side."""

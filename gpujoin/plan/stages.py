@@ -78,51 +78,36 @@ _HELD = 0.3
 
 @dataclass(frozen=True)
 class ScanFacts:
-    """What is known of a scan's input.
-
-    Attributes
-    ----------
-    rows : float
-        Rows of its files.
-    nbytes : int
-        Compressed bytes of the columns read.
-    """
+    """What is known of a scan's input."""
 
     rows: float
+    """Rows of its files."""
     nbytes: int
+    """Compressed bytes of the columns read."""
 
 
 @dataclass(frozen=True)
 class StageLimits:
-    """By what stages are planned.
-
-    Attributes
-    ----------
-    cores : int
-        Tasks that run at once.
-    task_bytes : int
-        Compressed bytes that a task reads of the input that is divided.
-    broadcast_threshold : int
-        Most bytes of an input that every task may read or be sent.
-    partition_bytes : int
-        Size of what a task is given through exchanges.
-    partitions : int or None
-        Tasks of a stage fed by exchanges; ``None``: by size.
-    guessed_partitions : int
-        Most of them, where the size is Spark's guess of rows that it computes: it takes a join for the product of both
-        sides.
-    indeterminate_keys : bool
-        Whether rows may be exchanged by keys whose values may be others when a task runs again, as Spark's own shuffles
-        do, where there are no other keys.
-    """
+    """By what stages are planned."""
 
     cores: int
+    """Tasks that run at once."""
     task_bytes: int
+    """Compressed bytes that a task reads of the input that is divided."""
     broadcast_threshold: int
+    """Most bytes of an input that every task may read or be sent."""
     partition_bytes: int = 64 << 20
+    """Size of what a task is given through exchanges."""
     partitions: int | None = None
+    """Tasks of a stage fed by exchanges; ``None``: by size."""
     guessed_partitions: int = 200
+    """Most of them, where the size is Spark's guess of rows that it computes: it takes a join for the product of both
+    sides.
+    """
     indeterminate_keys: bool = False
+    """Whether rows may be exchanged by keys whose values may be others when a task runs again, as Spark's own
+    shuffles do, where there are no other keys.
+    """
 
 
 def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:

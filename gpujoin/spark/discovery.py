@@ -31,30 +31,21 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, as the driver tells it.
-
-    Attributes
-    ----------
-    index : str
-        The driver's index, which is Spark's resource address.
-    name, uuid : str
-        Model, and the identity that survives a change of order.
-    memory_total, memory_used : int
-        Bytes of device memory; 0 where the driver does not say.
-    driver_version, compute_capability : str
-        Such as ``"580.65.06"`` and ``"9.0"``.
-    exclusive : bool
-        Whether the GPU admits only one process at a time.
-    """
+    """One GPU, as the driver tells it."""
 
     index: str
+    """The driver's index, which is Spark's resource address."""
     name: str
     uuid: str
+    """Model, and the identity that survives a change of order."""
     memory_total: int
     memory_used: int
+    """Bytes of device memory; 0 where the driver does not say."""
     driver_version: str
     compute_capability: str
+    """Such as ``"580.65.06"`` and ``"9.0"``."""
     exclusive: bool
+    """Whether the GPU admits only one process at a time."""
 
 
 def list_gpus() -> tuple[Gpu, ...]:

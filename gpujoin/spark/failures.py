@@ -92,24 +92,16 @@ _LONGEST_CHAIN = 20
 
 @dataclass(frozen=True)
 class _Link:
-    """One exception of a Java cause chain.
-
-    Attributes
-    ----------
-    class_name : str
-        Of the exception.
-    condition : str
-        Spark's error condition; empty if it has none.
-    message : str
-        Its own message.
-    frames : tuple of str
-        The topmost frames of its stack.
-    """
+    """One exception of a Java cause chain."""
 
     class_name: str
+    """Of the exception."""
     condition: str
+    """Spark's error condition; empty if it has none."""
     message: str
+    """Its own message."""
     frames: tuple[str, ...]
+    """The topmost frames of its stack."""
 
     @property
     def at_boundary(self) -> bool:

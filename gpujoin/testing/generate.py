@@ -46,27 +46,18 @@ _NAN_BITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """How often the unusual occurs.
-
-    Attributes
-    ----------
-    nulls : float
-        Share of nulls, at every depth.
-    special : float
-        Share of special values: extremes, NaNs, empty, and so on.
-    spread : int
-        Ordinary numbers lie in a range about so wide: small, so that values meet.
-    longest : int
-        Most items in a list or map, and most characters in an ordinary text.
-    invalid_text : float
-        Share of texts that are not valid UTF-8, which Spark takes as it takes any other.
-    """
+    """How often the unusual occurs."""
 
     nulls: float = 0.15
+    """Share of nulls, at every depth."""
     special: float = 0.3
+    """Share of special values: extremes, NaNs, empty, and so on."""
     spread: int = 50
+    """Ordinary numbers lie in a range about so wide: small, so that values meet."""
     longest: int = 4
+    """Most items in a list or map, and most characters in an ordinary text."""
     invalid_text: float = 0.0
+    """Share of texts that are not valid UTF-8, which Spark takes as it takes any other."""
 
 
 class KeyShape(Enum):

@@ -51,27 +51,17 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CpuBuild:
-    """A build side on the CPU.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the key frame it was built from.
-    kind : Algorithm
-        Algorithm that was chosen.
-    layout : KeyLayout
-        Layout in which keys are encoded as words.
-    locator : Locator or None
-        Finds the row of a key, or its group if there are groups; ``None``: nothing matches.
-    groups : Groups or None
-        Rows by group; ``None``: keys are unique.
-    """
+    """A build side on the CPU."""
 
     rows: int
+    """Rows of the key frame it was built from."""
     kind: Algorithm
     layout: KeyLayout
+    """Layout in which keys are encoded as words."""
     locator: Locator | None
+    """Finds the row of a key, or its group if there are groups; ``None``: nothing matches."""
     groups: Groups | None
+    """Rows by group; ``None``: keys are unique."""
 
     @property
     def unique(self) -> bool:
@@ -195,20 +185,11 @@ def _hashed(
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """A cascade over build keys, with the number of each row's key.
-
-    Attributes
-    ----------
-    cascade : Cascade
-        The search structure.
-    of_row : ndarray of int or None
-        Number of each valid row's key; ``None``: keys are unique, and the cascade returns rows.
-    size : int
-        Number of distinct keys.
-    """
+    """A cascade over build keys, with the number of each row's key."""
 
     cascade: Cascade
     of_row: IndexArray | None
+    """Number of each valid row's key; ``None``: keys are unique, and the cascade returns rows."""
     size: int
 
 

@@ -20,19 +20,13 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Byte strings in one buffer.
-
-    Attributes
-    ----------
-    starts, ends : ndarray of int64
-        First byte and end of each string.
-    data : ndarray of uint8
-        The buffer, at least eight bytes long.
-    """
+    """Byte strings in one buffer."""
 
     starts: Positions
     ends: Positions
+    """First byte and end of each string."""
     data: npt.NDArray[np.uint8]
+    """The buffer, at least eight bytes long."""
 
     @classmethod
     def of(cls, array: pa.Array) -> Bytes:

@@ -68,18 +68,12 @@ def _unsigned(words: Words) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One table of the cascade. The slot is the upper half of hash × multiplier, scaled to the number of slots.
-
-    Attributes
-    ----------
-    multiplier : uint64
-        Odd factor of the multiplicative hash.
-    slots : ndarray of int32 or int64
-        Entry number, or −1; fewer than 2**32.
-    """
+    """One table of the cascade. The slot is the upper half of hash × multiplier, scaled to the number of slots."""
 
     multiplier: np.uint64
+    """Odd factor of the multiplicative hash."""
     slots: IndexArray
+    """Entry number, or −1; fewer than 2**32."""
 
     def slots_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Slot number of each hash, in the memory of the hashes."""
@@ -92,20 +86,12 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """The tables, and the key of each entry.
-
-    Attributes
-    ----------
-    entries : KeyRows
-        Key of each entry.
-    levels : tuple of Level
-        The tables, in the order they are probed.
-    scramble : callable
-        Hash of the words.
-    """
+    """The tables, and the key of each entry."""
 
     entries: KeyRows
+    """Key of each entry."""
     levels: tuple[Level, ...]
+    """The tables, in the order they are probed."""
     scramble: Scramble
 
     @property
@@ -185,19 +171,13 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Result of :func:`build_cascade`.
-
-    Attributes
-    ----------
-    cascade : Cascade
-        The tables, whose entries are build rows.
-    duplicates, originals : ndarray of int
-        Build rows without an entry, and for each the row with the same key that has one.
-    """
+    """Result of :func:`build_cascade`."""
 
     cascade: Cascade
+    """The tables, whose entries are build rows."""
     duplicates: IndexArray
     originals: IndexArray
+    """Build rows without an entry, and for each the row with the same key that has one."""
 
 
 def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = scramble_words) -> Entries:

@@ -18,18 +18,12 @@ _CHUNK = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Maps a key to a position: the least key to 1, the greatest to ``size``, all others to 0 or ``size + 1``.
-
-    Attributes
-    ----------
-    base : int
-        The least key less one, modulo 2**64.
-    size : int
-        Greatest key less least key, plus one.
-    """
+    """Maps a key to a position: the least key to 1, the greatest to ``size``, all others to 0 or ``size + 1``."""
 
     base: int
+    """The least key less one, modulo 2**64."""
     size: int
+    """Greatest key less least key, plus one."""
 
     @classmethod
     def of(cls, low: int, high: int) -> Address:
@@ -49,18 +43,12 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class DirectRows:
-    """A table of unique keys, from position to row.
-
-    Attributes
-    ----------
-    address : Address
-        Key to position.
-    table : ndarray of int32 or int64, shape (size + 2,)
-        Row at each position, or −1.
-    """
+    """A table of unique keys, from position to row."""
 
     address: Address
+    """Key to position."""
     table: IndexArray
+    """Row at each position, or −1."""
 
     @property
     def nbytes(self) -> int:
@@ -81,15 +69,10 @@ class DirectRows:
 
 @dataclass(frozen=True, slots=True)
 class DirectOffset:
-    """Unique keys that ascend one by one, so that the position gives the row.
-
-    Attributes
-    ----------
-    address : Address
-        Key to position, which is row + 1.
-    """
+    """Unique keys that ascend one by one, so that the position gives the row."""
 
     address: Address
+    """Key to position, which is row + 1."""
 
     @property
     def nbytes(self) -> int:
@@ -114,15 +97,10 @@ class DirectOffset:
 
 @dataclass(frozen=True, slots=True)
 class DirectGroups:
-    """A table of keys with duplicates, from position to group.
-
-    Attributes
-    ----------
-    address : Address
-        Key to position, which is the group's number.
-    """
+    """A table of keys with duplicates, from position to group."""
 
     address: Address
+    """Key to position, which is the group's number."""
 
     @property
     def nbytes(self) -> int:

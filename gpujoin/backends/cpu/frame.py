@@ -17,22 +17,16 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Columns of one length.
-
-    Attributes
-    ----------
-    columns : tuple of pyarrow.Array
-        Contiguous arrays with buffers aligned to 8 bytes. Types with 32-bit offsets become large where the data needs
-        it.
-    rows : int
-        Row count, known also without columns.
-    store : RowStoreCache
-        Row-wise copy of the fixed-width columns, made when it pays.
-    """
+    """Columns of one length."""
 
     columns: tuple[pa.Array, ...]
+    """Contiguous arrays with buffers aligned to 8 bytes. Types with 32-bit offsets become large where the data needs
+    it.
+    """
     rows: int
+    """Row count, known also without columns."""
     store: RowStoreCache = field(default_factory=RowStoreCache, compare=False, repr=False)
+    """Row-wise copy of the fixed-width columns, made when it pays."""
 
     @property
     def nbytes(self) -> int:

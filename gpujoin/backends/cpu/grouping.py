@@ -19,19 +19,14 @@ _LOWER = np.uint64(MOST_ROWS)
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Build rows by group, ascending within each, in compressed sparse row form.
-
-    Attributes
-    ----------
-    ranges : ndarray of uint64
-        First position of each group in ``order`` (upper half) and its number of rows (lower half), so that one access
-        reads both. The last group is empty; probe rows without a match refer to it.
-    order : ndarray or None
-        Build rows, group after group; ``None``: row ``i`` is at position ``i``.
-    """
+    """Build rows by group, ascending within each, in compressed sparse row form."""
 
     ranges: npt.NDArray[np.uint64]
+    """First position of each group in ``order`` (upper half) and its number of rows (lower half), so that one access
+    reads both. The last group is empty; probe rows without a match refer to it.
+    """
     order: IndexArray | None
+    """Build rows, group after group; ``None``: row ``i`` is at position ``i``."""
 
     @property
     def nbytes(self) -> int:

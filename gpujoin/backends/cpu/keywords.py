@@ -34,21 +34,14 @@ _MOST_PADDED = 15
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Encoded keys.
-
-    Attributes
-    ----------
-    words : tuple of ndarray
-        Integer columns of one length, at least one.
-    tails : tuple of Tail
-        Long byte keys, which the words do not determine.
-    valid : ndarray of bool or None
-        Mask of the rows that may match something; ``None``: all.
-    """
+    """Encoded keys."""
 
     words: tuple[Words, ...]
+    """Integer columns of one length, at least one."""
     tails: tuple[Tail, ...]
+    """Long byte keys, which the words do not determine."""
     valid: Mask | None
+    """Mask of the rows that may match something; ``None``: all."""
 
     @property
     def rows(self) -> int:
@@ -163,18 +156,11 @@ class LongBytes:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Packs several integer words into one: each minus its least value, in mixed radix.
-
-    Attributes
-    ----------
-    least : tuple of int
-        Least build value of each word.
-    ranges : tuple of int
-        Greatest minus least value plus one, of each word.
-    """
+    """Packs several integer words into one: each minus its least value, in mixed radix."""
 
     least: tuple[int, ...]
     ranges: tuple[int, ...]
+    """Greatest minus least value plus one, of each word."""
 
     @property
     def codes(self) -> int:
@@ -223,18 +209,11 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class KeyLayout:
-    """Encodes the key frames of both sides, as fitted to the build side.
-
-    Attributes
-    ----------
-    columns : tuple of ColumnLayout
-        Layout of each key column.
-    packing : Packing or None
-        Packs all words into one, where they fit.
-    """
+    """Encodes the key frames of both sides, as fitted to the build side."""
 
     columns: tuple[ColumnLayout, ...]
     packing: Packing | None
+    """Packs all words into one, where they fit."""
 
     @classmethod
     def fit(cls, frame: Frame) -> tuple[KeyLayout, KeyRows]:

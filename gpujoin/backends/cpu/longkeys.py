@@ -18,18 +18,12 @@ _SEED = 0x6A6F696E
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Values of a large_binary array, by row number.
-
-    Attributes
-    ----------
-    array : pyarrow.Array
-        Text or bytes.
-    rows : ndarray of int or None
-        Row numbers; ``None``: all rows, in order.
-    """
+    """Values of a large_binary array, by row number."""
 
     array: pa.Array
+    """Text or bytes."""
     rows: IndexArray | None = None
+    """Row numbers; ``None``: all rows, in order."""
 
     @property
     def nbytes(self) -> int:

@@ -23,21 +23,14 @@ MAX_ROWS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class ArrayOps:
-    """An array module, with operations that other libraries do better.
-
-    Attributes
-    ----------
-    xp : module
-        ``cupy`` or ``numpy``.
-    stable_argsort : callable
-        Stable ascending order of an int32 or int64 array, as int32 positions.
-    kernels : Device or None
-        Device for gpujoin's own kernels; ``None``: they are not used.
-    """
+    """An array module, with operations that other libraries do better."""
 
     xp: Any
+    """``cupy`` or ``numpy``."""
     stable_argsort: Callable[[Array], Array]
+    """Stable ascending order of an int32 or int64 array, as int32 positions."""
     kernels: Device | None = None
+    """Device for gpujoin's own kernels; ``None``: they are not used."""
 
 
 def positions(ops: ArrayOps, mask: Array) -> Array:

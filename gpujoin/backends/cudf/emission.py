@@ -21,38 +21,23 @@ _logger = logging.getLogger("gpujoin")
 
 @dataclass(frozen=True)
 class Emitted:
-    """The output columns of both sides.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    probe, build : tuple of FieldColumn
-        Columns of each side. Values of null rows are arbitrary.
-    """
+    """The output columns of both sides."""
 
     rows: int
     probe: tuple[FieldColumn, ...]
     build: tuple[FieldColumn, ...]
+    """Columns of each side. Values of null rows are arbitrary."""
 
 
 @dataclass(frozen=True)
 class EmittedSide:
-    """The columns of one side that go to the output.
-
-    Attributes
-    ----------
-    fields : Fields
-        Fixed-width columns.
-    fixed : bool
-        Whether all columns have fixed width.
-    packing : Packing
-        Packed rows of the frame that the columns are from.
-    """
+    """The columns of one side that go to the output."""
 
     fields: Fields
     fixed: bool
+    """Whether all columns have fixed width."""
     packing: Packing
+    """Packed rows of the frame that the columns are from."""
 
 
 def emitted(

@@ -31,27 +31,17 @@ _NUMPY = {
 
 @dataclass(frozen=True)
 class CudfFrame:
-    """A table on the device.
-
-    Attributes
-    ----------
-    table : pylibcudf.Table
-        Columns of the storage types (:mod:`gpujoin.backends.cudf.storage`), and the row count.
-    types : tuple of pyarrow.DataType
-        Types that the columns stand for.
-    dictionaries : dict of int to pyarrow.Array
-        Values of each dictionary-encoded column, which stay on the host.
-    packing : Packing
-        Fixed-width columns as packed rows, once that pays.
-    null_safe : tuple of bool
-        For key columns that are not codes: whether null equals null.
-    """
+    """A table on the device."""
 
     table: plc.Table
+    """Columns of the storage types (:mod:`gpujoin.backends.cudf.storage`), and the row count."""
     types: tuple[pa.DataType, ...] = ()
     dictionaries: dict[int, pa.Array] = field(default_factory=dict)
+    """Values of each dictionary-encoded column, which stay on the host."""
     packing: Packing = field(default_factory=Packing, compare=False, repr=False)
+    """Fixed-width columns as packed rows, once that pays."""
     null_safe: tuple[bool, ...] = ()
+    """For key columns that are not codes: whether null equals null."""
 
     @property
     def rows(self) -> int:

@@ -102,15 +102,10 @@ class NoKeys:
 
 @dataclass(frozen=True)
 class OneRow:
-    """Groups of at most one row each, for unique keys.
-
-    Attributes
-    ----------
-    row : int32 array
-        Row of each group, −1 for an empty group.
-    """
+    """Groups of at most one row each, for unique keys."""
 
     row: Array
+    """Row of each group, −1 for an empty group."""
 
     @property
     def nbytes(self) -> int:

@@ -23,21 +23,14 @@ _logger = logging.getLogger("gpujoin")
 
 @dataclass
 class Packing:
-    """The packed rows of a frame, and the counts that decide when they are made. May be shared by threads.
-
-    Attributes
-    ----------
-    entries : int
-        Entries of all maps so far that were not ascending.
-    packed : PackedRows or None
-        Fixed-width columns as packed rows, once packing pays.
-    refused : bool
-        Whether packing failed and must not be tried again.
-    """
+    """The packed rows of a frame, and the counts that decide when they are made. May be shared by threads."""
 
     entries: int = 0
+    """Entries of all maps so far that were not ascending."""
     packed: PackedRows | None = None
+    """Fixed-width columns as packed rows, once packing pays."""
     refused: bool = False
+    """Whether packing failed and must not be tried again."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -48,24 +41,15 @@ class Packing:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fixed-width columns of a frame.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    widths : tuple of int
-        Bytes of a value of each column.
-    nullable : tuple of bool
-        Whether each column has nulls.
-    columns : callable
-        Returns the columns.
-    """
+    """The fixed-width columns of a frame."""
 
     rows: int
     widths: tuple[int, ...]
+    """Bytes of a value of each column."""
     nullable: tuple[bool, ...]
+    """Whether each column has nulls."""
     columns: Callable[[], Sequence[FieldColumn]]
+    """Returns the columns."""
 
 
 def gathered_by_rows(

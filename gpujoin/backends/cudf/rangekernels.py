@@ -215,18 +215,12 @@ class KernelRangeIndex:
 
 @dataclass(frozen=True)
 class _Second:
-    """Second points that do not ascend with the first ones.
-
-    Attributes
-    ----------
-    distinct : Ordered
-        Distinct second points.
-    ranks : int32 array of shape ``(places,)``
-        Rank of the second point at each place among the distinct ones.
-    """
+    """Second points that do not ascend with the first ones."""
 
     distinct: Ordered
+    """Distinct second points."""
     ranks: Array
+    """Rank of the second point at each place among the distinct ones."""
 
     @property
     def nbytes(self) -> int:

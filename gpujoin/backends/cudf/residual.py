@@ -163,18 +163,12 @@ def _column(device: Device, source: Source, node: ColumnRef, rows: int, *, nulls
 
 @dataclass(frozen=True)
 class Written:
-    """A condition in C++.
-
-    Attributes
-    ----------
-    text : str
-        Expression that uses the helpers of ``residual.cu``.
-    columns : tuple of (ColumnRef, bool)
-        Columns in the order in which the text numbers them, and whether only their nulls are read.
-    """
+    """A condition in C++."""
 
     text: str
+    """Expression that uses the helpers of ``residual.cu``."""
     columns: tuple[tuple[ColumnRef, bool], ...]
+    """Columns in the order in which the text numbers them, and whether only their nulls are read."""
 
 
 def write(condition: Expression) -> Written | None:

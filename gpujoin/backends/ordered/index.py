@@ -46,18 +46,12 @@ _ROWS_A_SEARCH = 16
 
 @dataclass(frozen=True)
 class Points:
-    """An integer point for each row.
-
-    Attributes
-    ----------
-    values : int64 array
-        The points; meaningless where not valid.
-    valid : bool array or None
-        False where a row matches nothing; ``None``: nowhere.
-    """
+    """An integer point for each row."""
 
     values: Array
+    """The points; meaningless where not valid."""
     valid: Array | None
+    """False where a row matches nothing; ``None``: nowhere."""
 
 
 Range: TypeAlias = tuple[Points, Points]

@@ -17,30 +17,19 @@ Array: TypeAlias = Any
 
 @dataclass(frozen=True)
 class OrderOps:
-    """An array module, with operations that a backend does better.
-
-    Attributes
-    ----------
-    xp : module
-        ``numpy`` or ``cupy``.
-    sort : callable (int64 array) -> (int64 array, int array)
-        Stable sort: ascending values, and their original positions.
-    search : callable (sorted int64 array, int64 array, bool) -> int64 array
-        Number of sorted values less than each value, or up to and including it if the flag is set.
-    owners : callable (int64 array, int) -> int array
-        ``[0] * sizes[0] + [1] * sizes[1] + …``, given the sizes, at least one of them positive, and their sum.
-    index : dtype
-        Type of row numbers that an index returns.
-    block : int
-        Best number of searches at a time: they fit a cache, or fill a device.
-    entered : callable
-        Context manager that makes the device current.
-    """
+    """An array module, with operations that a backend does better."""
 
     xp: Any
+    """``numpy`` or ``cupy``."""
     sort: Callable[[Array], tuple[Array, Array]]
+    """Stable sort: ascending values, and their original positions."""
     search: Callable[[Array, Array, bool], Array]
+    """Number of sorted values less than each value, or up to and including it if the flag is set."""
     owners: Callable[[Array, int], Array]
+    """``[0] * sizes[0] + [1] * sizes[1] + …``, given the sizes, at least one of them positive, and their sum."""
     index: Any
+    """Type of row numbers that an index returns."""
     block: int
+    """Best number of searches at a time: they fit a cache, or fill a device."""
     entered: Callable[[], AbstractContextManager[Any]]
+    """Context manager that makes the device current."""

@@ -26,22 +26,15 @@ CANDIDATES = 1 << 20
 
 @dataclass(frozen=True)
 class Stretches:
-    """The stretch of each probe row: the positions whose first point matches.
-
-    Attributes
-    ----------
-    begin, length : int array
-        First position and number of positions; zero where a row cannot have a match.
-    total : int
-        Sum of the lengths.
-    second : object or None
-        Range of the second point, if there is one that the stretch does not imply.
-    """
+    """The stretch of each probe row: the positions whose first point matches."""
 
     begin: Array
     length: Array
+    """First position and number of positions; zero where a row cannot have a match."""
     total: int
+    """Sum of the lengths."""
     second: Any | None
+    """Range of the second point, if there is one that the stretch does not imply."""
 
 
 class OrderedIndex(Protocol):

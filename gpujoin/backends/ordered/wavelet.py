@@ -26,24 +26,16 @@ _BLOCK_BITS = 8
 
 @dataclass(frozen=True)
 class _Level:
-    """The zeros before each position, for one bit.
-
-    Attributes
-    ----------
-    bit : int
-        Number of the bit, counted from the lowest.
-    blocks : int64 array
-        Number of zeros before every 256th position.
-    within : uint8 array
-        Number of zeros since then, for each of ``length + 1`` positions.
-    zeros : int
-        Number of zeros in all, the first position of the ones at the next level.
-    """
+    """The zeros before each position, for one bit."""
 
     bit: int
+    """Number of the bit, counted from the lowest."""
     blocks: Array
+    """Number of zeros before every 256th position."""
     within: Array
+    """Number of zeros since then, for each of ``length + 1`` positions."""
     zeros: int
+    """Number of zeros in all, the first position of the ones at the next level."""
 
     def zeros_before(self, positions: Array) -> Array:
         return self.blocks[positions >> _BLOCK_BITS] + self.within[positions]

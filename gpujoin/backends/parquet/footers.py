@@ -29,27 +29,18 @@ _PROLEPTIC_SINCE = (3, 1)
 
 @dataclass(frozen=True)
 class Source:
-    """A column of a scan in one file.
-
-    Attributes
-    ----------
-    name : str or None
-        Name in the file; ``None``: the file has no such column, and its values are null.
-    leaf : int
-        Number of the column chunk in a row group.
-    arrow : pyarrow.DataType or None
-        Type in the file.
-    int96 : bool
-        Whether values are stored as INT96.
-    integers : bool
-        Whether values are stored as INT32 or INT64.
-    """
+    """A column of a scan in one file."""
 
     name: str | None
+    """Name in the file; ``None``: the file has no such column, and its values are null."""
     leaf: int = -1
+    """Number of the column chunk in a row group."""
     arrow: pa.DataType | None = None
+    """Type in the file."""
     int96: bool = False
+    """Whether values are stored as INT96."""
     integers: bool = False
+    """Whether values are stored as INT32 or INT64."""
 
 
 def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:

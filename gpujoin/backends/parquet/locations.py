@@ -22,18 +22,11 @@ _STORE = "s3://"
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Size and modification time of a file, by which a changed file is noticed.
-
-    Attributes
-    ----------
-    size : int
-        Length in bytes.
-    modified_ms : int
-        Modification time, in milliseconds since 1970; stores have whole seconds.
-    """
+    """Size and modification time of a file, by which a changed file is noticed."""
 
     size: int
     modified_ms: int
+    """Modification time, in milliseconds since 1970; stores have whole seconds."""
 
 
 def is_local(path: str) -> bool:

@@ -114,116 +114,67 @@ _FILE_METADATA = Struct({
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf of the schema: a column with values of its own. Nested columns have several.
-
-    Attributes
-    ----------
-    path : tuple of str
-        Names of the groups that it is in, and its own name.
-    physical : Physical
-        Physical type.
-    length : int
-        Bytes of a value of fixed length.
-    flat : bool
-        Whether it is a column of the file, with one value or null in each row.
-    arrow : pyarrow.DataType or None
-        Type that the values have in Spark; ``None`` if unknown or contradictory.
-    ordered : bool
-        Whether ``min_value`` and ``max_value`` of the statistics are in the order of the type.
-    """
+    """A leaf of the schema: a column with values of its own. Nested columns have several."""
 
     path: tuple[str, ...]
+    """Names of the groups that it is in, and its own name."""
     physical: Physical
     length: int
+    """Bytes of a value of fixed length."""
     flat: bool
+    """Whether it is a column of the file, with one value or null in each row."""
     arrow: pa.DataType | None
+    """Type that the values have in Spark; ``None`` if unknown or contradictory."""
     ordered: bool
+    """Whether ``min_value`` and ``max_value`` of the statistics are in the order of the type."""
 
 
 @dataclass(frozen=True)
 class FileColumn:
-    """A column of the file, which consists of several leaves if it is nested.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    first : int
-        Number of its first leaf.
-    leaves : int
-        Number of leaves of the column.
-    """
+    """A column of the file, which consists of several leaves if it is nested."""
 
     name: str
     first: int
+    """Number of its first leaf."""
     leaves: int
 
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """The pages of a column in one row group.
-
-    Attributes
-    ----------
-    start : int
-        First byte of the pages in the file.
-    compressed, uncompressed : int
-        Bytes of the pages, compressed and uncompressed.
-    values : int
-        Number of values, with nulls.
-    statistics : dict from int to object
-        Fields of ``Statistics``, undecoded.
-    """
+    """The pages of a column in one row group."""
 
     start: int
+    """First byte of the pages in the file."""
     compressed: int
     uncompressed: int
+    """Bytes of the pages, compressed and uncompressed."""
     values: int
     statistics: Mapping[int, Any]
+    """Fields of ``Statistics``, undecoded."""
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    chunks : tuple of int
-        Offset in the footer of the description of each leaf's column chunk.
-    """
+    """A row group."""
 
     rows: int
     chunks: tuple[int, ...]
+    """Offset in the footer of the description of each leaf's column chunk."""
 
 
 @dataclass(frozen=True)
 class ParquetFooter:
-    """The footer of a file.
-
-    Attributes
-    ----------
-    path : str
-        The file, for messages.
-    columns : tuple of FileColumn
-        Columns of the file, in order.
-    leaves : tuple of Leaf
-        All leaves, in the order of column chunks.
-    groups : tuple of RowGroup
-        Its row groups.
-    facts : dict from bytes to bytes
-        Key-value metadata.
-    rows : int
-        Rows of all groups.
-    """
+    """The footer of a file."""
 
     path: str
+    """The file, for messages."""
     columns: tuple[FileColumn, ...]
     leaves: tuple[Leaf, ...]
+    """All leaves, in the order of column chunks."""
     groups: tuple[RowGroup, ...]
     facts: Mapping[bytes, bytes]
     rows: int
+    """Rows of all groups."""
     _data: bytes = field(repr=False)
     _data_end: int = field(repr=False)
 

@@ -13,21 +13,13 @@ from gpujoin.model.types import is_float, is_whole, logical
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a column in a row group.
-
-    Attributes
-    ----------
-    low, high : object
-        Bounds of the values, as Python values of the column's type; ``None``: unknown.
-    nulls : int or None
-        Number of nulls; ``None``: unknown.
-    rows : int
-        Number of rows.
-    """
+    """Statistics of a column in a row group."""
 
     low: Any
     high: Any
+    """Bounds of the values, as Python values of the column's type; ``None``: unknown."""
     nulls: int | None
+    """Number of nulls; ``None``: unknown."""
     rows: int
 
 

@@ -22,24 +22,14 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row of the report.
-
-    Attributes
-    ----------
-    name : str
-        What was looked at.
-    status : Status
-        How it stands.
-    found : str
-        What was found, on one line.
-    advice : str
-        What to do about it; empty when there is nothing to do.
-    """
+    """One row of the report."""
 
     name: str
     status: Status
     found: str
+    """What was found, on one line."""
     advice: str = ""
+    """What to do about it; empty when there is nothing to do."""
 
 
 # Not every module carries its version; its distribution may be named otherwise (pylibcudf-cu13).

@@ -23,19 +23,13 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of comparing two relations.
-
-    Attributes
-    ----------
-    rows, other_rows : int
-        Rows of either side.
-    differences : tuple of str
-        What differs, a few rows at most; empty when the two are equal.
-    """
+    """What came of comparing two relations."""
 
     rows: int
     other_rows: int
+    """Rows of either side."""
     differences: tuple[str, ...]
+    """What differs, a few rows at most; empty when the two are equal."""
 
     @property
     def equal(self) -> bool:

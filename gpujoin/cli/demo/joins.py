@@ -15,24 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoJoin:
-    """One join, said twice.
-
-    Attributes
-    ----------
-    title : str
-        What it asks for, in a few words.
-    how : str
-        Join type, as ``DataFrame.join`` spells it.
-    sides : callable
-        From the TPC-H tables to the left side, the right side, and the ``on`` argument.
-    sql : str
-        The same for DuckDB, with the columns in the same order.
-    """
+    """One join, said twice."""
 
     title: str
+    """What it asks for, in a few words."""
     how: str
+    """Join type, as ``DataFrame.join`` spells it."""
     sides: Callable[[Tables], Sides]
+    """From the TPC-H tables to the left side, the right side, and the ``on`` argument."""
     sql: str
+    """The same for DuckDB, with the columns in the same order."""
 
 
 def _lines_of_orders(t: Tables) -> Sides:

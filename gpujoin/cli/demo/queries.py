@@ -39,28 +39,17 @@ _HEADER = ("query", "joins here", "rows", "seconds here", "seconds in Spark", "r
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What came of one query.
-
-    Attributes
-    ----------
-    title : str
-        Which.
-    joins : str
-        How many of its joins ran here, of how many.
-    rows : int
-        Rows of the result.
-    seconds, spark_seconds : float
-        From the text of the query to its rows in the driver.
-    differences : tuple of str
-        What differs from Spark or DuckDB; empty when all are equal.
-    """
+    """What came of one query."""
 
     title: str
     joins: str
+    """How many of its joins ran here, of how many."""
     rows: int
     seconds: float
     spark_seconds: float
+    """From the text of the query to its rows in the driver."""
     differences: tuple[str, ...]
+    """What differs from Spark or DuckDB; empty when all are equal."""
 
 
 def run_queries(spark: SparkSession, data: Path) -> list[QueryOutcome]:

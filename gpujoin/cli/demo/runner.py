@@ -45,31 +45,19 @@ _ALL_COLUMNS = "bit_xor(xxhash64(*))"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one join.
-
-    Attributes
-    ----------
-    join : DemoJoin
-        Which.
-    backend : str
-        What the planner chose.
-    rows : int
-        Rows of the result.
-    seconds, spark_seconds : float
-        Time of ``gpu_join`` and of Spark's own join, every row hashed by Spark.
-    differences : tuple of str
-        What differs from Spark or DuckDB; empty when all are equal.
-    reasons : tuple of str
-        Why a join was left to Spark, if it was.
-    """
+    """What came of one join."""
 
     join: DemoJoin
     backend: str
+    """What the planner chose."""
     rows: int
     seconds: float
     spark_seconds: float
+    """Time of ``gpu_join`` and of Spark's own join, every row hashed by Spark."""
     differences: tuple[str, ...]
+    """What differs from Spark or DuckDB; empty when all are equal."""
     reasons: tuple[str, ...]
+    """Why a join was left to Spark, if it was."""
 
 
 def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], only: str) -> int:

@@ -52,36 +52,22 @@ BuildRows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AsOfBuild:
-    """The right side of an as-of join, with a search structure.
-
-    Attributes
-    ----------
-    terms : AsOf
-        Direction, tolerance and whether equal keys match.
-    keys : KeyCodec
-        Codec of the equality keys.
-    codec : OrderCodec
-        Codec of the order key.
-    codes : ndarray of int64
-        Code of each build row's order key.
-    numbers : ndarray or None
-        Value of each order key, for floats, whose distances are not those of their codes; else ``None``.
-    grouper : Grouper or None
-        Numbers the equality keys; ``None``: there are none.
-    search : RangeBuild
-        Build rows, searchable by order.
-    backend : Backend
-        Backend that searches them.
-    """
+    """The right side of an as-of join, with a search structure."""
 
     terms: AsOf
+    """Direction, tolerance and whether equal keys match."""
     keys: KeyCodec
     codec: OrderCodec
     codes: Codes
+    """Code of each build row's order key."""
     numbers: npt.NDArray[Any] | None
+    """Value of each order key, for floats, whose distances are not those of their codes; else ``None``."""
     grouper: Grouper | None
+    """Numbers the equality keys; ``None``: there are none."""
     search: RangeBuild[Any, Any]
+    """Build rows, searchable by order."""
     backend: AnyBackend
+    """Backend that searches them."""
 
     @classmethod
     def of(
@@ -221,21 +207,14 @@ class AsOfBuild:
 
 @dataclass(frozen=True)
 class RankedRows:
-    """The nearest build row of each probe row, with its distance.
-
-    Attributes
-    ----------
-    build_rows : ndarray of int64
-        Build row of each probe row, or −1.
-    rank : ndarray
-        Rank of each candidate; the least is the nearest.
-    after : ndarray of bool
-        Whether the build row is after the probe row; of two equally near rows the one before is taken.
-    """
+    """The nearest build row of each probe row, with its distance."""
 
     build_rows: BuildRows
+    """Build row of each probe row, or −1."""
     rank: npt.NDArray[Any]
+    """Rank of each candidate; the least is the nearest."""
     after: npt.NDArray[np.bool_]
+    """Whether the build row is after the probe row; of two equally near rows the one before is taken."""
 
 
 class NearestOfSlices:

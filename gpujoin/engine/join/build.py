@@ -207,17 +207,10 @@ class BuiltSide:
 
 @dataclass(frozen=True)
 class BuiltRanges:
-    """A build side searched by order.
-
-    Attributes
-    ----------
-    codec : RangeCodec
-        Computes the ranges of probe rows.
-    build : RangeBuild
-        Index of the backend.
-    """
+    """A build side searched by order."""
 
     codec: RangeCodec
+    """Computes the ranges of probe rows."""
     build: RangeBuild[Any, Any]
 
 

@@ -29,19 +29,13 @@ class Rest(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """What a join type returns, in terms of pairs and marks.
-
-    Attributes
-    ----------
-    pairs : bool
-        Whether matching pairs are returned.
-    probe_rest, build_rest : Rest
-        Rows of each side that are returned besides the pairs.
-    """
+    """What a join type returns, in terms of pairs and marks."""
 
     pairs: bool
+    """Whether matching pairs are returned."""
     probe_rest: Rest
     build_rest: Rest
+    """Rows of each side that are returned besides the pairs."""
 
 
 _LEFT_REST = {

@@ -180,22 +180,15 @@ def _chunks(rows: RowNumbers, size: int) -> Iterator[RowNumbers]:
 
 @dataclass
 class Progress:
-    """Progress of a run that stops once each build row has a match.
-
-    Attributes
-    ----------
-    round_rows, rows : int
-        Probe rows of this round, and how many of them have come.
-    rows_since_build : int
-        Probe rows since the search structure was built.
-    complete : bool
-        Whether every build row has a match.
-    """
+    """Progress of a run that stops once each build row has a match."""
 
     round_rows: int = 0
     rows: int = 0
+    """Probe rows of this round, and how many of them have come."""
     rows_since_build: int = 0
+    """Probe rows since the search structure was built."""
     complete: bool = False
+    """Whether every build row has a match."""
 
 
 def until_all_match(

@@ -20,62 +20,36 @@ from gpujoin.plan.ranges import Axis, extract_ranges
 
 @dataclass(frozen=True)
 class SideLayout:
-    """The columns that a join needs of one side.
-
-    Attributes
-    ----------
-    side : Side
-        Left or right.
-    schema : Schema
-        All its columns.
-    output : tuple of int
-        Columns returned.
-    condition : tuple of int
-        Columns the residual condition reads.
-    output_schema : Schema
-        Fields of the returned columns in the result.
-    """
+    """The columns that a join needs of one side."""
 
     side: Side
     schema: pa.Schema
     output: tuple[int, ...]
+    """Columns returned."""
     condition: tuple[int, ...]
+    """Columns the residual condition reads."""
     output_schema: pa.Schema
+    """Fields of the returned columns in the result."""
 
 
 @dataclass(frozen=True)
 class JoinLayout:
-    """Everything about a join that does not depend on its rows.
-
-    Attributes
-    ----------
-    spec : JoinSpec
-        What the join computes.
-    build, probe : SideLayout
-        The two sides.
-    derivation : Derivation
-        What the join type returns, in terms of pairs and marks.
-    codec : KeyCodec
-        Turns keys into codes.
-    condition : Expression or None
-        Residual condition; its column references are positions within ``condition`` of each side.
-    output_schema : Schema
-        Schema of the result.
-    axes : tuple of Axis
-        Ranges by which the build side is searched; ``condition`` does not include them.
-    ranged : JoinLayout or None
-        The same join with ranges, if its condition has any.
-    """
+    """Everything about a join that does not depend on its rows."""
 
     spec: JoinSpec
     build: SideLayout
     probe: SideLayout
     derivation: Derivation
+    """What the join type returns, in terms of pairs and marks."""
     codec: KeyCodec
+    """Turns keys into codes."""
     condition: Expression | None
+    """Residual condition; its column references are positions within ``condition`` of each side."""
     output_schema: pa.Schema
     axes: tuple[Axis, ...] = ()
+    """Ranges by which the build side is searched; ``condition`` does not include them."""
     ranged: JoinLayout | None = None
+    """The same join with ranges, if its condition has any."""
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:

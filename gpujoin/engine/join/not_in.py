@@ -45,18 +45,12 @@ Patterns = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """The keys of one side's rows, with their null patterns.
-
-    Attributes
-    ----------
-    codes : tuple of Table
-        Codes of each key column.
-    patterns : ndarray of int64, shape (rows,)
-        Bit ``i`` is set where key ``i`` is null; a null-safe key never is.
-    """
+    """The keys of one side's rows, with their null patterns."""
 
     codes: tuple[pa.Table, ...]
+    """Codes of each key column."""
     patterns: Patterns
+    """Bit ``i`` is set where key ``i`` is null; a null-safe key never is."""
 
     @classmethod
     def of(cls, codec: KeyCodec, rows: pa.RecordBatch, side: Side) -> KeyedRows:

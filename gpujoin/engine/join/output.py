@@ -25,24 +25,14 @@ _OVERSHOOT = 4
 
 @dataclass(frozen=True)
 class Emission:
-    """Output rows that a backend has made in one pass, without gather maps.
-
-    Attributes
-    ----------
-    sink : Sink
-        Sink of the join.
-    frames : mapping of Side to Frame
-        Output columns of each side; sides without output columns are left out.
-    rows : int
-        Number of rows.
-    rows_per_batch : int
-        Output rows of a batch.
-    """
+    """Output rows that a backend has made in one pass, without gather maps."""
 
     sink: Sink
     frames: Mapping[Side, Any]
+    """Output columns of each side; sides without output columns are left out."""
     rows: int
     rows_per_batch: int
+    """Output rows of a batch."""
 
     def batches(self) -> Iterator[Any]:
         """The rows as batches of the join's output.

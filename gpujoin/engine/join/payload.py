@@ -20,21 +20,14 @@ from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 @dataclass(frozen=True)
 class Payload:
-    """Columns of one side that will be gathered.
-
-    Attributes
-    ----------
-    table : Table
-        The columns, in order, each of one chunk.
-    backend : Backend
-        Backend that gathers them where it can.
-    choose : callable or None
-        The planner's choice of a method, for a backend with several ways to gather.
-    """
+    """Columns of one side that will be gathered."""
 
     table: pa.Table
+    """The columns, in order, each of one chunk."""
     backend: AnyBackend
+    """Backend that gathers them where it can."""
     choose: ChooseGather | None = None
+    """The planner's choice of a method, for a backend with several ways to gather."""
 
     @classmethod
     def of(

@@ -47,30 +47,18 @@ class RangeEvaluationError(GpuJoinError):
 
 @dataclass(frozen=True)
 class RangeCodec:
-    """Converts rows of either side to codes of the ranges.
-
-    Attributes
-    ----------
-    axes : tuple of Axis
-        Ranges of the condition, one or two.
-    build_side : Side
-        Side whose rows are sorted.
-    codecs : tuple of OrderCodec
-        Codec of each axis.
-    keys : KeyCodec
-        Codec of the equality keys.
-    grouper : Grouper or None
-        Numbers the equality keys; ``None``: there are none.
-    extents : tuple of (int, int) or None
-        Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none.
-    """
+    """Converts rows of either side to codes of the ranges."""
 
     axes: tuple[Axis, ...]
+    """Ranges of the condition, one or two."""
     build_side: Side
+    """Side whose rows are sorted."""
     codecs: tuple[OrderCodec, ...]
     keys: KeyCodec
     grouper: Grouper | None
+    """Numbers the equality keys; ``None``: there are none."""
     extents: tuple[Extent | None, ...]
+    """Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none."""
 
     @property
     def grouped(self) -> bool:

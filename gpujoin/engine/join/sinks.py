@@ -54,18 +54,12 @@ from gpujoin.plan.gathering import gather_chooser
 
 @dataclass(frozen=True)
 class Mask:
-    """Marks of the rows of a side that have a match, on a backend or on the host.
-
-    Attributes
-    ----------
-    values : Vector
-        Mask of a backend, or NumPy booleans.
-    backend : Backend or None
-        Backend of the mask; ``None``: NumPy.
-    """
+    """Marks of the rows of a side that have a match, on a backend or on the host."""
 
     values: Any
+    """Mask of a backend, or NumPy booleans."""
     backend: AnyBackend | None
+    """Backend of the mask; ``None``: NumPy."""
 
     def on(self, backend: AnyBackend) -> Any:
         """The mask on a backend."""
@@ -88,21 +82,12 @@ def on_backend(rows: RowMap, source: AnyBackend, target: AnyBackend) -> RowMap:
 
 @dataclass(frozen=True)
 class FrameColumns:
-    """Columns of one side on a device, gathered as frames. The counterpart of :class:`.payload.Payload`.
-
-    Attributes
-    ----------
-    frame : Frame
-        Columns on the backend.
-    backend : Backend
-        Backend that runs the join.
-    choose : callable or None
-        The planner's choice of a method to gather.
-    """
+    """Columns of one side on a device, gathered as frames. The counterpart of :class:`.payload.Payload`."""
 
     frame: Any
     backend: AnyBackend
     choose: ChooseGather | None
+    """The planner's choice of a method to gather."""
 
     on_host: tuple[int, ...] = ()
     longest_value: int = 0
@@ -127,24 +112,14 @@ Columns: TypeAlias = Payload | FrameColumns
 
 @dataclass(frozen=True)
 class Sink:
-    """A join on a backend whose rows come in and go out as Arrow batches.
-
-    Attributes
-    ----------
-    layout : JoinLayout
-        Columns, keys and condition of the join.
-    backend : Backend
-        Backend that runs the join.
-    options : Options
-        Settings of the join.
-    probe_rows : int or None
-        Expected rows of the probe side; ``None``: not known.
-    """
+    """A join on a backend whose rows come in and go out as Arrow batches."""
 
     layout: JoinLayout
+    """Columns, keys and condition of the join."""
     backend: AnyBackend
     options: Options
     probe_rows: int | None = None
+    """Expected rows of the probe side; ``None``: not known."""
 
     least_batch_rows: ClassVar[int] = 1
 
@@ -242,17 +217,12 @@ class FrameSink(Sink):
 
     Only for joins that the device supports fully: with equality keys, a condition that it evaluates, and columns that
     it can hold.
-
-    Attributes
-    ----------
-    device : DevicePipelineBackend
-        Pipeline of the device that holds the frames.
-    piece_bytes : int
-        Size that output frames aim at.
     """
 
     device: AnyDevicePipeline = dataclasses.field(kw_only=True)
+    """Pipeline of the device that holds the frames."""
     piece_bytes: int = dataclasses.field(kw_only=True)
+    """Size that output frames aim at."""
 
     least_batch_rows: ClassVar[int] = 1024
     """Least rows of a batch: fewer are not worth the kernel launches."""

@@ -60,27 +60,17 @@ class Division(Enum):
 
 @dataclass(frozen=True)
 class Spilled:
-    """A build side on disk.
-
-    Attributes
-    ----------
-    sink : Sink
-        The join and its backend.
-    store : SpillStore
-        Store of the parts.
-    parts : tuple of SpillPart
-        Parts on disk.
-    division : Division
-        Whether the rows were divided by hash or by position.
-    depth : int
-        Number of divisions so far; also the seed of the hash.
-    """
+    """A build side on disk."""
 
     sink: Sink
     store: SpillStore
+    """Store of the parts."""
     parts: tuple[SpillPart, ...]
+    """Parts on disk."""
     division: Division
+    """Whether the rows were divided by hash or by position."""
     depth: int
+    """Number of divisions so far; also the seed of the hash."""
 
     @property
     def num_rows(self) -> int:

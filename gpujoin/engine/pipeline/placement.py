@@ -45,21 +45,13 @@ _Inner: TypeAlias = Any
 
 @dataclass(frozen=True)
 class MixedPiece:
-    """Rows on the device or on the host.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Columns of the rows.
-    frame : Frame or None
-        Rows on the device; ``None``: they are on the host.
-    piece : Piece or None
-        Rows on the host; ``None`` where ``frame`` is not.
-    """
+    """Rows on the device or on the host."""
 
     schema: pa.Schema
     frame: _Inner | None = None
+    """Rows on the device; ``None``: they are on the host."""
     piece: _Inner | None = None
+    """Rows on the host; ``None`` where ``frame`` is not."""
 
 
 class MixedPipeline:

@@ -143,21 +143,13 @@ class ReplayableInput:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run of a pipeline on one rung.
-
-    Attributes
-    ----------
-    rung : Rung
-        Rung on which to run.
-    rows : iterator of RecordBatch
-        Output. Nothing runs before the first batch is asked for.
-    faults : tuple of type
-        Exceptions of the backend's library that are no ``Exception``.
-    """
+    """A run of a pipeline on one rung."""
 
     rung: Rung
     rows: Iterator[pa.RecordBatch]
+    """Output. Nothing runs before the first batch is asked for."""
     faults: tuple[type[BaseException], ...]
+    """Exceptions of the backend's library that are no ``Exception``."""
 
 
 def run_attempts(

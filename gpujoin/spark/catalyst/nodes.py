@@ -79,24 +79,16 @@ class Reading:
 
 @dataclass(eq=False)
 class Node:
-    """One Catalyst expression.
-
-    Attributes
-    ----------
-    class_name : str
-        Full Java class name.
-    fields : dict
-        Constructor arguments, and what the node says of itself.
-    children : tuple of Node
-        Operands, in order.
-    reading : Reading
-        Which the node is of.
-    """
+    """One Catalyst expression."""
 
     class_name: str
+    """Full Java class name."""
     fields: dict[str, Any]
+    """Constructor arguments, and what the node says of itself."""
     children: tuple[Node, ...] = ()
+    """Operands, in order."""
     reading: Reading = field(repr=False, kw_only=True)
+    """Which the node is of."""
 
     @cached_property
     def name(self) -> str:

@@ -40,21 +40,14 @@ _OUTPUT_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class BlobFormat:
-    """What the blobs of one source of a stage look like.
-
-    Attributes
-    ----------
-    schema : Schema
-        Columns of the rows; in a blob they may be narrower (`gpujoin.spark.shuffle.narrowing`).
-    compression : Compression
-        Of the Arrow buffers.
-    place : int
-        Where the source stands in the order in which the stage reads its sources: the side of a blob row.
-    """
+    """What the blobs of one source of a stage look like."""
 
     schema: pa.Schema
+    """Columns of the rows; in a blob they may be narrower (`gpujoin.spark.shuffle.narrowing`)."""
     compression: Compression = Compression.NONE
+    """Of the Arrow buffers."""
     place: int = 0
+    """Where the source stands in the order in which the stage reads its sources: the side of a blob row."""
 
     def __reduce__(self) -> tuple[type[BlobFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
@@ -95,26 +88,18 @@ class BlobFormat:
 
 @dataclass(slots=True)
 class BlobCounts:
-    """What a task sent through an exchange.
-
-    Attributes
-    ----------
-    rows, nbytes : int
-        Rows taken in, and their bytes as Arrow data.
-    dropped : int
-        Rows left out because their key is null.
-    heavy : int
-        Rows of heavy keys.
-    blobs, blob_bytes : int
-        Blobs written, and their bytes.
-    """
+    """What a task sent through an exchange."""
 
     rows: int = 0
     nbytes: int = 0
+    """Rows taken in, and their bytes as Arrow data."""
     dropped: int = 0
+    """Rows left out because their key is null."""
     heavy: int = 0
+    """Rows of heavy keys."""
     blobs: int = 0
     blob_bytes: int = 0
+    """Blobs written, and their bytes."""
 
     def merge(self, other: BlobCounts) -> None:
         """Add another task's counters to this one's."""

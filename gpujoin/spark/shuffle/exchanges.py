@@ -32,18 +32,12 @@ ANNOUNCED = -1
 
 @dataclass(frozen=True)
 class HeavyRows:
-    """What becomes of the rows of one input that have a heavy key.
-
-    Attributes
-    ----------
-    keys : Heavy
-        The keys, and the side that is split.
-    side : Side
-        Of the input in the join.
-    """
+    """What becomes of the rows of one input that have a heavy key."""
 
     keys: Heavy
+    """The keys, and the side that is split."""
     side: Side
+    """Of the input in the join."""
 
     @property
     def replicated(self) -> bool:
@@ -226,17 +220,12 @@ class ExchangeReader:
     """Reads blob rows that come sorted by partition and source.
 
     A row of source -1 holds no blob. It says that there is such a partition, even if nothing is sent to it.
-
-    Attributes
-    ----------
-    batches : iterable of RecordBatch
-        Blob rows; the binary column may be of the large type.
-    forms : sequence of BlobFormat
-        What is expected of each source, in order.
     """
 
     batches: Iterable[pa.RecordBatch]
+    """Blob rows; the binary column may be of the large type."""
     forms: Sequence[BlobFormat]
+    """What is expected of each source, in order."""
     _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def partitions(self) -> Iterator[tuple[int, list[Iterator[pa.RecordBatch]]]]:

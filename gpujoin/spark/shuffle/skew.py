@@ -31,18 +31,12 @@ _SCHEMA = pa.schema(_FIELDS)
 
 @dataclass(frozen=True)
 class Heavy:
-    """The heavy keys of a join.
-
-    Attributes
-    ----------
-    hashes : tuple of int
-        Hashes of their codes; other keys that share one count as heavy too.
-    split : Side
-        The side whose rows are split over partitions; the other's are replicated.
-    """
+    """The heavy keys of a join."""
 
     hashes: tuple[int, ...]
+    """Hashes of their codes; other keys that share one count as heavy too."""
     split: Side
+    """The side whose rows are split over partitions; the other's are replicated."""
 
     def mask(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Which rows have a heavy key."""

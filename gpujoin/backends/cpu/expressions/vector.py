@@ -27,24 +27,16 @@ INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vector:
-    """One column of values.
-
-    Attributes
-    ----------
-    dtype : pyarrow.DataType
-        Logical type of the values.
-    values : numpy.ndarray or pyarrow.Array
-        One value a row, or a single one for all rows if ``constant``. Values under nulls are arbitrary.
-    valid : numpy.ndarray or None
-        Mask of rows that are not null; ``None``: no row is. Always ``None`` for Arrow values, which carry their own.
-    constant : bool
-        Whether one value stands for all rows.
-    """
+    """One column of values."""
 
     dtype: pa.DataType
+    """Logical type of the values."""
     values: Any
+    """One value a row, or a single one for all rows if ``constant``. Values under nulls are arbitrary."""
     valid: Mask | None = None
+    """Mask of rows that are not null; ``None``: no row is. Always ``None`` for Arrow values, which carry their own."""
     constant: bool = False
+    """Whether one value stands for all rows."""
 
     @property
     def in_arrow(self) -> bool:

@@ -113,24 +113,16 @@ def as_lazy(bounds: Bounds | LazyBounds | None, dtype: pa.DataType) -> LazyBound
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a piece.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column in the frame; unique there.
-    dtype : pyarrow.DataType
-        Spark's type, as an Arrow type.
-    bounds : LazyBounds
-        Bounds of integers, unscaled decimals or days.
-    wide : bool
-        Whether values are carried in the wider of two forms: decimals in 128 bits, text as bytes.
-    """
+    """A column of a piece."""
 
     name: str
+    """Name of the column in the frame; unique there."""
     dtype: pa.DataType
+    """Spark's type, as an Arrow type."""
     bounds: LazyBounds
+    """Bounds of integers, unscaled decimals or days."""
     wide: bool = False
+    """Whether values are carried in the wider of two forms: decimals in 128 bits, text as bytes."""
 
 
 _PLAIN: dict[pa.DataType, type[pl.DataType]] = {

@@ -30,21 +30,12 @@ _INT64_DIGITS = 18
 
 @dataclass(frozen=True)
 class QueryJoin:
-    """A join that becomes part of the stream side's Polars query.
-
-    Attributes
-    ----------
-    node : Join
-        What to compute.
-    build : Piece
-        The build side, collected.
-    matches : int
-        Most build rows of one key.
-    """
+    """A join that becomes part of the stream side's Polars query."""
 
     node: Join
     build: Piece
     matches: int
+    """Most build rows of one key."""
 
     @classmethod
     def of(cls, node: Join, build: Piece) -> QueryJoin | None:

@@ -45,27 +45,18 @@ def fresh() -> str:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a relation, as a lazy query.
-
-    Attributes
-    ----------
-    frame : polars.LazyFrame
-        Query that computes the rows.
-    columns : tuple of Column
-        Columns of the relation, in order. The frame may have others, and a column of it may occur several times.
-    rows : int
-        Most rows that the query returns.
-    files : tuple of str
-        Files that are read when the query runs.
-    metrics : PipelineMetrics
-        Counters to add to.
-    """
+    """Rows of a relation, as a lazy query."""
 
     frame: pl.LazyFrame
+    """Query that computes the rows."""
     columns: tuple[Column, ...]
+    """Columns of the relation, in order. The frame may have others, and a column of it may occur several times."""
     rows: int
+    """Most rows that the query returns."""
     files: tuple[str, ...] = ()
+    """Files that are read when the query runs."""
     metrics: PipelineMetrics = field(default_factory=PipelineMetrics, compare=False, repr=False)
+    """Counters to add to."""
 
     # -- in and out ----------------------------------------------------------------------------------------
 

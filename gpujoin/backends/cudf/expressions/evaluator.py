@@ -72,17 +72,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates the expressions that :func:`can_evaluate` accepts.
-
-    Attributes
-    ----------
-    xp : module
-        ``cupy`` or ``numpy``.
-    source : Source
-        Columns and constants.
-    """
+    """Evaluates the expressions that :func:`can_evaluate` accepts."""
 
     xp: Any
+    """``cupy`` or ``numpy``."""
     source: Source
 
     def mask(self, condition: Expression, length: int) -> Array:

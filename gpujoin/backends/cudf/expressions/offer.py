@@ -23,18 +23,12 @@ Active: TypeAlias = Array | None
 
 @dataclass(frozen=True)
 class Offer:
-    """The implementation of one function on the device.
-
-    Attributes
-    ----------
-    fits : callable
-        Whether the function is offered for the operand types and the result type of a call.
-    run : callable
-        Computes a call for its active rows.
-    """
+    """The implementation of one function on the device."""
 
     fits: Callable[[Call], bool]
+    """Whether the function is offered for the operand types and the result type of a call."""
     run: Callable[[Evaluator, Call, Active], Value]
+    """Computes a call for its active rows."""
 
 
 def accepted(node: Call) -> bool:

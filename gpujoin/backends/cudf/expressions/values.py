@@ -27,25 +27,18 @@ _EXACT = Context(prec=80)
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """Values of an expression: one for each row, or one for all rows.
-
-    Attributes
-    ----------
-    dtype : pyarrow.DataType
-        Logical type of the values.
-    data : array
-        Of length 1 or the number of rows: bool, intN, float32 or float64; a decimal's unscaled value, its high 64
-        bits where it is wide.
-    valid : bool array or None
-        False where null; of length 1 or the number of rows; ``None``: nowhere null.
-    low : uint64 array or None
-        Low 64 bits of a wide decimal.
-    """
+    """Values of an expression: one for each row, or one for all rows."""
 
     dtype: pa.DataType
+    """Logical type of the values."""
     data: Array
+    """Of length 1 or the number of rows: bool, intN, float32 or float64; a decimal's unscaled value, its high 64 bits
+    where it is wide.
+    """
     valid: Array | None = None
+    """False where null; of length 1 or the number of rows; ``None``: nowhere null."""
     low: Array | None = None
+    """Low 64 bits of a wide decimal."""
 
     def with_valid(self, valid: Array | None) -> Value:
         """The same values with another mask."""

@@ -33,56 +33,35 @@ class Reduce(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """A reduction of the rows of each group.
-
-    Attributes
-    ----------
-    kind : Reduce
-        Function that reduces the values.
-    data : int64 or float64 array
-        Value of each row. Sums of integers wrap around; floats are added in any order.
-    valid : bool array or None
-        Rows that count; ``None``: all.
-    """
+    """A reduction of the rows of each group."""
 
     kind: Reduce
+    """Function that reduces the values."""
     data: Array
+    """Value of each row. Sums of integers wrap around; floats are added in any order."""
     valid: Array | None = None
+    """Rows that count; ``None``: all."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """The value of each group.
-
-    Attributes
-    ----------
-    data : array
-        Values, of the reduction's type; arbitrary where no row counted.
-    valid : bool array or None
-        Groups in which a row counted; ``None``: all.
-    """
+    """The value of each group."""
 
     data: Array
+    """Values, of the reduction's type; arbitrary where no row counted."""
     valid: Array | None = None
+    """Groups in which a row counted; ``None``: all."""
 
 
 @dataclass(frozen=True, eq=False)
 class FilterTerm:
-    """A comparison of a file's integer or date column with a constant: ``column op value``.
-
-    Attributes
-    ----------
-    column : str
-        Name of the column in the file.
-    operator : str
-        One of ``=``, ``<``, ``<=``, ``>``, ``>=``.
-    value : pyarrow.Scalar
-        Constant of the column's type in the file.
-    """
+    """A comparison of a file's integer or date column with a constant: ``column op value``."""
 
     column: str
     operator: str
+    """One of ``=``, ``<``, ``<=``, ``>``, ``>=``."""
     value: pa.Scalar
+    """Constant of the column's type in the file."""
 
 
 class Columns(Protocol[Frame]):

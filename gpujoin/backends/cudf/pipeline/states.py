@@ -36,24 +36,16 @@ _LOW_HALF = (1 << _HALF_BITS) - 1
 
 @dataclass
 class Reducer(Generic[Frame]):
-    """Collects reductions of a frame's rows by group, and computes them together.
-
-    Attributes
-    ----------
-    columns : Columns
-        Operations on columns of the device's library.
-    frame : Frame
-        Rows of arguments, or of states.
-    ids : int32 array or None
-        Group of each row, for functions that need a second pass.
-    reduce : callable
-        Computes reductions; all return the groups in the same order.
-    """
+    """Collects reductions of a frame's rows by group, and computes them together."""
 
     columns: Columns[Frame]
+    """Operations on columns of the device's library."""
     frame: Frame
+    """Rows of arguments, or of states."""
     ids: Array | None
+    """Group of each row, for functions that need a second pass."""
     reduce: Callable[[Sequence[Reduction]], list[Reduced]]
+    """Computes reductions; all return the groups in the same order."""
     asked: list[Reduction] = field(default_factory=list)
     results: list[Reduced] = field(default_factory=list)
 

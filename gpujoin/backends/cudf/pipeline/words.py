@@ -18,18 +18,12 @@ LIMBS = 4
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Numbers of 128 bits in two's complement.
-
-    Attributes
-    ----------
-    high : int64 array
-        High 64 bits.
-    low : uint64 array
-        Lower word.
-    """
+    """Numbers of 128 bits in two's complement."""
 
     high: Array
+    """High 64 bits."""
     low: Array
+    """Lower word."""
 
 
 def widened(values: Array) -> Words:

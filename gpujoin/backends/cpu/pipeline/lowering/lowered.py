@@ -37,27 +37,18 @@ class NotLowered(Exception):  # noqa: N818  # says what happened, and never reac
 
 @dataclass(frozen=True)
 class Lowered:
-    """A Polars expression, with the type and the bounds of its values.
-
-    Attributes
-    ----------
-    expr : polars.Expr
-        Computes the values, in the type of :func:`polars_type`.
-    dtype : pyarrow.DataType
-        Logical type of the values.
-    bounds : (int, int), LazyBounds or None
-        Bounds of integers, unscaled decimals or days.
-    wide : bool
-        Whether values have the wider form, as in :class:`~gpujoin.backends.cpu.pipeline.columns.Column`.
-    constant : bool
-        Whether Polars may treat the value as a constant.
-    """
+    """A Polars expression, with the type and the bounds of its values."""
 
     expr: pl.Expr
+    """Computes the values, in the type of :func:`polars_type`."""
     dtype: pa.DataType
+    """Logical type of the values."""
     bounds: Bounds | LazyBounds | None = None
+    """Bounds of integers, unscaled decimals or days."""
     wide: bool = False
+    """Whether values have the wider form, as in :class:`~gpujoin.backends.cpu.pipeline.columns.Column`."""
     constant: bool = False
+    """Whether Polars may treat the value as a constant."""
 
 
 def as_column(value: Lowered, any_column: pl.Expr) -> pl.Expr:
