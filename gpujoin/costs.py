@@ -54,10 +54,7 @@ class Costs:
     def parse(cls, text: str | Costs) -> Costs:
         """Read ``name=seconds`` pairs, separated by commas; what is not named is as measured.
 
-        Raises
-        ------
-        ValueError
-            If a name is unknown, or a value is no number of seconds.
+        Raises ``ValueError`` if a name is unknown, or a value is no number of seconds.
         """
         if isinstance(text, Costs):
             return text

@@ -39,10 +39,8 @@ def unavailable(name: BackendName) -> Reason | None:
 def create(name: BackendName, request: BackendRequest) -> AnyBackend:
     """Make a backend.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If packages are missing, or there is no device; the message says what to install.
+    Raises ``BackendUnavailableError`` if packages are missing, or there is no device; the message says what to
+    install.
     """
     reason = unavailable(name)
     if reason is not None:
@@ -61,13 +59,7 @@ def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> AnyPipel
 
 
 def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
-    """Make the pipeline backend of a GPU.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If the backend is not that of a GPU.
-    """
+    """Make the pipeline backend of a GPU. Raises ``BackendUnavailableError`` if the backend is not that of a GPU."""
     if backend.name is not BackendName.GPU:
         raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
     return importlib.import_module(_MODULES[BackendName.GPU]).device_pipeline(backend)

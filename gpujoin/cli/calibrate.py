@@ -75,13 +75,7 @@ Predict = Callable[[str, Costs], Seconds]
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``calibrate`` to the command line.
-
-    Parameters
-    ----------
-    commands : argparse._SubParsersAction
-        The subcommands of ``gpujoin``.
-    """
+    """Add ``calibrate`` to the command line."""
     parser = commands.add_parser(
         "calibrate",
         help="measure the seconds by which queries are taken or left to Spark",
@@ -100,20 +94,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; PySpark is imported only here.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        Parsed arguments.
-
-    Returns
-    -------
-    int
-        0.
-
-    Raises
-    ------
-    GpuJoinError
-        If ``--repeats`` or ``--rows`` is too low, a query does not run here, or answers differ.
+    Raises ``GpuJoinError`` if ``--repeats`` or ``--rows`` is too low, a query does not run here, or answers differ.
     """
     for name, least in {"repeats": 1, "rows": _LEAST_ROWS}.items():
         value = getattr(arguments, name)
@@ -145,14 +126,7 @@ def fitted(
 ) -> tuple[Costs, tuple[Measured, ...]]:
     """Take each probe's constant from the difference that its queries were measured to have.
 
-    Parameters
-    ----------
-    probes : sequence of Probe
-        In an order in which each needs only constants of those before it, or defaults.
-    seconds : mapping of str to Seconds
-        What was measured, by the names of queries.
-    predict : callable
-        The cost rule.
+    Each probe needs only constants of those before it, or defaults.
     """
     costs, measured = Costs(), []
     for probe in probes:

@@ -29,29 +29,12 @@ class Report:
     """Findings by group, in the order of the report."""
 
     def usable(self, group: str) -> bool:
-        """Whether every check of the group is usable; ``spark`` and ``gpu`` need the engine too.
-
-        Parameters
-        ----------
-        group : str
-            ``"engine"``, ``"spark"`` or ``"gpu"``.
-
-        Returns
-        -------
-        bool
-            True if joins can run there.
-        """
+        """Whether every check of the group is usable; ``spark`` and ``gpu`` need the engine too."""
         found = dict(self.groups)
         return all(check.status is not Status.MISSING for name in ("engine", group) for check in found[name])
 
     def as_json(self) -> dict[str, Any]:
-        """The report for machines; keys and values are stable within a minor version.
-
-        Returns
-        -------
-        dict
-            Ready for :func:`json.dumps`.
-        """
+        """The report for machines; keys and values are stable within a minor version."""
         return {
             "version": __version__,
             "usable": {group: self.usable(group) for group in ("engine", "spark", "gpu")},
@@ -69,13 +52,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """The report for people.
-
-        Returns
-        -------
-        str
-            Several lines; advice stands under the finding it is for.
-        """
+        """The report for people: several lines, with advice under the finding it is for."""
         width = max(len(check.name) for _, checks in self.groups for check in checks)
         lines = [f"gpujoin {__version__}"]
         for group, checks in self.groups:
@@ -95,18 +72,7 @@ class Report:
 
 
 def examine(probes: Sequence[tuple[str, Probe]] = PROBES) -> Report:
-    """Look at everything. Never raises: a probe that fails is a finding.
-
-    Parameters
-    ----------
-    probes : sequence of (str, Probe)
-        Groups and what finds their checks.
-
-    Returns
-    -------
-    Report
-        All findings.
-    """
+    """Look at everything. Never raises: a probe that fails is a finding."""
     return Report(tuple((group, tuple(_examine_group(group, probe))) for group, probe in probes))
 
 
@@ -124,13 +90,7 @@ def _examine_group(group: str, probe: Probe) -> list[Check]:
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``doctor`` to the command line.
-
-    Parameters
-    ----------
-    commands : argparse._SubParsersAction
-        The subcommands of ``gpujoin``.
-    """
+    """Add ``doctor`` to the command line."""
     parser = commands.add_parser(
         "doctor",
         help="say what is usable here, and what to do about what is not",
@@ -142,18 +102,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine, print, and judge.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        With ``json``, a flag.
-
-    Returns
-    -------
-    int
-        0 if gpujoin can run at all, 1 if not.
-    """
+    """Examine, print, and give the exit status: 1 if gpujoin cannot run at all."""
     report = examine()
     print(json.dumps(report.as_json(), indent=2) if arguments.json else report.as_text())
     return 0 if report.usable("engine") else 1

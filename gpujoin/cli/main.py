@@ -12,13 +12,7 @@ from gpujoin.errors import GpuJoinError
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line.
-
-    Returns
-    -------
-    argparse.ArgumentParser
-        Its result carries ``run``, a function from the parsed arguments to the exit status.
-    """
+    """The parser of the whole command line. Its result carries ``run``, from the arguments to the exit status."""
     parser = argparse.ArgumentParser(
         prog="gpujoin", description="Spark's joins on GPUs, with a fast CPU fallback."
     )
@@ -40,15 +34,7 @@ def _print_version(arguments: argparse.Namespace) -> int:  # noqa: ARG001
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; the entry point of ``gpujoin``.
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Command line without the program's name; by default that of the process.
-
-    Returns
-    -------
-    int
-        Exit status: 0 for success, 1 for failure, 2 for wrong usage, 130 when interrupted.
+    The exit status is 0 for success, 1 for failure, 2 for wrong usage, 130 when interrupted.
     """
     arguments = build_parser().parse_args(argv)
     try:

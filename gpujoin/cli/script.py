@@ -23,24 +23,8 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
     """Run a program as ``python path arguments…`` does, every Spark session it makes enabled.
 
     ``sys.argv``, ``sys.path[0]``, ``__main__`` and ``__file__`` are the program's; an error it does not catch is
-    printed with the program's frames alone.
-
-    Parameters
-    ----------
-    path : str
-        The program.
-    arguments : sequence of str
-        Its arguments.
-
-    Returns
-    -------
-    int
-        Exit status: 0, 1 after an error, 2 if the program cannot be read. ``SystemExit`` passes through.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If PySpark is not installed.
+    printed with the program's frames alone. The exit status is 0, 1 after an error, 2 if the program cannot be read;
+    ``SystemExit`` passes through.
     """
     try:
         from gpujoin.spark.query.hooks import enable_sessions

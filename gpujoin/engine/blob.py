@@ -34,17 +34,7 @@ def write_options(compression: Compression) -> pa.ipc.IpcWriteOptions:
 def encode(
     batch: pa.RecordBatch, fingerprint: int, options: pa.ipc.IpcWriteOptions
 ) -> tuple[bytes, pa.Buffer]:
-    """Encode a batch as header and message, to be written one after the other.
-
-    Parameters
-    ----------
-    batch : RecordBatch
-        Batch without dictionary columns.
-    fingerprint : int
-        Fingerprint of the batch's schema.
-    options : IpcWriteOptions
-        Options from :func:`write_options`.
-    """
+    """Encode a batch without dictionary columns as header and message, to be written one after the other."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
@@ -53,27 +43,9 @@ def encode(
 
 
 def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.RecordBatch, int]:
-    """Read the blob at the start of a buffer, without copying.
+    """Read the blob at the start of a buffer, without copying, and the number of bytes read.
 
-    Parameters
-    ----------
-    blob : Buffer or bytes
-        Header and message, possibly followed by other bytes.
-    fingerprint : int
-        Fingerprint of the schema that the batch must have.
-    origin : str
-        Origin of the blob, for the error message.
-
-    Returns
-    -------
-    batch : RecordBatch
-    length : int
-        Bytes read.
-
-    Raises
-    ------
-    CorruptBlobError
-        If the bytes are not those that were written.
+    The batch must have the schema of the fingerprint; ``origin`` is for the error message.
     """
     buffer = pa.py_buffer(blob)
     if buffer.size < HEADER_BYTES:

@@ -53,12 +53,8 @@ class KeyCodec:
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> KeyCodec:
         """Make the codec of a join.
 
-        Raises
-        ------
-        KeyTypeError
-            If a pair of keys cannot be compared; the message names the columns.
-        JoinSpecError
-            If a key position is outside its schema.
+        Raises ``KeyTypeError`` if a pair of keys cannot be compared; the message names the columns; ``JoinSpecError``
+        if a key position is outside its schema.
         """
         types = []
         for number, key in enumerate(spec.keys, 1):
@@ -138,10 +134,7 @@ class KeyCodec:
 def key_frame(backend: AnyBackend, codec: KeyCodec, data: pa.Table | pa.RecordBatch, side: Side) -> Any:
     """Make a key frame of rows: of typed columns where the backend normalises them, else of codes.
 
-    Raises
-    ------
-    DeviceMemoryError
-        If they do not fit.
+    Raises ``DeviceMemoryError`` if they do not fit.
     """
     if codec.types and all(backend.takes_key(_with_long_offsets(wanted)) for wanted in codec.types):
         return backend.key_frame(codec.typed(data, side), codec.null_safe)
@@ -174,10 +167,8 @@ def _may_hide_nulls(dtype: pa.DataType) -> bool:
 def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Cast an array to the common type of a key (:func:`~gpujoin.plan.key_types.key_type`).
 
-    Raises
-    ------
-    KeyTypeError
-        If a value does not fit: a timestamp out of the range of the finer unit, a date with hours.
+    Raises ``KeyTypeError`` if a value does not fit: a timestamp out of the range of the finer unit, a date with
+    hours.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -126,10 +126,7 @@ class HostMemory:
     def watch(self) -> None:
         """Check the memory taken, and let allocators give unused memory back where it is over the budget.
 
-        Raises
-        ------
-        HostMemoryError
-            If a limit of the system is near.
+        Raises ``HostMemoryError`` if a limit of the system is near.
         """
         if private_bytes() - base_bytes() > self.budget:
             _release_now_and_then()

@@ -129,10 +129,7 @@ class SpillStore:
     def write(self, header: bytes, message: pa.Buffer) -> _Blob:
         """Write the message of a blob; to the next directory where one fails.
 
-        Raises
-        ------
-        SpillError
-            If no directory is left.
+        Raises ``SpillError`` if no directory is left.
         """
         nonce = self._nonces
         pieces = [memoryview(message)] if self._cipher is None else list(self._encrypted(message))
@@ -156,10 +153,7 @@ class SpillStore:
     def read(self, blob: _Blob, origin: str) -> pa.Buffer:
         """Read the message of a blob.
 
-        Raises
-        ------
-        CorruptBlobError
-            If it is truncated, or if it is encrypted and was altered.
+        Raises ``CorruptBlobError`` if it is truncated, or if it is encrypted and was altered.
         """
         try:
             data = _read_at(blob.file.fileno(), blob.length, blob.offset)
@@ -236,13 +230,7 @@ class SpillPart:
         self._buffered = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Add a batch at the end.
-
-        Raises
-        ------
-        SpillError
-            If it cannot be written.
-        """
+        """Add a batch at the end. Raises ``SpillError`` if it cannot be written."""
         if batch.num_rows == 0:
             return
         size = batch.nbytes
@@ -265,10 +253,8 @@ class SpillPart:
     def read(self) -> Iterator[pa.RecordBatch]:
         """All rows, in the order in which they were appended.
 
-        Raises
-        ------
-        CorruptBlobError
-            If the rows are not those that were written; the message names the directory and the place.
+        Raises ``CorruptBlobError`` if the rows are not those that were written; the message names the directory and
+        the place.
         """
         self.flush()
         for blob in self._blobs:

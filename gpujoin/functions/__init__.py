@@ -44,10 +44,7 @@ SPARK_ONLY_BY_CLASS = {name: row for row in SPARK_ONLY for name in row.classes}
 def coerce(node: Call) -> Expression:
     """Put Spark's implicit casts into a call whose arguments are typed, and fill its type.
 
-    Raises
-    ------
-    ConditionError
-        If the function cannot take arguments of these types, or of this number.
+    Raises ``ConditionError`` if the function cannot take arguments of these types, or of this number.
     """
     signature, name = SPECS[node.function].signature, node.function.value
     low, high = signature.arity

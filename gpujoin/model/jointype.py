@@ -40,12 +40,7 @@ class JoinType(Enum):
     def parse(cls, how: str | JoinType) -> JoinType:
         """Read any of Spark's spellings, or this enum's own values.
 
-        Case and underscores do not matter, as in Spark.
-
-        Raises
-        ------
-        JoinSpecError
-            If ``how`` is no known join type.
+        Case and underscores do not matter, as in Spark. Raises ``JoinSpecError`` if ``how`` is no known join type.
         """
         if isinstance(how, JoinType):
             return how

@@ -119,10 +119,7 @@ class Relation:
 def column(schema: pa.Schema, at: int | str) -> ColumnRef:
     """Refer to a column of a relation's output, by position or unique name.
 
-    Raises
-    ------
-    RelationError
-        If there is no such column, or more than one.
+    Raises ``RelationError`` if there is no such column, or more than one.
     """
     if isinstance(at, str):
         positions = schema.get_all_field_indices(at)

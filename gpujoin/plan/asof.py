@@ -30,12 +30,8 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataType:
     """Find the type in which the order keys of an as-of join are compared.
 
-    Raises
-    ------
-    KeyTypeError
-        If the keys have no common order; or no distance, where the nearest row or a tolerance asks for one.
-    JoinSpecError
-        If the tolerance is of the wrong type.
+    Raises ``KeyTypeError`` if the keys have no common order; or no distance, where the nearest row or a tolerance
+    asks for one; ``JoinSpecError`` if the tolerance is of the wrong type.
     """
     common = order_type((left, right))
     if common is None or pat.is_boolean(common):
@@ -60,10 +56,7 @@ def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataTyp
 def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     """Convert a tolerance to units of the order key's type.
 
-    Raises
-    ------
-    JoinSpecError
-        If the tolerance does not fit the type, or is negative.
+    Raises ``JoinSpecError`` if the tolerance does not fit the type, or is negative.
     """
     wanted = "an integer"
     units: int | float | None = None
@@ -144,10 +137,8 @@ def plan_as_of(
 ) -> AsOfPlan:
     """Check the arguments of an as-of join and derive its normal form.
 
-    Raises
-    ------
-    JoinSpecError, KeyTypeError
-        If arguments contradict each other, name no column, or have types that cannot be compared.
+    Raises ``JoinSpecError`` or ``KeyTypeError`` if arguments contradict each other, name no column, or have types
+    that cannot be compared.
     """
     if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
         raise JoinSpecError("give either on, or left_on and right_on: the order key of each side")

@@ -48,10 +48,7 @@ def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Pr
 def refuse_products(products: Iterable[Product], most: int | None) -> None:
     """Raise for products of more pairs than ``spark.gpujoin.maxProductRows``.
 
-    Raises
-    ------
-    ProductSizeError
-        If there is one.
+    Raises ``ProductSizeError`` if there is one.
     """
     for product in products:
         if most is not None and product.pairs > most:

@@ -70,12 +70,8 @@ def resolve_value(
 def literal_type(value: Any) -> pa.DataType:
     """Infer the type of a Python value as Spark does for its own literals.
 
-    Integers are int, then bigint, then decimal; a ``datetime`` without a zone has none in Spark either.
-
-    Raises
-    ------
-    ConditionError
-        If a condition cannot hold values of this type.
+    Integers are int, then bigint, then decimal; a ``datetime`` without a zone has none in Spark either. Raises
+    ``ConditionError`` if a condition cannot hold values of this type.
     """
     if value is None:
         return pa.null()

@@ -63,13 +63,9 @@ def kept(island_id: str) -> IslandExplanation | None:
 def tell(explanation: JoinExplanation, options: Options) -> None:
     """Tell what was decided, as ``spark.gpujoin.fallback`` and ``spark.gpujoin.explain`` say.
 
-    A join that Spark runs because settings say so is not a fallback: nothing is raised or warned of. One that Spark is
-    predicted to run faster is warned of, since it was written for gpujoin, and is no error.
-
-    Raises
-    ------
-    FallbackError
-        If the join is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
+    A join that Spark runs because settings say so is not a fallback: nothing is raised or warned of. One that Spark
+    is predicted to run faster is warned of, since it was written for gpujoin, and is no error. Raises
+    ``FallbackError`` if the join is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
     fallback = any(reason.kind is not ReasonKind.CONFIGURED for reason in explanation.reasons)
     message = f"the {explanation.join_type} join is left to Spark"

@@ -13,10 +13,7 @@ _ASKED_BY_TASKS = re.compile(r"spark\.task\.resource\.[^.]+\.amount")
 def check_resources(conf: Mapping[str, str]) -> None:
     """Refuse a session whose actions would wait for ever.
 
-    Raises
-    ------
-    ConfigurationError
-        If tasks ask for resources in local mode, in which Spark has none to give.
+    Raises ``ConfigurationError`` if tasks ask for resources in local mode, in which Spark has none to give.
     """
     problem = starved(conf)
     if problem is not None:

@@ -56,10 +56,7 @@ def join_options(
 ) -> Options:
     """Combine a session's settings with the arguments of one call.
 
-    Raises
-    ------
-    ConfigurationError
-        If a setting or an argument is not acceptable.
+    Raises ``ConfigurationError`` if a setting or an argument is not acceptable.
     """
     options = Options.from_conf({key: value for key, value in conf.items() if key.startswith(PREFIX)})
     given: dict[str, object] = {"strategy": strategy, "backend": backend}
@@ -92,10 +89,8 @@ def gpu_outlook(conf: Mapping[str, str]) -> GpuOutlook:
 def check_backend(conf: Mapping[str, str], options: Options) -> None:
     """Refuse a GPU that cannot be there.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If ``backend`` is ``gpu``, the session runs on this machine alone, and this machine has no cuDF or no device.
+    Raises ``BackendUnavailableError`` if ``backend`` is ``gpu``, the session runs on this machine alone, and this
+    machine has no cuDF or no device.
     """
     if options.backend is not BackendChoice.GPU or not is_local(conf):
         return

@@ -29,11 +29,8 @@ MORSEL_ROWS = 1 << 19
 class CpuBackend:
     """Joins on the CPU.
 
-    Parameters
-    ----------
-    threads : int
-        Number of probes that the engine runs at once. Every operation uses one thread, and releases the interpreter
-        lock while NumPy and Arrow work.
+    Every operation uses one thread, and releases the interpreter lock while NumPy and Arrow work. The engine runs
+    ``threads`` probes at once.
     """
 
     def __init__(self, threads: int = 1) -> None:

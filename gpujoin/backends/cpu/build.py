@@ -94,16 +94,9 @@ def make_build(
     dense_anyway: int = DENSE_ANYWAY,
     scramble: Scramble = scramble_words,
 ) -> CpuBuild:
-    """Build the search structure of a key frame.
+    """Build the search structure of a frame of normalised keys.
 
-    Parameters
-    ----------
-    keys : Frame
-        Normalised keys.
-    dense_factor, dense_anyway : int
-        Keys are addressed directly if their range is at most ``dense_factor`` per row, or ``dense_anyway``.
-    scramble : callable
-        Hash of the cascade.
+    Keys are addressed directly if their range is at most ``dense_factor`` per row, or ``dense_anyway``.
     """
     layout, encoded = KeyLayout.fit(keys)
     if not any_valid(encoded):
@@ -118,13 +111,9 @@ def make_build(
 
 @memory_errors
 def make_locator(keys: Frame) -> tuple[KeyLayout, Locator | None]:
-    """Build a locator that numbers keys.
+    """Build a locator that returns equal numbers for equal keys, from 0 on; ``None`` if no row has a valid key.
 
-    Returns
-    -------
-    KeyLayout, locator or None
-        The locator returns equal numbers for equal keys, from 0 on; some numbers may be unused. ``None``: no row has a
-        valid key.
+    Some numbers may be unused.
     """
     layout, encoded = KeyLayout.fit(keys)
     if not any_valid(encoded):

@@ -181,17 +181,7 @@ class Entries:
 
 
 def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = scramble_words) -> Entries:
-    """Build the tables over keys.
-
-    Parameters
-    ----------
-    keys : KeyRows
-        The build side.
-    rows : ndarray of int or None
-        Rows to enter; ``None``: all.
-    scramble : callable
-        Hash of the words; a weak one costs time, not correctness.
-    """
+    """Build the tables over the given rows, or over all. A weak ``scramble`` costs time, not correctness."""
     index = index_type(keys.rows)
     levels: list[Level] = []
     duplicates: list[IndexArray] = []
@@ -225,16 +215,9 @@ def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = s
 
 
 def renumbered(cascade: Cascade, numbers: IndexArray, entries: npt.NDArray[Any]) -> Cascade:
-    """Renumber the entries of a cascade.
+    """Renumber the entries of a cascade over rows.
 
-    Parameters
-    ----------
-    cascade : Cascade
-        Tables whose entries are rows.
-    numbers : ndarray of int
-        New number of each row that is an entry.
-    entries : ndarray of int
-        Row of each new number.
+    ``numbers`` has the new number of each row that is an entry, ``entries`` the row of each new number.
     """
     levels = []
     for level in cascade.levels:

@@ -123,17 +123,7 @@ class DirectGroups:
 def direct_unique(
     words: Words, rows: IndexArray | None, low: int, high: int
 ) -> DirectRows | DirectOffset | None:
-    """Build a table of unique keys; ``None`` if a key occurs twice.
-
-    Parameters
-    ----------
-    words : ndarray of int
-        Keys of the valid build rows.
-    rows : ndarray of int or None
-        Their row numbers; ``None``: all rows.
-    low, high : int
-        Least and greatest key.
-    """
+    """Build a table of the unique keys of the given rows, or of all; ``None`` if a key occurs twice."""
     address = Address.of(low, high)
     if rows is None and address.size == len(words) and _consecutive(words, low):
         return DirectOffset(address)

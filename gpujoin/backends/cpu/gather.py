@@ -100,13 +100,7 @@ def _tiled(column: pa.Array, start: int, length: int, period: int) -> pa.Array:
 
 
 class Taken:
-    """The indices of a map, in the forms that columns of various types need; each form is made once.
-
-    Parameters
-    ----------
-    rows : RowMap
-        Map of the rows to take.
-    """
+    """The indices of a map, in the forms that columns of various types need; each form is made once."""
 
     def __init__(self, rows: RowMap) -> None:
         self.indices: IndexArray = as_indices(rows)

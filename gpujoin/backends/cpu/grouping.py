@@ -45,21 +45,10 @@ def counts_of(ranges: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def group_rows(groups: npt.NDArray[Any], size: int, rows: IndexArray | None) -> Groups:
-    """Order rows by group number.
+    """Order rows by group number, in ``range(size - 1)``; the last group stays empty.
 
-    Parameters
-    ----------
-    groups : ndarray of int
-        Group of each row, in ``range(size - 1)``; the last group stays empty.
-    size : int
-        Number of groups, with the empty one.
-    rows : ndarray of int or None
-        Row that each entry of ``groups`` is of, ascending; ``None``: entry ``i`` is of row ``i``.
-
-    Raises
-    ------
-    HostMemoryError
-        If there are 2**32 rows or more; the engine then divides the build side.
+    Entry ``i`` of ``groups`` is of row ``rows[i]``, which ascend, or of row ``i``. Raises ``HostMemoryError`` if
+    there are 2**32 rows or more; the engine then divides the build side.
     """
     if len(groups) > MOST_ROWS:
         raise HostMemoryError(f"{len(groups)} build rows are more than {MOST_ROWS}")

@@ -68,15 +68,7 @@ class KeyRows:
         )
 
     def equal(self, rows: npt.NDArray[np.int64], others: KeyRows) -> npt.NDArray[np.bool_]:
-        """Compare keys pairwise: row ``rows[i]`` of this with row ``i`` of ``others``.
-
-        Parameters
-        ----------
-        rows : ndarray of int64
-            Row numbers; −1 is read as row 0.
-        others : KeyRows
-            As many rows as ``rows``, encoded by the same layout.
-        """
+        """Compare keys pairwise: row ``rows[i]`` of this with row ``i`` of ``others``; −1 is read as row 0."""
         same: npt.NDArray[np.bool_] = np.take(self.words[0], rows, mode="clip") == others.words[0]
         for word, other_word in zip(self.words[1:], others.words[1:], strict=True):
             same &= np.take(word, rows, mode="clip") == other_word

@@ -45,14 +45,7 @@ class Tail:
     ) -> npt.NDArray[np.bool_]:
         """Compare values pairwise: value ``rows[i]`` of this with value ``i`` of ``others``; a null equals nothing.
 
-        Parameters
-        ----------
-        rows : ndarray of int
-            Value numbers; −1 is read as 0.
-        others : Tail
-            Tail to compare with; as many values.
-        where : ndarray of bool
-            Mask of the pairs to compare; the others count as different.
+        −1 is read as 0. Pairs outside ``where`` count as different.
         """
         compared = np.flatnonzero(where)
         if others.rows is None and 2 * len(compared) > len(where):

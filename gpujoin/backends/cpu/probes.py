@@ -22,13 +22,7 @@ _LEAST_PRODUCT = 64
 
 
 class UniqueProbe:
-    """A probe whose rows have at most one match.
-
-    Parameters
-    ----------
-    build_rows : ndarray of int, shape (rows,)
-        Build row of each probe row, or −1.
-    """
+    """A probe whose rows have at most one match: ``build_rows`` has each one's, or −1."""
 
     def __init__(self, build_rows: IndexArray) -> None:
         self._build_rows = build_rows
@@ -78,15 +72,7 @@ class UniqueProbe:
 
 
 class GroupProbe:
-    """A probe whose rows match the rows of one group each.
-
-    Parameters
-    ----------
-    located : ndarray of int, shape (rows,)
-        Group of each probe row; −1 or an empty group where there is no match.
-    groups : Groups
-        Build rows by group.
-    """
+    """A probe whose rows match the rows of one group each: −1 or an empty group where there is no match."""
 
     def __init__(self, located: IndexArray, groups: Groups) -> None:
         self._order = groups.order
@@ -105,13 +91,7 @@ class GroupProbe:
         return counts_of(self._ranges) > 0
 
     def lookup(self) -> Indices:
-        """Raise, since a row may have several matches.
-
-        Raises
-        ------
-        GpuJoinError
-            Always.
-        """
+        """Raise, since a row may have several matches."""
         raise GpuJoinError("lookup() needs a build with unique keys; use slices()")
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
@@ -201,20 +181,10 @@ def expand(
     order: IndexArray | None,
     probe_rows: int,
 ) -> PairSlice:
-    """Make the pairs of consecutive probe rows, given their ranges of positions.
+    """Make the pairs of consecutive probe rows, given the range of positions of each one's matches.
 
-    Parameters
-    ----------
-    first : int
-        First probe row.
-    begin, counts : ndarray of int64
-        First position and number of positions of each row's matches.
-    length : int
-        Sum of the counts.
-    order : ndarray of int or None
-        Build row at each position; ``None``: the position is the row.
-    probe_rows : int
-        Rows of the whole probe, which decide the index type.
+    ``length`` is the sum of the counts. ``order`` has the build row at each position; without it the position is the
+    row. The rows of the whole probe decide the index type.
     """
     index = index_type(probe_rows)
     if length == len(counts) and int(counts.min()) == 1:

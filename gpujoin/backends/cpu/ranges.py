@@ -121,15 +121,7 @@ def _ops(rows: int) -> OrderOps:
 
 
 class CpuRangeBuild:
-    """A build side searched by order.
-
-    Parameters
-    ----------
-    points : Frame
-        int64 columns: the group if ``grouped``, and one or two points.
-    grouped : bool
-        Whether there is a column of groups.
-    """
+    """A build side searched by order, over int64 columns: the group if ``grouped``, and one or two points."""
 
     @memory_errors
     def __init__(self, points: Frame, *, grouped: bool) -> None:
@@ -154,13 +146,7 @@ class CpuRangeBuild:
 
 
 class CpuGrouper:
-    """Numbers rows by key.
-
-    Parameters
-    ----------
-    codes : Table
-        Key codes.
-    """
+    """Numbers rows by key."""
 
     @memory_errors
     def __init__(self, codes: pa.Table) -> None:

@@ -25,13 +25,7 @@ Columns = Sequence[npt.NDArray[Any]]
 
 
 class RowStore:
-    """A row-wise copy of several columns.
-
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        Columns of the same length, of any fixed-width types.
-    """
+    """A row-wise copy of several columns of fixed width."""
 
     def __init__(self, columns: Columns) -> None:
         offsets = [0] * len(columns)
@@ -88,15 +82,7 @@ class RowStoreCache:
         self._lock = threading.Lock()
 
     def get(self, columns: Columns, length: int) -> RowStore | None:
-        """The row store, if using it pays.
-
-        Parameters
-        ----------
-        columns : sequence of ndarray
-            Fixed-width columns of the frame.
-        length : int
-            Number of rows that will be gathered.
-        """
+        """The row store of a frame's fixed-width columns, if it pays to gather ``length`` rows from it."""
         if len(columns) < FEWEST_COLUMNS:
             return None
         rows = len(columns[0])

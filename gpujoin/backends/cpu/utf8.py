@@ -40,20 +40,7 @@ def as_characters(values: pa.Array) -> pa.Array:
 
 
 def check_utf8(array: pa.Array, reader: object) -> None:
-    """Raise for text that is no UTF-8, before a function reads its characters.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Operand of the function; only text is checked.
-    reader : object
-        Function, for the message.
-
-    Raises
-    ------
-    InvalidTextError
-        If the text is no UTF-8.
-    """
+    """Raise ``InvalidTextError`` for text that is no UTF-8, before the function ``reader`` reads its characters."""
     if is_text(array.type) and not is_utf8(array):
         raise InvalidTextError(
             f"{reader}: reads characters, and a text is no UTF-8; use a binary column, or leave the query to Spark"

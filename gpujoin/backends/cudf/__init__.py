@@ -24,10 +24,7 @@ def unavailable() -> Reason | None:
 def create(request: BackendRequest) -> CudfBackend:
     """Make a backend on one GPU. After that, this process has a CUDA context and must not fork.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If there is no such GPU, or CUDA cannot use it.
+    Raises ``BackendUnavailableError`` if there is no such GPU, or CUDA cannot use it.
     """
     from gpujoin.backends.cudf.backend import CudfBackend
     from gpujoin.backends.cudf.device import Device

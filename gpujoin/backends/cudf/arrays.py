@@ -49,25 +49,11 @@ def exclusive_offsets(ops: ArrayOps, sizes: Array) -> Array:
 
 
 def owners(ops: ArrayOps, sizes: Array, starts: Array, length: int) -> Array:
-    """Number of the run that each of ``length`` consecutive positions belongs to.
+    """Number of the run that each of ``length`` consecutive positions belongs to, as int32; runs may be empty.
 
-    Parameters
-    ----------
-    sizes : int array
-        Sizes of consecutive runs; they may be empty.
-    starts : int array
-        Position at which each run starts. That of the first non-empty run may be negative, if it is cut off.
-    length : int
-        Number of positions, each within a run.
-
-    Returns
-    -------
-    int32 array of ``length``
-        Ascending run numbers.
-
-    Notes ----- At the start of each non-empty run the difference of its number to that of the run before is written,
-    and a running sum gives the numbers. That is linear work, where a binary search for each position would be
-    log-linear.
+    The start of the first non-empty run may be negative, if it is cut off. At the start of each non-empty run the
+    difference of its number to that of the run before is written, and a running sum gives the numbers. That is linear
+    work, where a binary search for each position would be log-linear.
     """
     xp = ops.xp
     steps = xp.zeros(length, dtype=xp.int32)

@@ -98,13 +98,7 @@ def _points(frame: CudfFrame) -> list[Points]:
 
 
 class CudfBackend:
-    """Executes joins on one GPU. Masks and indices are CuPy arrays of bool and int32.
-
-    Parameters
-    ----------
-    device : Device
-        The GPU that holds the frames.
-    """
+    """Executes joins on one GPU. Masks and indices are CuPy arrays of bool and int32."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

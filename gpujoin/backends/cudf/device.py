@@ -38,22 +38,11 @@ _installing = threading.Lock()
 
 
 class Device:
-    """A GPU, of whose memory a bounded share is used.
+    """A GPU, by its number among those visible to CUDA, of whose memory a bounded share is used.
 
-    Parameters
-    ----------
-    ordinal : int
-        Number of the GPU among those visible to CUDA.
-    memory_limit : int or None
-        Most bytes to allocate; ``None``: four fifths of what is free now.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If there is no such GPU, or CUDA cannot use it.
-
-    Notes ----- libcudf takes temporary memory from RMM's resource of the device, which is one for the whole process. So
-    the resource is installed there, and the limit is that of the latest ``Device`` made for the GPU.
+    The default is four fifths of what is free now. libcudf takes temporary memory from RMM's resource of the device,
+    which is one for the whole process. So the resource is installed there, and the limit is that of the latest
+    ``Device`` made for the GPU. Raises ``BackendUnavailableError`` if there is no such GPU, or CUDA cannot use it.
     """
 
     def __init__(self, ordinal: int, memory_limit: int | None) -> None:
@@ -77,10 +66,7 @@ class Device:
     def entered(self) -> Iterator[None]:
         """Make the device current in this thread, and wait for its work at the end. Blocks may be nested.
 
-        Raises
-        ------
-        DeviceMemoryError
-            For every error by which RMM, libcudf and CuPy report that device memory ran out.
+        Raises ``DeviceMemoryError`` for every error by which RMM, libcudf and CuPy report that device memory ran out.
         """
         if getattr(self._inside, "depth", 0):
             yield

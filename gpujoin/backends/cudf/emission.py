@@ -49,28 +49,11 @@ def emitted(
     *,
     matched: bool = True,
 ) -> Emitted | None:
-    """Write the probe rows with a match and their build rows, or the probe rows without a match.
+    """Write the probe rows with a match and their build rows, or the probe rows without a match, in their order.
 
-    Parameters
-    ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
-    matches : UniqueMatches
-        The build row of each probe row.
-    probe : EmittedSide
-        Output columns of the probe side.
-    build : EmittedSide or None
-        Output columns of the build side; ``None``: there are none.
-    choose : callable
-        The planner's choice.
-    matched : bool
-        False: rows without a match are returned, and nothing of the build side.
-
-    Returns
-    -------
-    Emitted or None
-        Output in the order of the probe rows. ``None``: gather maps must be used, because the planner chose them, the
-        output does not fit the device in one piece, or kernels do not compile.
+    Without ``matched``, rows without a match are returned, and nothing of the build side. ``None``: gather maps must
+    be used, because the planner chose them, the output does not fit the device in one piece, or kernels do not
+    compile.
     """
     rows = matches.pairs if matched else int(matches.row.shape[0]) - matches.pairs
     facts = EmissionFacts(

@@ -59,14 +59,9 @@ class CudfFrame:
 
 
 def upload(table: pa.Table) -> CudfFrame:
-    """Copy an Arrow table to the device.
+    """Copy an Arrow table, of types that ``can_gather`` admits, to the device.
 
-    Raises
-    ------
-    GpuJoinError
-        If a column's type is not one that ``can_gather`` admits.
-    DeviceMemoryError
-        If the table does not fit, or has more rows than a device column can have.
+    Raises ``DeviceMemoryError`` if it does not fit, or has more rows than a device column can have.
     """
     check_length(table.num_rows)
     for column in table.schema:
@@ -106,10 +101,7 @@ def null_row(types: tuple[pa.DataType, ...]) -> plc.Table:
 def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
     """Copy a frame to the host, as one Arrow batch of exactly a schema.
 
-    Raises
-    ------
-    GpuJoinError
-        If the number of columns differs.
+    Raises ``GpuJoinError`` if the number of columns differs.
     """
     columns = frame.table.columns()
     if len(columns) != len(schema):

@@ -34,21 +34,8 @@ _T = plc.types.TypeId
 def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
     """Gather rows of a frame by a map; the row is null where the map has none.
 
-    Parameters
-    ----------
-    ops : ArrayOps
-        Array operations of the device.
-    frame : CudfFrame
-        Frame to gather from.
-    rows : RowMap
-        Map of the rows to gather.
-    choose : callable or None
-        Chooses whether fixed-width columns are gathered from packed rows; ``None``: they are not.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If the result does not fit, or has more rows than a device column can have.
+    ``choose`` chooses whether fixed-width columns are gathered from packed rows. Raises ``DeviceMemoryError`` if the
+    result does not fit, or has more rows than a device column can have.
     """
     rowmaps.check_length(rows.length)
     if not frame.table.columns():

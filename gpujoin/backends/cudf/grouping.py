@@ -119,10 +119,7 @@ Groups: TypeAlias = OneRow | Places
 def group_rows(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> tuple[Locator, Groups]:
     """Group the rows of a build side by code. The algorithm depends on the range of the codes and on duplicates.
 
-    Parameters
-    ----------
-    exact : bool
-        Whether codes are keys, whose range is meaningful, and not hashes.
+    ``exact``: codes are keys, whose range is meaningful, and not hashes.
     """
     xp = ops.xp
     if built.valid is None:

@@ -137,25 +137,10 @@ class Entered(Protocol):
 class Index:
     """A build side over :class:`Keys`; implements :class:`gpujoin.model.backend.Build`.
 
-    Parameters
-    ----------
-    ops : ArrayOps
-        Array operations, and the device for kernels if there is one.
-    keys : Keys
-        Keys of the build side; kept only if matches must be verified.
-    entered : callable
-        Context manager that makes the device current; every public method of probes uses it.
-    seeds : int
-        Number of hash functions to try, if different keys have equal hashes.
-    choose : callable or None
-        Chooses an algorithm by the facts of the keys; ``None``: array operations alone.
-    wanted : Wanted
-        Use of the build side; ``MARKS`` allows smaller tables.
-
-    Raises
-    ------
-    GpuJoinError
-        If two different build keys have equal hashes under each of the hash functions.
+    Keys are kept only if matches must be verified. ``entered`` makes the device current: every public method of
+    probes uses it. ``choose`` chooses an algorithm by the facts of the keys; without it there are array operations
+    alone. Raises ``GpuJoinError`` if two different build keys have equal hashes under each of ``seeds`` hash
+    functions.
     """
 
     def __init__(

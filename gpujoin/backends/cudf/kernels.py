@@ -194,25 +194,10 @@ def kernel_codings(
 def match_by_kernels(
     device: Device, codes: Callable[[], KeyCodes], choose: Choose, wanted: Wanted, *, exact: bool
 ) -> KernelMatcher | None:
-    """Build a matcher over key codes, by the algorithm that is chosen for them.
+    """Build a matcher over key codes, by the algorithm that the planner chooses for them.
 
-    Parameters
-    ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
-    codes : callable
-        Returns the codes of the build rows.
-    choose : callable
-        The planner's choice.
-    wanted : Wanted
-        ``MARKS``: one row of each key is enough.
-    exact : bool
-        Whether codes are keys, whose range is meaningful, and not hashes.
-
-    Returns
-    -------
-    KernelMatcher or None
-        ``None`` if the choice is to use no kernels, or if a kernel does not compile, which is logged.
+    ``exact``: codes are keys, whose range is meaningful, and not hashes. ``None`` if the choice is to use no kernels,
+    or if a kernel does not compile, which is logged.
     """
     try:
         built = codes()

@@ -55,31 +55,10 @@ class Fields:
 def gathered_by_rows(
     device: Device, packing: Packing, fields: Fields, rows: RowMap, choose: ChooseGather
 ) -> list[FieldColumn] | None:
-    """Gather columns from packed rows.
+    """Gather columns from packed rows, which are made when first needed. Values of null rows are arbitrary.
 
-    Parameters
-    ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
-    packing : Packing
-        Packed rows of the frame, made when first needed.
-    fields : Fields
-        Columns to gather.
-    rows : RowMap
-        Map of the rows to gather.
-    choose : callable
-        The planner's choice.
-
-    Returns
-    -------
-    list of FieldColumn or None
-        Columns in which values of null rows are arbitrary. ``None``: gather column by column, because the planner chose
-        that, packed rows do not fit, or kernels do not compile.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If the gathered columns do not fit.
+    ``None``: gather column by column, because the planner chose that, packed rows do not fit, or kernels do not
+    compile. Raises ``DeviceMemoryError`` if the gathered columns do not fit.
     """
     if not isinstance(rows, Indices) or not fields.widths or not fields.rows or not rows.length:
         return None
@@ -116,10 +95,7 @@ def gathered_by_rows(
 def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
     """Pack the columns of a frame into rows, once. The caller holds the lock of ``packing``.
 
-    Returns
-    -------
-    PackedRows or None
-        ``None`` if the rows do not fit, or kernels do not compile, now or in an earlier call.
+    ``None`` if the rows do not fit, or kernels do not compile, now or in an earlier call.
     """
     if packing.refused:
         return None

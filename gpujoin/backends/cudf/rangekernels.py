@@ -34,21 +34,9 @@ _NEAREST = tuple((spec, "nearest_rows") for spec in nearest.SPECIALISATIONS)
 def kernel_index(
     device: Device, ops: OrderOps, points: Sequence[Points], groups: Points | None, rows: int
 ) -> KernelRangeIndex | None:
-    """Build a range index that kernels search.
+    """Build a range index that kernels search; see :class:`gpujoin.backends.ordered.index.RangeIndex`.
 
-    Parameters
-    ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
-    ops : OrderOps
-        Array operations of the device's arrays.
-    points, groups, rows
-        As for :class:`gpujoin.backends.ordered.index.RangeIndex`.
-
-    Returns
-    -------
-    KernelRangeIndex or None
-        ``None`` if a kernel does not compile, or group numbers are too high, which is logged.
+    ``None`` if a kernel does not compile, or group numbers are too high, which is logged.
     """
     if not _compile(device, (*_ONE_POINT, *(_TWO_POINTS if len(points) == _PAIR else ()))):
         return None
@@ -95,22 +83,8 @@ def _all_of(masks: Sequence[Array | None]) -> Array | None:
 class KernelRangeIndex:
     """A range index that kernels search.
 
-    Parameters
-    ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
-    ops : OrderOps
-        Array operations of the device's arrays.
-    values : sequence of int64 arrays
-        One or two points of each row that may have a match.
-    groups : int64 array or None
-        Groups of these rows; ``None``: all are one group.
-    number : int
-        Number of groups, empty ones included.
-    kept : int array or None
-        Numbers of the rows that may have a match; ``None``: all.
-    rows : int
-        Number of rows, those of no group included.
+    ``values`` has the one or two points of each row that may have a match, ``groups`` the groups of these rows, and
+    ``kept`` their numbers (``None``: all). ``number`` counts empty groups too, ``rows`` the rows of no group too.
     """
 
     def __init__(
@@ -255,15 +229,7 @@ def _ascends(values: Array, groups: Array | None) -> bool:
 
 
 class KernelRangeProbe(OrderedProbe):
-    """The matches of rows in a :class:`KernelRangeIndex`.
-
-    Parameters
-    ----------
-    index : KernelRangeIndex
-        Index of the build side.
-    bounds, groups
-        As for :class:`gpujoin.backends.ordered.index.RangeProbe`.
-    """
+    """The matches of rows in a :class:`KernelRangeIndex`; see :class:`gpujoin.backends.ordered.index.RangeProbe`."""
 
     def __init__(self, index: KernelRangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:
         self._index = index

@@ -35,19 +35,7 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
 
 
 class DeviceRangeBuild:
-    """A build side on the device that is searched by order.
-
-    Parameters
-    ----------
-    ops : ArrayOps
-        Array operations, and the device for kernels if there is one.
-    entered : callable
-        Context manager that makes the device current.
-    columns : sequence of Points
-        Column of groups if ``grouped``, and one or two points.
-    grouped : bool
-        Whether there is a column of groups.
-    """
+    """A build side on the device that is searched by order: a column of groups if ``grouped``, and one or two points."""
 
     def __init__(
         self,
@@ -100,17 +88,7 @@ class DeviceRangeBuild:
 
 
 class LookupProbe:
-    """A probe whose matches are known, at most one for each probe row.
-
-    Parameters
-    ----------
-    ops : ArrayOps
-        Array operations of the device.
-    entered : callable
-        Context manager that makes the device current.
-    matches : UniqueMatches
-        The matches.
-    """
+    """A probe whose matches are known, at most one for each probe row."""
 
     def __init__(
         self, ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]], matches: UniqueMatches

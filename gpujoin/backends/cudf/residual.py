@@ -53,10 +53,7 @@ class _NotWrittenError(GpuJoinError):
 def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int) -> Array:
     """Mask of the pairs for which a condition is true, by a kernel if possible and useful, else by array operations.
 
-    Raises
-    ------
-    ExpressionEvaluationError
-        If the condition fails on a value in ANSI mode.
+    Raises ``ExpressionEvaluationError`` if the condition fails on a value in ANSI mode.
     """
     if ops.kernels is not None and length >= FEWEST_PAIRS:
         compiled = compiled_mask(ops.kernels, source, condition, length)
@@ -66,19 +63,7 @@ def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int)
 
 
 def compiled_mask(device: Device, source: Source, condition: Expression, length: int) -> Array | None:
-    """Mask of the pairs for which a condition is true, by a kernel; ``None`` if the kernel cannot tell.
-
-    Parameters
-    ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
-    source : Source
-        Columns, with one row for each pair.
-    condition : Expression
-        Resolved condition.
-    length : int
-        Number of pairs.
-    """
+    """Mask of the pairs for which a condition is true, by a kernel; ``None`` if the kernel cannot tell."""
     written = write(condition)
     if written is None:
         return None
@@ -101,31 +86,8 @@ def restricted_matches(
 ) -> UniqueMatches | None:
     """Keep the matches for which a condition is true, by a kernel.
 
-    Parameters
-    ----------
-    ops : ArrayOps
-        Array operations of the device.
-    source : Source
-        All columns of both sides that the condition reads.
-    condition : Expression
-        Resolved condition.
-    matches : UniqueMatches
-        Matches, at most one for each probe row.
-    build_rows : int
-        Number of rows of the build side.
-    probe_side : Side
-        Which side of the condition the probe side is.
-
-    Returns
-    -------
-    UniqueMatches or None
-        ``None`` if there are too few matches to compile for, if the condition cannot be compiled, or if it fails on
-        some pair.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If the result does not fit.
+    ``None`` if there are too few matches to compile for, if the condition cannot be compiled, or if it fails on some
+    pair. Raises ``DeviceMemoryError`` if the result does not fit.
     """
     if ops.kernels is None or matches.pairs < max(1, FEWEST_PAIRS):
         return None

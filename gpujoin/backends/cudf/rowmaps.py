@@ -13,10 +13,7 @@ OUT_OF_BOUNDS = -(1 << 31)
 def indices(ops: ArrayOps, rows: RowMap) -> Array:
     """Convert a map to int32 indices, negative where there is no row.
 
-    Raises
-    ------
-    DeviceMemoryError
-        If the map is longer than a device column may be; smaller slices of it may succeed.
+    Raises ``DeviceMemoryError`` if the map is longer than a device column may be; smaller slices of it may succeed.
     """
     xp = ops.xp
     check_length(rows.length)
@@ -85,13 +82,7 @@ def set_marks(ops: ArrayOps, marks: Array, rows: RowMap) -> None:
 
 
 def check_length(length: int) -> None:
-    """Raise for more rows than a device column can have.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If there are more.
-    """
+    """Raise ``DeviceMemoryError`` for more rows than a device column can have."""
     if length > MAX_ROWS:
         raise DeviceMemoryError(
             f"{length} rows are over the {MAX_ROWS} rows of a device column; use fewer at a time"

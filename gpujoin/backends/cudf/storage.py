@@ -104,19 +104,8 @@ def _store(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = None) -> pa.Array:
     """Convert an array from the device to the type that it stands for.
 
-    Parameters
-    ----------
-    array : Array
-        Array of the storage type; names, precision and offset width may differ, which libcudf does not keep.
-    dtype : DataType
-        Type of the result.
-    dictionary : Array or None
-        Values of a dictionary-encoded column.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If text exceeds the 2 GiB of 32-bit offsets that ``dtype`` has.
+    Names, precision and offset width of a storage type may differ, which libcudf does not keep. Raises
+    ``pyarrow.ArrowInvalid`` if text exceeds the 2 GiB of 32-bit offsets that ``dtype`` has.
     """
     if dictionary is not None:
         if not pat.is_dictionary(dtype):

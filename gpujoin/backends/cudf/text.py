@@ -41,10 +41,7 @@ _SEARCHES = {
 def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfFrame, length: int) -> Array:
     """Mask of the candidate pairs for which a condition is true.
 
-    Raises
-    ------
-    ExpressionEvaluationError
-        If the condition fails on a value in ANSI mode.
+    Raises ``ExpressionEvaluationError`` if the condition fails on a value in ANSI mode.
     """
     return evaluated(ops, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length), condition, length)
 

@@ -59,15 +59,7 @@ Range: TypeAlias = tuple[Points, Points]
 
 
 class _Scale:
-    """Encodes points as distances from the least build point, where that leaves enough bits for the group number.
-
-    Parameters
-    ----------
-    ops : OrderOps
-        Array operations: NumPy's or CuPy's.
-    values : int64 array
-        Points of the build side.
-    """
+    """Encodes points as distances from the least build point, where that leaves enough bits for the group number."""
 
     def __init__(self, ops: OrderOps, values: Array) -> None:
         self._xp = ops.xp
@@ -117,23 +109,10 @@ class _Axis:
 
 
 class RangeIndex:
-    """The index of a build side by order.
+    """The index of a build side by order, over one or two points of each build row.
 
-    Parameters
-    ----------
-    ops : OrderOps
-        Array operations: NumPy's or CuPy's.
-    points : sequence of Points
-        One or two points of each build row.
-    groups : Points or None
-        Group number of each row, from 0; negative: the row matches nothing. ``None``: all rows are one group.
-    rows : int
-        Number of rows.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If groups and points together do not fit 62 bits.
+    Rows with a negative group match nothing; without groups all rows are one. Raises ``DeviceMemoryError`` if groups
+    and points together do not fit 62 bits.
     """
 
     def __init__(self, ops: OrderOps, points: Sequence[Points], groups: Points | None, rows: int) -> None:
@@ -278,14 +257,7 @@ def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
 class RangeProbe(OrderedProbe):
     """The matches of rows in a :class:`RangeIndex`, by array operations.
 
-    Parameters
-    ----------
-    index : RangeIndex
-        Index of the build side.
-    bounds : sequence of (Points, Points)
-        Lowest and highest matching value of each point.
-    groups : Points or None
-        Group of each row, negative where it has none. ``None`` if the build side has no groups.
+    ``bounds`` has the lowest and the highest matching value of each point. A negative group is none.
     """
 
     def __init__(self, index: RangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:

@@ -62,15 +62,7 @@ class OrderedIndex(Protocol):
 
 
 class OrderedProbe(ABC):
-    """The matches of rows in a range index; implements :class:`gpujoin.model.backend.RangeProbe`.
-
-    Parameters
-    ----------
-    index : OrderedIndex
-        Index of the build side.
-    stretches : Stretches
-        Stretches of the probe rows.
-    """
+    """The matches of rows in a range index; implements :class:`gpujoin.model.backend.RangeProbe`."""
 
     def __init__(self, index: OrderedIndex, stretches: Stretches) -> None:
         self._order, self._places = index.order, index.places

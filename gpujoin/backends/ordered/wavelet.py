@@ -42,17 +42,7 @@ class _Level:
 
 
 class WaveletMatrix:
-    """A wavelet matrix over a sequence of non-negative integers.
-
-    Parameters
-    ----------
-    ops : OrderOps
-        Array operations: NumPy's or CuPy's.
-    values : int64 array, shape (n,)
-        Sequence to search.
-    limit : int
-        Upper limit of the values.
-    """
+    """A wavelet matrix over a sequence of non-negative integers below ``limit``."""
 
     def __init__(self, ops: OrderOps, values: Array, limit: int) -> None:
         xp = self._xp = ops.xp

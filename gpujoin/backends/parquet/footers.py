@@ -46,10 +46,7 @@ class Source:
 def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
     """Read the facts of a file that planning needs.
 
-    Raises
-    ------
-    ScanError
-        If the file cannot be opened or is no Parquet file.
+    Raises ``ScanError`` if the file cannot be opened or is no Parquet file.
     """
     now = facts(path)
     parquet = footer_of(path, now.size)
@@ -80,10 +77,8 @@ def opened(
 ) -> Iterator[tuple[ParquetFooter, list[Source], list[int]]]:
     """Open the file of a slice: its columns and the row groups to read, without those that cannot pass the filters.
 
-    Raises
-    ------
-    ScanError
-        If the file is not the planned one, before or after, or a column cannot be read as Spark reads it.
+    Raises ``ScanError`` if the file is not the planned one, before or after, or a column cannot be read as Spark
+    reads it.
     """
     check_unchanged(part)
     parquet = footer_of(part.path, part.size)
@@ -106,10 +101,7 @@ def opened(
 def check_unchanged(part: FileSlice) -> None:
     """Raise if a file has changed since it was planned.
 
-    Raises
-    ------
-    ScanError
-        If its size or modification time differs, or it was removed.
+    Raises ``ScanError`` if its size or modification time differs, or it was removed.
     """
     current = facts(part.path)
     if current.size != part.size or part.modified_ms not in (None, current.modified_ms):
@@ -122,10 +114,7 @@ def check_unchanged(part: FileSlice) -> None:
 def footer_of(path: str, size: int) -> ParquetFooter:
     """Open a file and read its footer.
 
-    Raises
-    ------
-    ScanError
-        If the file is missing, no Parquet file, encrypted, truncated or corrupt.
+    Raises ``ScanError`` if the file is missing, no Parquet file, encrypted, truncated or corrupt.
     """
     try:
         with open_binary(path) as file:
@@ -141,10 +130,7 @@ def footer_of(path: str, size: int) -> ParquetFooter:
 def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
     """Row groups of a slice, by number, or by the byte range that their middle lies in.
 
-    Raises
-    ------
-    ScanError
-        If the file has fewer row groups.
+    Raises ``ScanError`` if the file has fewer row groups.
     """
     count = len(parquet.groups)
     if part.row_groups is not None:
@@ -207,15 +193,7 @@ _OLD_CALENDAR = "its dates were written in the old calendar, by Spark before 3.1
 
 
 class FileColumns:
-    """The columns of a file, by name.
-
-    Parameters
-    ----------
-    parquet : ParquetFooter
-        Footer of the file.
-    case_sensitive : bool
-        Whether names are compared with regard to case.
-    """
+    """The columns of a file, by name."""
 
     def __init__(self, parquet: ParquetFooter, *, case_sensitive: bool) -> None:
         self._parquet = parquet
@@ -230,10 +208,7 @@ class FileColumns:
     def source_of(self, field: pa.Field) -> Source:
         """Find a column of the scan in the file.
 
-        Raises
-        ------
-        ScanError
-            If several columns have its name, or its type cannot be read as Spark reads it.
+        Raises ``ScanError`` if several columns have its name, or its type cannot be read as Spark reads it.
         """
         path = self._parquet.path
         fitting = self._columns.get(self._key(field.name), [])

@@ -40,13 +40,7 @@ def in_store(rest: str) -> str:
 
 
 def facts(path: str) -> FileFacts:
-    """Read the facts of a file.
-
-    Raises
-    ------
-    ScanError
-        If the file does not exist, or may not be read.
-    """
+    """Read the facts of a file. Raises ``ScanError`` if the file does not exist, or may not be read."""
     gone = "was it removed since the query was planned?"
     try:
         if is_local(path):
@@ -64,10 +58,7 @@ def facts(path: str) -> FileFacts:
 def open_binary(path: str) -> Any:
     """Open a local file, or one in a store, for reading and seeking. The caller closes it.
 
-    Raises
-    ------
-    OSError, pyarrow.ArrowException
-        If the file does not exist, or may not be read.
+    Raises ``OSError`` or ``pyarrow.ArrowException`` if the file does not exist, or may not be read.
     """
     if is_local(path):
         return Path(path).open("rb")

@@ -181,10 +181,7 @@ class ParquetFooter:
     def chunk(self, group: int, leaf: int) -> ColumnChunk:
         """Describe a column chunk.
 
-        Raises
-        ------
-        ScanError
-            If the chunk is encrypted or in another file, or if its description cannot be true.
+        Raises ``ScanError`` if the chunk is encrypted or in another file, or if its description cannot be true.
         """
         about = self.leaves[leaf]
         name = ".".join(about.path)
@@ -222,23 +219,9 @@ class ParquetFooter:
 
 
 def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:
-    """Read a file's footer.
+    """Read the footer of a file of ``size`` bytes; the path is for messages.
 
-    Parameters
-    ----------
-    path : str
-        Path of the file, for messages.
-    file : binary file
-        With ``seek`` and ``read``.
-    size : int
-        Length of the file in bytes.
-
-    Raises
-    ------
-    ScanError
-        If the file is no Parquet file, encrypted, truncated or corrupt.
-    OSError
-        If the file cannot be read.
+    Raises ``ScanError`` if the file is no Parquet file, encrypted, truncated or corrupt.
     """
     if size < len(_MAGIC) + _TAIL:
         raise _damaged(path, f"it has {size} bytes")

@@ -27,14 +27,9 @@ Lookup = Callable[[int], Statistics | None]
 
 
 def may_match(condition: Expression, statistics: Lookup) -> bool:
-    """Whether a row may exist for which a condition is true; true if unknown.
+    """Whether a row may exist for which a resolved condition is true; true if unknown.
 
-    Parameters
-    ----------
-    condition : Expression
-        Resolved condition.
-    statistics : callable
-        Statistics of a column, by its index.
+    ``statistics`` gives those of a column, by its index.
     """
     if isinstance(condition, Literal):
         return bool(condition.value)

@@ -26,21 +26,9 @@ _EPOCH_DAY = _EPOCH.toordinal()
 
 
 def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | None:
-    """Decode statistics.
+    """Decode the fields, by number, of the format's ``Statistics`` of a row group with ``rows`` values and nulls.
 
-    Parameters
-    ----------
-    leaf : Leaf
-        Column that the statistics are of.
-    fields : mapping from int to object
-        Fields of the format's ``Statistics``, by number.
-    rows : int
-        Rows of the row group; the column has as many values, with nulls.
-
-    Returns
-    -------
-    Statistics or None
-        Bounds as Python values of the column's type, text as bytes; ``None`` if no statistics can be trusted.
+    Bounds are Python values of the column's type, text as bytes. ``None`` if no statistics can be trusted.
     """
     nulls = fields.get(_NULLS)
     if nulls is not None and not 0 <= nulls <= rows:
@@ -69,10 +57,7 @@ def _unsigned(leaf: Leaf) -> bool:
 def _value(leaf: Leaf, raw: bytes) -> Any:
     """Decode a bound to a Python value; ``None`` for types whose bounds are not used.
 
-    Raises
-    ------
-    ValueError, OverflowError
-        If it is no value of the type, or has no value in Python.
+    Raises ``ValueError`` or ``OverflowError`` if it is no value of the type, or has no value in Python.
     """
     dtype = leaf.arrow
     width = leaf.length if leaf.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(leaf.physical)

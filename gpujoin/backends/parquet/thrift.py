@@ -68,27 +68,11 @@ Kind = Scalar | Struct | ListOf | Positions
 
 
 def read(data: bytes, at: int, struct: Struct) -> dict[int, Any]:
-    """Read a struct.
+    """Read a struct that starts at the offset ``at``; other bytes may follow.
 
-    Parameters
-    ----------
-    data : bytes
-        Bytes of the struct, possibly followed by others.
-    at : int
-        Offset of the first byte.
-    struct : Struct
-        Fields to read.
-
-    Returns
-    -------
-    dict from int to object
-        Values of the fields that are present, by number: ``bool``, ``int``, ``bytes``, ``dict``, or a list of these; a
-        list of :class:`Positions` gives integers.
-
-    Raises
-    ------
-    ThriftError
-        If the bytes end early, or are no such struct.
+    Gives the values of the fields that are present, by number: ``bool``, ``int``, ``bytes``, ``dict``, or a list of
+    these; a list of :class:`Positions` gives integers. Raises ``ThriftError`` if the bytes end early, or are no such
+    struct.
     """
     try:
         return _struct(data, at, struct.fields, 0)[0]

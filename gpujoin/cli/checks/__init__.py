@@ -42,18 +42,7 @@ Probe = Callable[[], Iterable[Check]]
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: ``(4, 3, 0)`` for ``"4.3.0.dev1"``.
-
-    Parameters
-    ----------
-    text : str
-        A version.
-
-    Returns
-    -------
-    tuple of int
-        Ready to be compared; empty when the text starts with no number.
-    """
+    """The leading numbers of a version: ``(4, 3, 0)`` for ``"4.3.0.dev1"``; empty where it starts with no number."""
     numbers = []
     for part in text.strip().split("."):
         if not part.isdigit():
@@ -65,17 +54,7 @@ def version_tuple(text: str) -> tuple[int, ...]:
 def run_python(code: str, *, timeout: float = 60.0) -> tuple[bool, str]:
     """Run code in a Python of its own, so that a crash of a native library is only a finding.
 
-    Parameters
-    ----------
-    code : str
-        Python source; what it prints last is the answer.
-    timeout : float
-        Seconds to wait.
-
-    Returns
-    -------
-    tuple of bool and str
-        Whether it succeeded, and the last line it printed; on failure the last line of its error.
+    Gives whether it succeeded, and the last line it printed, or on failure the last line of its error.
     """
     try:
         done = subprocess.run(
@@ -91,24 +70,7 @@ def run_python(code: str, *, timeout: float = 60.0) -> tuple[bool, str]:
 
 
 def import_check(module: str, *, minimum: str, below: str | None, advice: str) -> Check:
-    """Whether a module imports in a fresh Python, and whether its version is one that gpujoin works with.
-
-    Parameters
-    ----------
-    module : str
-        Name to import.
-    minimum : str
-        Oldest version that works.
-    below : str or None
-        First version that is too new.
-    advice : str
-        What to do when it is missing or of another version.
-
-    Returns
-    -------
-    Check
-        Named after the module.
-    """
+    """Whether a module imports in a fresh Python, and its version is at least ``minimum`` and below ``below``."""
     if find_spec(module) is None:
         return Check(module, Status.MISSING, "not installed", advice)
     works, said = run_python(_PRINT_VERSION.format(module=module))

@@ -31,13 +31,7 @@ print("a join of 3 x 3 rows is right")
 
 
 def gpu() -> Iterator[Check]:
-    """The GPUs of this machine, and whether cuDF can use them.
-
-    Yields
-    ------
-    Check
-        One row for each GPU, then the driver, the libraries, and a small join on the device.
-    """
+    """The GPUs of this machine, the driver, the libraries, and a small join on the device."""
     gpus: tuple[Gpu, ...] = ()
     cuda = driver_cuda_version()
     extra = installed_extra() or ("cu12" if cuda is not None and cuda[0] < 13 else "cu13")
@@ -67,13 +61,7 @@ def gpu() -> Iterator[Check]:
 
 
 def installed_extra() -> str | None:
-    """Which of gpujoin's extras for GPUs is installed.
-
-    Returns
-    -------
-    str or None
-        ``"cu12"`` or ``"cu13"``; None where there is no pylibcudf, or one of another origin.
-    """
+    """Which of gpujoin's extras for GPUs is installed; ``None`` without pylibcudf, or with one of another origin."""
     for extra in _OLDEST_CUDA:
         try:
             distribution(f"pylibcudf-{extra}")
@@ -105,13 +93,7 @@ def _device(device: Gpu, extra: str) -> Check:
 
 
 def driver_cuda_version() -> tuple[int, int] | None:
-    """The newest CUDA that the installed driver runs.
-
-    Returns
-    -------
-    tuple of int or None
-        Such as ``(13, 0)``; None when there is no driver.
-    """
+    """The newest CUDA that the installed driver runs, such as ``(13, 0)``; ``None`` without a driver."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:

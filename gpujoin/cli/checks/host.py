@@ -19,13 +19,7 @@ _LEAST_FILES = 4096
 
 
 def host() -> Iterator[Check]:
-    """What the machine gives to gpujoin.
-
-    Yields
-    ------
-    Check
-        Cores, memory, shared memory, spill directories, and limits of the process.
-    """
+    """Cores, memory, shared memory, spill directories, and limits of the process."""
     yield _cores()
     yield _memory()
     yield _shared_memory(Path("/dev/shm"))  # noqa: S108  # it is what is looked at
@@ -68,13 +62,7 @@ def _shared_memory(path: Path) -> Check:
 
 
 def local_directories() -> list[Path]:
-    """Where Spark and gpujoin keep their local files, in Spark's order of precedence.
-
-    Returns
-    -------
-    list of Path
-        Never empty.
-    """
+    """Where Spark and gpujoin keep their local files, in Spark's order of precedence; never empty."""
     for variable in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
         given = os.environ.get(variable, "")
         names = [part for part in given.replace(":", ",").split(",") if part]

@@ -44,13 +44,7 @@ _DRIVER = "from gpujoin.spark.worker.python import driver_obstacle; print(driver
 
 
 def engine() -> Iterator[Check]:
-    """Everything without which gpujoin cannot run at all.
-
-    Yields
-    ------
-    Check
-        Python, its libraries, and a small join.
-    """
+    """Everything without which gpujoin cannot run at all: Python, its libraries, and a small join."""
     version = platform.python_version()
     if sys.version_info >= (3, 11):  # noqa: UP036  # a checkout may be run with any Python
         yield Check("python", Status.OK, f"{version} ({sys.executable})")
@@ -70,14 +64,7 @@ def engine() -> Iterator[Check]:
 
 
 def spark() -> Iterator[Check]:
-    """PySpark and what it would run with.
-
-    Yields
-    ------
-    Check
-        PySpark, ``SPARK_HOME`` where it is set, the libraries that a driver with this Python has, the Python of
-        workers on this machine, Java, and ``spark-defaults.conf`` where there is one.
-    """
+    """PySpark and what it would run with."""
     pyspark = import_check("pyspark", minimum="4.0", below="5", advice=_SPARK_EXTRA)
     yield pyspark
     home = os.environ.get("SPARK_HOME")
@@ -91,13 +78,7 @@ def spark() -> Iterator[Check]:
 
 
 def driver() -> Check:
-    """Whether a driver with this Python has what PySpark's ``mapInArrow`` and gpujoin import.
-
-    Returns
-    -------
-    Check
-        Named ``driver's libraries``.
-    """
+    """Whether a driver with this Python has what PySpark's ``mapInArrow`` and gpujoin import."""
     works, said = run_python(_DRIVER)
     if works and not said:
         return Check(
@@ -107,13 +88,7 @@ def driver() -> Check:
 
 
 def defaults() -> Iterator[Check]:
-    """Whether ``spark-defaults.conf`` would keep a local session from starting tasks.
-
-    Yields
-    ------
-    Check
-        Named ``spark defaults``; none where there is no such file.
-    """
+    """Whether ``spark-defaults.conf``, if there is one, would keep a local session from starting tasks."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
     if folder is None:
@@ -133,13 +108,7 @@ def defaults() -> Iterator[Check]:
 
 
 def workers() -> Check:
-    """The Python that workers of a local session would run: ``PYSPARK_PYTHON`` if set, else ``python3``.
-
-    Returns
-    -------
-    Check
-        Named ``workers' python``; a warning if joins would not run there.
-    """
+    """The Python that workers of a local session would run: ``PYSPARK_PYTHON`` if set, else ``python3``."""
     given = os.environ.get("PYSPARK_PYTHON")
     found = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
     said = f"{found}, by PYSPARK_PYTHON" if given else f"{found}, PYSPARK_PYTHON being unset"
@@ -175,13 +144,7 @@ def _spark_home(home: Path, pyspark: Check) -> Check:
 
 
 def java() -> Check:
-    """The Java that Spark would start: ``JAVA_HOME`` if set, else the one on ``PATH``.
-
-    Returns
-    -------
-    Check
-        Named ``java``.
-    """
+    """The Java that Spark would start: ``JAVA_HOME`` if set, else the one on ``PATH``."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None:

@@ -10,13 +10,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``demo`` to the command line.
-
-    Parameters
-    ----------
-    commands : argparse._SubParsersAction
-        The subcommands of ``gpujoin``.
-    """
+    """Add ``demo`` to the command line."""
     parser = commands.add_parser(
         "demo",
         help="run joins over TPC-H data and check every result",
@@ -42,18 +36,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; PySpark and DuckDB are imported only here.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        As :func:`add_parser` declares them.
-
-    Returns
-    -------
-    int
-        0 if every result is equal, 1 if not.
-    """
+    """Run the demo, and give the exit status: 1 if a result differs. PySpark and DuckDB are imported only here."""
     from gpujoin.cli.demo.runner import run_demo
 
     return run_demo(

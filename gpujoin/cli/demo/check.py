@@ -38,18 +38,7 @@ class Comparison:
 
 
 def parquet(path: Path) -> str:
-    """A DuckDB relation over the Parquet files that Spark wrote.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        Folder of ``*.parquet`` files.
-
-    Returns
-    -------
-    str
-        For use after ``FROM``.
-    """
+    """A DuckDB relation, for use after ``FROM``, over a folder of Parquet files that Spark wrote."""
     return f"read_parquet('{quoted(path / '*.parquet')}')"
 
 
@@ -65,23 +54,10 @@ def create_views(connection: duckdb.DuckDBPyConnection, data: Path) -> None:
 
 
 def compare(connection: duckdb.DuckDBPyConnection, ours: str, other: str, *, shown: int = 3) -> Comparison:
-    """Compare two relations by counting each distinct row, over all columns, nulls equal to nulls.
+    """Compare two relations by counting each distinct row, over all columns by position, nulls equal to nulls.
 
-    An empty result counts as a difference: two results with no rows prove nothing.
-
-    Parameters
-    ----------
-    connection : duckdb.DuckDBPyConnection
-        Where the relations are known.
-    ours, other : str
-        What stands after ``FROM``. Columns are matched by position.
-    shown : int
-        How many differing rows to show.
-
-    Returns
-    -------
-    Comparison
-        Counts and differences.
+    An empty result counts as a difference: two results with no rows prove nothing. At most ``shown`` differing rows
+    are shown.
     """
     rows, other_rows = (_count(connection, relation) for relation in (ours, other))
     columns, other_columns = (_columns(connection, relation) for relation in (ours, other))
@@ -120,13 +96,6 @@ def difference(actual: Sequence[Row], expected: Sequence[Row], tolerance: float)
 
     Numbers are compared by value where either side holds a double or text, within a tolerance that is absolute below
     one and relative above; all else exactly. Text that is expected is read as a value of the type that is there.
-
-    Parameters
-    ----------
-    actual, expected : sequence of rows
-        The results.
-    tolerance : float
-        Of doubles, and of decimals against doubles or text.
     """
     if len(actual) != len(expected):
         return f"{len(actual)} rows instead of {len(expected)}"

@@ -15,13 +15,7 @@ TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "regio
 
 
 def cache_directory() -> Path:
-    """Where generated data is kept: ``$GPUJOIN_CACHE``, else ``gpujoin`` in the user's cache folder.
-
-    Returns
-    -------
-    pathlib.Path
-        It need not exist yet.
-    """
+    """Where generated data is kept: ``$GPUJOIN_CACHE``, else ``gpujoin`` in the user's cache folder."""
     given = os.environ.get("GPUJOIN_CACHE")
     if given:
         return Path(given)
@@ -30,26 +24,11 @@ def cache_directory() -> Path:
 
 
 def tpch_directory(scale: float, cache: Path | None = None) -> Path:
-    """The TPC-H tables of one scale; written first where they are not there yet.
+    """Folder with ``<table>.parquet`` for each TPC-H table of one scale; written first where it is not there yet.
 
-    Parameters
-    ----------
-    scale : float
-        Scale factor; 1 is about 1 GB of text, some 300 MB of Parquet.
-    cache : pathlib.Path, optional
-        Folder of all scales; by default :func:`cache_directory`.
-
-    Returns
-    -------
-    pathlib.Path
-        Holds ``<table>.parquet`` for each of :data:`TABLES`. It appears whole or not at all.
-
-    Raises
-    ------
-    ConfigurationError
-        The scale is absurd, or the generator is not installed.
-    GpuJoinError
-        The generator failed.
+    Scale 1 is about 1 GB of text, some 300 MB of Parquet. The folder appears whole or not at all. Raises
+    ``ConfigurationError`` if the scale is absurd or the generator is not installed, ``GpuJoinError`` if the generator
+    failed.
     """
     if not 0.001 <= scale <= 1000:
         raise ConfigurationError(f"scale is {scale:g}; give one between 0.001 and 1000, such as 0.1.")

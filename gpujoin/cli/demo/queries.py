@@ -53,15 +53,7 @@ class QueryOutcome:
 
 
 def run_queries(spark: SparkSession, data: Path) -> list[QueryOutcome]:
-    """Run each query by Spark, then with the session enabled, and compare the rows with Spark's and DuckDB's.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    data : pathlib.Path
-        Folder of ``<table>.parquet``.
-    """
+    """Run each query by Spark, then with the session enabled, and compare the rows with Spark's and DuckDB's."""
     import duckdb
 
     import gpujoin

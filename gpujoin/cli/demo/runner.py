@@ -61,32 +61,9 @@ class Outcome:
 
 
 def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], only: str) -> int:
-    """Run, check, time and show the joins.
+    """Run, check, time and show the joins; 0 if every result is equal, 1 if not.
 
-    Parameters
-    ----------
-    scale : float
-        TPC-H scale factor.
-    backend : str
-        ``"auto"``, ``"cpu"`` or ``"gpu"``.
-    master : str
-        Spark master.
-    conf : sequence of str
-        Spark settings, ``key=value``.
-    only : str
-        Run only joins whose title or type holds this text.
-
-    Returns
-    -------
-    int
-        0 if every result is equal, 1 if not.
-
-    Raises
-    ------
-    ConfigurationError
-        An argument makes no sense.
-    BackendUnavailableError
-        PySpark, Java, DuckDB or the data generator is missing.
+    ``only`` keeps the joins whose title or type holds this text.
     """
     joins = [join for join in JOINS if only.lower() in f"{join.title} {join.how}".lower()]
     if not joins:
@@ -114,13 +91,7 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
 
 
 def parse_settings(conf: Sequence[str]) -> dict[str, str]:
-    """Spark settings from ``key=value`` arguments.
-
-    Raises
-    ------
-    ConfigurationError
-        If one is not of that form.
-    """
+    """Spark settings from ``key=value`` arguments. Raises ``ConfigurationError`` if one is not of that form."""
     settings = {}
     for entry in conf:
         key, separator, value = entry.partition("=")

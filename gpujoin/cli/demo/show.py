@@ -27,13 +27,7 @@ class Progress(Protocol):
 
 
 class Bar:
-    """A progress bar, for terminals.
-
-    Parameters
-    ----------
-    steps : int
-        How many steps there will be.
-    """
+    """A progress bar, for terminals."""
 
     def __init__(self, steps: int) -> None:
         from tqdm import tqdm
@@ -66,13 +60,7 @@ class Bar:
 
 
 class Plain:
-    """Lines only, for pipes and logs.
-
-    Parameters
-    ----------
-    steps : int
-        How many steps there will be; not shown.
-    """
+    """Lines only, for pipes and logs."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -95,38 +83,12 @@ class Plain:
 
 
 def progress(steps: int) -> Progress:
-    """A bar on a terminal, plain lines elsewhere.
-
-    Parameters
-    ----------
-    steps : int
-        How many steps there will be.
-
-    Returns
-    -------
-    Progress
-        To be used as a context manager.
-    """
+    """A bar on a terminal, plain lines elsewhere."""
     return Bar(steps) if sys.stderr.isatty() else Plain(steps)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """Rows under their headings, aligned.
-
-    Parameters
-    ----------
-    header : sequence of str
-        Headings.
-    rows : sequence of sequence of str
-        Cells, as many as headings in each row.
-    right : sequence of int
-        Columns to align on the right, as numbers are.
-
-    Returns
-    -------
-    str
-        Lines without trailing blanks.
-    """
+    """Rows of cells under their headings, aligned; the columns ``right`` on the right, as numbers are."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * width for width in widths]
     lines = []

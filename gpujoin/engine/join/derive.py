@@ -50,10 +50,8 @@ _LEFT_REST = {
 def derive(join_type: JoinType, build_side: Side) -> Derivation:
     """Derive a join type from pairs and marks, given the build side.
 
-    Raises
-    ------
-    JoinSpecError
-        For a null-aware join with the left side built: whether a left row is returned depends on all right rows.
+    Raises ``JoinSpecError`` for a null-aware join with the left side built: whether a left row is returned depends on
+    all right rows.
     """
     if join_type.null_aware and build_side is Side.LEFT:
         raise JoinSpecError(f"a {join_type.value} join builds its right side, not its left")

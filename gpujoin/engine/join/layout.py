@@ -55,10 +55,8 @@ class JoinLayout:
     def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:
         """Derive the layout of a join.
 
-        Raises
-        ------
-        JoinSpecError, KeyTypeError, ConditionError
-            If the specification does not fit the schemas, or the join type cannot be run with this side built.
+        Raises ``JoinSpecError`` or ``KeyTypeError`` or ``ConditionError`` if the specification does not fit the
+        schemas, or the join type cannot be run with this side built.
         """
         for side, schema in ((Side.LEFT, left), (Side.RIGHT, right)):
             for position in spec.output_of(side):

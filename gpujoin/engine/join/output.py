@@ -37,10 +37,7 @@ class Emission:
     def batches(self) -> Iterator[Any]:
         """The rows as batches of the join's output.
 
-        Raises
-        ------
-        DeviceMemoryError
-            If a batch does not fit; the batches before it are valid.
+        Raises ``DeviceMemoryError`` if a batch does not fit; the batches before it are valid.
         """
         for start in range(0, self.rows, self.rows_per_batch):
             span = Span(start, min(self.rows_per_batch, self.rows - start))

@@ -242,13 +242,7 @@ class SpilledRun:
         scatter(self._layout, self._layout.probe, self._parts, self.spilled.depth, batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Join the parts and return all output. May be called once.
-
-        Raises
-        ------
-        JoinSpecError
-            If called twice.
-        """
+        """Join the parts and return all output. May be called once. Raises ``JoinSpecError`` if called twice."""
         self._check_unfinished()
         self._finished = True
         if self.spilled.division is Division.HASH:

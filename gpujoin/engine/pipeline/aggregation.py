@@ -83,10 +83,8 @@ class Aggregation(Generic[Piece]):
     def take(self, piece: Piece) -> None:
         """Aggregate the rows of a piece, and return nothing.
 
-        Raises
-        ------
-        DeviceMemoryError
-            If not even a small part of the rows fits the device; none of them is aggregated then.
+        Raises ``DeviceMemoryError`` if not even a small part of the rows fits the device; none of them is aggregated
+        then.
         """
         for state in self._state.reduce(piece):
             self._hold(state)
@@ -100,10 +98,8 @@ class Aggregation(Generic[Piece]):
     def relieve(self) -> Iterator[Piece]:
         """Merge states; return groups where there are too many to hold.
 
-        Raises
-        ------
-        DeviceMemoryError
-            If groups to be returned do not fit the device; the aggregation cannot be used any further then.
+        Raises ``DeviceMemoryError`` if groups to be returned do not fit the device; the aggregation cannot be used
+        any further then.
         """
         if not self._new_rows:
             return

@@ -344,10 +344,7 @@ class MixedAggregation:
     def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Take rows in; give out groups where there are too many to hold.
 
-        Raises
-        ------
-        DeviceMemoryError
-            If the rows do not fit, and cannot be aggregated separately.
+        Raises ``DeviceMemoryError`` if the rows do not fit, and cannot be aggregated separately.
         """
         mixed, schema = self._mixed, self._node.schema
         if self._on_device is not None and self._taken(self._on_device, piece):

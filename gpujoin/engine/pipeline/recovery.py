@@ -107,10 +107,7 @@ class ReplayableInput:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """The batches that were kept, then the rest.
 
-        Raises
-        ------
-        RelationError
-            If a batch that was read was not kept, or the source has failed.
+        Raises ``RelationError`` if a batch that was read was not kept, or the source has failed.
         """
         if self._lost:
             raise RelationError("an input that was too large to be kept, or failed, cannot be read again")

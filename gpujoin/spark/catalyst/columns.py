@@ -10,13 +10,7 @@ from gpujoin.spark.compat import arrow_schema
 
 
 def arrow_type(dtype: DataType) -> pa.DataType:
-    """Give the Arrow form of a Spark type.
-
-    Raises
-    ------
-    JoinSpecError
-        If there is none.
-    """
+    """Give the Arrow form of a Spark type. Raises ``JoinSpecError`` if there is none."""
     try:
         return arrow_schema(StructType([StructField("c", dtype)])).field(0).type
     except JoinSpecError:

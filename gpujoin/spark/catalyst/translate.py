@@ -33,32 +33,17 @@ class ExpressionReader:
     """
 
     def column(self, node: Node) -> Expression:
-        """Translate an attribute reference.
-
-        Raises
-        ------
-        NotTranslatableError
-            If it is none that is known.
-        """
+        """Translate an attribute reference. Raises ``NotTranslatableError`` if it is none that is known."""
         raise NotTranslatableError(f"{node} is no column that is known here")
 
     def subquery(self, node: Node) -> Expression:
-        """Translate a scalar subquery.
-
-        Raises
-        ------
-        NotTranslatableError
-            If subqueries are not covered.
-        """
+        """Translate a scalar subquery. Raises ``NotTranslatableError`` if subqueries are not covered."""
         raise NotTranslatableError(f"{node.name} is a subquery")
 
     def __call__(self, node: Node) -> Expression:
         """Translate an expression.
 
-        Raises
-        ------
-        NotTranslatableError
-            If any part of it is not understood, or has no exact counterpart.
+        Raises ``NotTranslatableError`` if any part of it is not understood, or has no exact counterpart.
         """
         if node.name == "AttributeReference":
             return self.column(node)
@@ -134,12 +119,8 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def python_value(dtype: t.DataType, value: Any) -> Any:
     """Give the Python value of a constant, from Catalyst's internal one as ``PlanReader.java`` writes it.
 
-    Raises
-    ------
-    NotTranslatableError
-        If constants of the type are not covered.
-    OverflowError
-        If Python has no such date.
+    Raises ``NotTranslatableError`` if constants of the type are not covered; ``OverflowError`` if Python has no such
+    date.
     """
     if value is None:
         return None
@@ -171,23 +152,14 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
 def refuse_replaced(value: Any) -> None:
     """Refuse a string that came through text in which invalid UTF-8 is replaced, if that may have happened.
 
-    Raises
-    ------
-    NotTranslatableError
-        If the string has U+FFFD, which stands for invalid bytes there, or for itself.
+    Raises ``NotTranslatableError`` if the string has U+FFFD, which stands for invalid bytes there, or for itself.
     """
     if isinstance(value, str) and _REPLACEMENT in value:
         raise NotTranslatableError("a string value has U+FFFD, or bytes that are not valid UTF-8")
 
 
 def arrow_of(dtype: t.DataType) -> pa.DataType:
-    """Give the Arrow form of a Spark type.
-
-    Raises
-    ------
-    NotTranslatableError
-        If there is none.
-    """
+    """Give the Arrow form of a Spark type. Raises ``NotTranslatableError`` if there is none."""
     try:
         return arrow_type(dtype)
     except JoinSpecError as problem:

@@ -72,10 +72,8 @@ class BlobFormat:
     def decode(self, data: pa.Buffer, label: int) -> pa.RecordBatch:
         """A blob's batch, sharing its memory where its columns are as wide as they were.
 
-        Raises
-        ------
-        CorruptBlobError
-            If it is not the whole of a blob written with this format and label; the message names the partition.
+        Raises ``CorruptBlobError`` if it is not the whole of a blob written with this format and label; the message
+        names the partition.
         """
         origin = f"exchanged blob of partition {label}, source {self.place}"
         batch, length = blobs.decode(data, self.fingerprint(label), origin)

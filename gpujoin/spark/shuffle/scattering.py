@@ -110,10 +110,7 @@ def _together(pending: list[pa.RecordBatch]) -> pa.RecordBatch:
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in exactly the given schema; Spark versions differ in names of nested fields, zones and nullability.
 
-    Raises
-    ------
-    GpuJoinError
-        If the number of columns differs.
+    Raises ``GpuJoinError`` if the number of columns differs.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch

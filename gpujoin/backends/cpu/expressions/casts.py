@@ -108,12 +108,8 @@ def _instants_supported(source: pa.DataType, target: pa.DataType) -> bool:
 def cast(node: Cast, vector: Vector) -> Vector:
     """Convert a column to the type of a cast.
 
-    Raises
-    ------
-    ExpressionEvaluationError
-        In ANSI mode, if a value is malformed or does not fit.
-    InvalidTextError
-        If text that is to be parsed is no UTF-8.
+    Raises ``ExpressionEvaluationError`` in ANSI mode, if a value is malformed or does not fit; ``InvalidTextError``
+    if text that is to be parsed is no UTF-8.
     """
     assert node.child.type is not None
     source, target = logical(node.child.type), logical(node.to)

@@ -48,12 +48,8 @@ _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 def compare(function: Function, left: Vector, right: Vector) -> Vector:
     """Compare two columns of one type by ``= != < <= > >=`` or ``<=>``.
 
-    Decimals may differ in scale and timestamps in unit; the comparison is exact.
-
-    Returns
-    -------
-    Vector
-        Booleans; null where an operand is, except for ``<=>``.
+    Decimals may differ in scale and timestamps in unit; the comparison is exact. The result is null where an operand
+    is, except for ``<=>``.
     """
     if function is Function.EQ_NULL_SAFE:
         return _null_safe(left, right)

@@ -23,13 +23,10 @@ _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z")
 
 
 def zone_offset(dtype: pa.DataType) -> int | None:
-    """Offset from UTC of a timestamp type, in seconds, where it is the same for all times.
+    """Offset from UTC of a timestamp type, in seconds, where it is the same for all times; 0 without a zone.
 
-    Returns
-    -------
-    int or None
-        0 without a zone. ``None`` for zones whose offset changes: the rules of the JVM and of this machine may differ,
-        so nothing that needs them is computed here.
+    ``None`` for zones whose offset changes: the rules of the JVM and of this machine may differ, so nothing that
+    needs them is computed here.
     """
     if dtype.tz is None or dtype.tz in _UTC_NAMES:
         return 0

@@ -26,26 +26,11 @@ from gpujoin.model.types import logical
 def evaluate(
     condition: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int
 ) -> npt.NDArray[np.bool_]:
-    """Find the pairs for which a condition is true.
+    """Find the pairs for which a resolved condition is true, not false or null.
 
-    Parameters
-    ----------
-    condition : Expression
-        Resolved boolean condition that :func:`can_evaluate` accepts.
-    left, right : pyarrow.RecordBatch
-        The pairs: row ``i`` of ``left`` with row ``i`` of ``right``. Column references index into these.
-    length : int
-        Number of pairs.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``length`` booleans; false where the condition is false or null.
-
-    Raises
-    ------
-    ExpressionEvaluationError
-        If a value has no result in ANSI mode, or a LIKE pattern is malformed.
+    Row ``i`` of ``left`` pairs row ``i`` of ``right``; column references index into these. The condition is one that
+    :func:`can_evaluate` accepts. Raises ``ExpressionEvaluationError`` if a value has no result in ANSI mode, or a
+    LIKE pattern is malformed.
     """
     if length == 0:
         return np.zeros(0, np.bool_)
@@ -56,15 +41,7 @@ def evaluate(
 def evaluate_column(
     expression: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int
 ) -> pa.Array:
-    """Compute an expression of any type.
-
-    Parameters and errors are those of :func:`evaluate`.
-
-    Returns
-    -------
-    pyarrow.Array
-        ``length`` values of exactly the expression's type.
-    """
+    """Compute values of exactly the expression's type. Operands and errors are those of :func:`evaluate`."""
     assert expression.type is not None, f"{expression} is not resolved"
     if length == 0:
         return pa.array([], expression.type)
@@ -140,13 +117,7 @@ _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
 
 
 def can_evaluate(condition: Expression) -> bool:
-    """Whether every node of a resolved tree is evaluated exactly as Spark would, for all data.
-
-    Parameters
-    ----------
-    condition : Expression
-        Expression with a type on every node.
-    """
+    """Whether every node of a resolved tree is evaluated exactly as Spark would, for all data."""
     return all(_supported(node) for node in condition.walk())
 
 

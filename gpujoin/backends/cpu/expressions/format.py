@@ -19,16 +19,10 @@ _LAST_DAY = 2_932_896
 
 
 def to_text(vector: Vector, source: pa.DataType, *, plain: bool) -> Vector:
-    """Print values.
+    """Print booleans, integers, decimals, dates or timestamps.
 
-    Parameters
-    ----------
-    vector : Vector
-        Booleans, integers, decimals, dates or timestamps.
-    source : pyarrow.DataType
-        Their type, with the zone to print timestamps in.
-    plain : bool
-        Whether small decimals are printed without an exponent.
+    ``source`` is their type, with the zone to print timestamps in; ``plain`` prints small decimals without an
+    exponent.
     """
     values = np.asarray(vector.values)
     length = len(values)

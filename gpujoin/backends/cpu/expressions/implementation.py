@@ -38,28 +38,9 @@ def fail(node: Expression, why: str) -> NoReturn:
 
 
 def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) -> Mask | None:
-    """Make rows without a result null, or raise in ANSI mode.
+    """Make the ``bad`` rows, those without a result, null, or raise in ANSI mode; give the validity of the result.
 
-    Parameters
-    ----------
-    node : Call or Cast
-        The expression whose mode decides: ``ANSI`` raises, the others give null.
-    bad : numpy.ndarray
-        Rows without a result. Rows with a null operand are null in any case and never raise.
-    valid : numpy.ndarray or None
-        Validity of the operands.
-    why : str
-        Text of the error.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        Validity of the result.
-
-    Raises
-    ------
-    ExpressionEvaluationError
-        In ANSI mode, if a row that is not null is bad.
+    Rows with a null operand are null in any case and never raise.
     """
     if not bad.any():
         return valid
@@ -71,12 +52,7 @@ def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) ->
 def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -> Run:
     """Make an implementation from a function of NumPy values. The result is null where an operand is null.
 
-    Parameters
-    ----------
-    compute : callable
-        Computes the result from the values of the operands, which are arbitrary where null.
-    dtype : pyarrow.DataType or None
-        Type of the result; ``None``: that of the call.
+    Values are arbitrary where null. Without ``dtype`` the result has the call's type.
     """
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:

@@ -28,13 +28,7 @@ _WORTH_SELECTING = 8
 
 
 def partly(node: Expression, rows: Rows, needed: Mask | None, evaluate: Evaluator) -> Vector:
-    """Evaluate a node on the rows that need it; the result is arbitrary elsewhere, possibly null.
-
-    Parameters
-    ----------
-    needed : numpy.ndarray or None
-        Mask of one entry a row, or a single one; ``None``: all rows.
-    """
+    """Evaluate a node on the rows that need it; the result is arbitrary elsewhere, possibly null."""
     assert node.type is not None
     if needed is None:
         return evaluate(node, rows)

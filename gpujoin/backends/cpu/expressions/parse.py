@@ -110,19 +110,8 @@ _TIMESTAMP = re.compile(
 def timestamp(text: str, offset: int, *, zoned: bool) -> int | None:
     """Parse a timestamp written in full, with no zone, ``Z`` or an offset, and give it as microseconds since 1970.
 
-    Parameters
-    ----------
-    text : str
-        Text to parse. Spark accepts more forms: times without a date, zone names.
-    offset : int
-        Seconds by which the target's zone is ahead of UTC.
-    zoned : bool
-        Whether the target has a zone; if not, a zone in the text is ignored.
-
-    Returns
-    -------
-    int or None
-        ``None`` for other forms.
+    ``None`` for other forms, though Spark accepts more: times without a date, zone names. The target's zone is
+    ``offset`` seconds ahead of UTC; if it has none, a zone in the text is ignored.
     """
     match = _TIMESTAMP.match(text.strip(BLANK))
     if match is None:

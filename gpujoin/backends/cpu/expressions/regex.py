@@ -40,10 +40,7 @@ def like_to_re2(parts: list[str | None]) -> str:
 def java_to_re2(pattern: str) -> str:
     """Translate a java.util.regex pattern, searched anywhere in a text.
 
-    Raises
-    ------
-    UnsupportedPatternError
-        If the pattern leaves the subset in which the two engines agree.
+    Raises ``UnsupportedPatternError`` if the pattern leaves the subset in which the two engines agree.
     """
     translated = _Translator(pattern).translate()
     try:

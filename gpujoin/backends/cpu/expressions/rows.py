@@ -14,12 +14,7 @@ from gpujoin.model.jointype import Side
 class Rows:
     """Candidate pairs: row ``i`` pairs row ``i`` of two batches. Columns are read when first asked for.
 
-    Parameters
-    ----------
-    left, right : pyarrow.RecordBatch
-        The two sides.
-    length : int
-        Number of rows; passed separately because a batch without columns has no length.
+    The length is passed separately because a batch without columns has none.
     """
 
     def __init__(self, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> None:

@@ -62,15 +62,7 @@ def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher
 
 
 def _like(node: Call, vectors: list[Vector], _length: int) -> Vector:
-    """Compute ``LIKE``.
-
-    Raises
-    ------
-    ExpressionEvaluationError
-        In every mode, on a row whose pattern misplaces its escape character.
-    InvalidTextError
-        If a pattern, or a text of which characters are looked at, is no UTF-8.
-    """
+    """Compute ``LIKE``; in every mode an error on a row whose pattern misplaces its escape character."""
     check_utf8(vectors[1].values, node)
     escape = vectors[2].values[0].as_py() if len(vectors) > 2 else "\\"
 
@@ -105,13 +97,7 @@ def _like_matcher(parts: list[str | None], node: Call) -> Matcher:
 
 
 def _rlike(node: Call, vectors: list[Vector], _length: int) -> Vector:
-    """Compute ``RLIKE`` for a constant pattern of the supported subset.
-
-    Raises
-    ------
-    InvalidTextError
-        If a text is no UTF-8.
-    """
+    """Compute ``RLIKE`` for a constant pattern of the supported subset."""
     check_utf8(vectors[0].values, node)
     return _by_pattern(
         vectors[0],
@@ -197,13 +183,7 @@ def _concat(node: Call, vectors: list[Vector], length: int) -> Vector:
 
 
 def _substring(node: Call, vectors: list[Vector], rows: int) -> Vector:
-    """Cut out a part by one-based position, from the end if negative, and length; both may vary by row.
-
-    Raises
-    ------
-    InvalidTextError
-        If a text is no UTF-8.
-    """
+    """Cut out a part by one-based position, from the end if negative, and length; both may vary by row."""
     text, *numbers = vectors
     check_utf8(text.values, node)
     if all(n.constant for n in numbers):

@@ -219,15 +219,7 @@ def per_distinct(array: pa.Array, parse: Callable[[Any], Any], dtype: pa.DataTyp
 
 
 def choose(mask: Mask, when_true: Vector, when_false: Vector) -> Vector:
-    """Take ``when_true`` where the mask is true, ``when_false`` elsewhere.
-
-    Parameters
-    ----------
-    mask : numpy.ndarray
-        One entry a row, or a single one for all rows.
-    when_true, when_false : Vector
-        Columns of the same type.
-    """
+    """Take ``when_true`` where the mask is true, ``when_false`` elsewhere."""
     length = max(len(mask), len(when_true.values), len(when_false.values))
     constant = when_true.constant and when_false.constant and len(mask) == 1
     if when_true.in_arrow:

@@ -37,17 +37,7 @@ _LOW = "_low"
 
 
 class PolarsAggregation:
-    """Aggregation in Polars; see :class:`gpujoin.model.pipeline.AggregateState`.
-
-    Parameters
-    ----------
-    node : PartialAggregate
-        What to compute.
-    extent : Extent
-        Expressions that become part of the query.
-    metrics : PipelineMetrics
-        Counters to add to.
-    """
+    """Aggregation in Polars; see :class:`gpujoin.model.pipeline.AggregateState`."""
 
     merged_rows = 1 << 17
 

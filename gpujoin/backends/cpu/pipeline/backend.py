@@ -29,13 +29,7 @@ _SAMPLE = 1 << 16
 
 
 class CpuPipeline:
-    """Runs relational nodes as Polars queries.
-
-    Parameters
-    ----------
-    rung : Rung
-        How much is left to Polars.
-    """
+    """Runs relational nodes as Polars queries. The rung says how much is left to Polars."""
 
     def __init__(self, rung: Rung = Rung.FAST) -> None:
         self._rung = rung

@@ -65,17 +65,11 @@ class Unmeasured(Exception):  # noqa: N818  # says what is missing, and never re
 
 
 class LazyBounds:
-    """Bounds of a column's values, computed at the first use.
+    """Bounds of a column's integers, decimals or dates, computed at the first use.
 
     Bounds are used as proofs that nothing overflows. So they are computed from the values themselves, and not taken
-    from a file's statistics, which may be wrong. A column that is not read yet has no bounds.
-
-    Parameters
-    ----------
-    dtype : pyarrow.DataType
-        Type of the values. Integers, decimals and dates have bounds.
-    compute : callable, optional
-        Returns the bounds, or ``None`` if all values are null. Omitted: the values have not been read.
+    from a file's statistics, which may be wrong. ``compute`` returns ``None`` if all values are null; without it the
+    values have not been read.
     """
 
     __slots__ = ("_bounds", "_compute", "_dtype")
@@ -91,13 +85,7 @@ class LazyBounds:
         return self._compute is not None or self._bounds is not None or type_bounds(self._dtype) is None
 
     def get(self) -> Bounds | None:
-        """The bounds; ``None`` for a type that has none.
-
-        Raises
-        ------
-        Unmeasured
-            If the values have not been read.
-        """
+        """The bounds; ``None`` for a type that has none. Raises ``Unmeasured`` if the values have not been read."""
         if self._bounds is None and type_bounds(self._dtype) is not None:
             if self._compute is None:
                 raise Unmeasured
@@ -169,23 +157,10 @@ def is_wide(series: pl.Series, dtype: pa.DataType) -> bool:
 def series_of(
     array: pa.Array | pa.ChunkedArray, dtype: pa.DataType, *, checked: bool = False
 ) -> tuple[pl.Series, bool]:
-    """Convert an Arrow column to a Polars series.
+    """Convert an Arrow column, in any layout of its logical type, to a Polars series in :func:`polars_type`.
 
-    Parameters
-    ----------
-    array : pyarrow.Array or pyarrow.ChunkedArray
-        Values, in any layout of the type.
-    dtype : pyarrow.DataType
-        Logical type of the values.
-    checked : bool
-        Whether text is known to be UTF-8.
-
-    Returns
-    -------
-    series : polars.Series
-        Values in the type of :func:`polars_type`.
-    wide : bool
-        Whether the wider form is used: for decimals that need it, and for text that is no UTF-8.
+    Also tells whether it is in the wider form: of decimals that need it, and of text that is no UTF-8 (``checked``:
+    it is known to be).
     """
     dtype = logical(dtype)
     if isinstance(array, pa.Array):
@@ -249,10 +224,7 @@ def _low_limbs(chunk: pa.Array) -> pl.Series:
 def arrow_of(series: pl.Series, dtype: pa.DataType) -> pa.Array:
     """Convert a column to one Arrow array of exactly a type; text and bytes get 32-bit offsets.
 
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If text or bytes of the column exceed 2 GiB.
+    Raises ``pyarrow.ArrowInvalid`` if text or bytes of the column exceed 2 GiB.
     """
     kind = logical(dtype)
     if is_wide(series, kind) and is_text(kind):

@@ -51,24 +51,10 @@ _Decoded: TypeAlias = tuple[pl.LazyFrame, dict[str, str], frozenset[str]]
 def read(
     scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES, rung: Rung = Rung.FAST
 ) -> Iterator[Piece]:
-    """Read a scan's slices.
+    """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
-    Parameters
-    ----------
-    scan : Scan
-        Scan whose slices are set.
-    metrics : PipelineMetrics
-        Counters to add to.
-    piece_bytes : int
-        Decoded size of a piece; pieces end at row group boundaries.
-    rung : Rung
-        Polars decodes on the fastest rung, PyArrow on lower ones.
-
-    Raises
-    ------
-    ScanError
-        If a file is missing, unreadable, changed, truncated or corrupt, or a column has a type that is not read here as
-        Spark would read it.
+    Polars decodes on the fastest rung, PyArrow on lower ones. Raises ``ScanError`` if a file is missing, unreadable,
+    changed, truncated or corrupt, or a column has a type that is not read here as Spark would read it.
     """
     for part in scan.slices or ():
         metrics.files += 1

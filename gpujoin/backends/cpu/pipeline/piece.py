@@ -97,10 +97,8 @@ class Piece:
     def run(self, query: pl.LazyFrame) -> pl.DataFrame:
         """Run a query that starts from the piece's query.
 
-        Raises
-        ------
-        DecodeError
-            If Polars cannot read a file, because it is corrupt, was removed, or has text that is no UTF-8.
+        Raises ``DecodeError`` if Polars cannot read a file, because it is corrupt, was removed, or has text that is
+        no UTF-8.
         """
         if not self.files:
             return query.collect()
@@ -129,15 +127,8 @@ class Piece:
     def filter(self, condition: Expression, *, split: bool = True, extent: Extent = Extent.ALL) -> Piece:
         """Keep the rows for which a condition is true.
 
-        Parameters
-        ----------
-        condition : Expression
-            Condition over the piece's columns.
-        split : bool
-            Whether conjuncts are applied one after the other, as in Spark's filters: each sees only rows for which
-            those before it are true.
-        extent : Extent
-            Which expressions become part of the query.
+        With ``split``, conjuncts are applied one after the other, as in Spark's filters: each sees only rows for
+        which those before it are true.
         """
         piece = self
         for part in conjuncts(condition) if split else (condition,):

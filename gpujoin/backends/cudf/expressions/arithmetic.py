@@ -25,13 +25,7 @@ def _is_nan(run: Evaluator, node: Call, active: Active) -> Value:
 
 
 def _checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer:
-    """Offer a function of numbers of one type whose result may overflow.
-
-    Parameters
-    ----------
-    compute : callable
-        Computes the result and the mask of overflows, from the array module and the operands' arrays.
-    """
+    """Offer a function of numbers of one type; ``compute`` returns the result and the mask of overflows."""
 
     def run(run: Evaluator, node: Call, active: Active) -> Value:
         arrays: list[Array] = []

@@ -165,13 +165,7 @@ class Evaluator:
         return Value(node.type, result, valid)
 
     def fail_if(self, rows: Array | None, message: str) -> None:
-        """Raise if a mask is true for any row.
-
-        Raises
-        ------
-        ExpressionEvaluationError
-            If one is.
-        """
+        """Raise ``ExpressionEvaluationError`` if a mask is true for any row."""
         if rows is not None and bool(self.xp.any(rows)):
             raise ExpressionEvaluationError(
                 f"{message}; use try_ functions or spark.sql.ansi.enabled=false for null"

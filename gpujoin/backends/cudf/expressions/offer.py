@@ -37,15 +37,7 @@ def accepted(node: Call) -> bool:
 
 
 def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] = accepted) -> Offer:
-    """Offer a function of fixed-width values whose result is null where an operand is null.
-
-    Parameters
-    ----------
-    compute : callable
-        Computes the data of the result from the array module and the operands' values.
-    fits : callable
-        As for :class:`Offer`.
-    """
+    """Offer a function of fixed-width values whose result is null where an operand is null."""
 
     def run(run: Evaluator, node: Call, active: Active) -> Value:
         assert node.type is not None

@@ -37,17 +37,7 @@ _FEWEST = 1024
 
 
 class FrameAggregation(Generic[Frame]):
-    """Aggregates frames on the device.
-
-    Parameters
-    ----------
-    columns : Columns
-        Operations on columns of the device's library.
-    node : PartialAggregate
-        What to compute.
-    entered : callable
-        Context manager that makes the device current for this thread.
-    """
+    """Aggregates frames on the device."""
 
     merged_rows = 1 << 20
 

@@ -28,17 +28,7 @@ _MEMORY_SHARE = 4
 
 
 class DevicePipeline(Generic[Frame]):
-    """Runs relational nodes over frames.
-
-    Parameters
-    ----------
-    columns : Columns
-        Operations on columns of the device's library.
-    entered : callable
-        Context manager that makes the device current for this thread.
-    memory : int
-        Bytes of device memory that may be used.
-    """
+    """Runs relational nodes over frames, in ``memory`` bytes of the device."""
 
     def __init__(
         self, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], memory: int

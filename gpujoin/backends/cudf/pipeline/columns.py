@@ -133,30 +133,10 @@ class Columns(Protocol[Frame]):
         self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],
         terms: Sequence[FilterTerm],
     ) -> Frame:  # fmt: skip
-        """Decode columns of row groups of a Parquet file.
+        """Decode columns of row groups of a Parquet file; rows for which a term is not true may be skipped.
 
-        Parameters
-        ----------
-        path : str
-            Path of the file.
-        names : sequence of str
-            Names of the columns to read, at least one.
-        types : sequence of pyarrow.DataType
-            Types of the columns, as PyArrow reads them.
-        row_groups : sequence of int
-            Numbers of the row groups to read.
-        terms : sequence of FilterTerm
-            Comparisons; rows for which one is not true may be skipped.
-
-        Returns
-        -------
-        Frame
-            Integers, timestamps and dates in the file's types; decimals and text in those of :func:`.offers.carried`.
-
-        Raises
-        ------
-        ScanError
-            If a page is corrupt; the message names the file.
+        Integers, timestamps and dates come in the file's types, decimals and text in those of
+        :func:`.offers.carried`. Raises ``ScanError``, naming the file, if a page is corrupt.
         """
         ...
 

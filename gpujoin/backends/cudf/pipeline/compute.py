@@ -131,21 +131,7 @@ def key_frame(
     columns: Columns[Frame], frame: Frame, at: Sequence[int], wanted: Sequence[pa.DataType],
     null_safe: Sequence[bool],
 ) -> Frame:  # fmt: skip
-    """Make a key frame of columns of a frame, which the backend normalises.
-
-    Parameters
-    ----------
-    columns : Columns
-        Operations on columns of the device's library.
-    frame : Frame
-        Rows to compute over.
-    at : sequence of int
-        Positions of the key columns.
-    wanted : sequence of pyarrow.DataType
-        Common type of both sides for each key.
-    null_safe : sequence of bool
-        For each key whether null equals null.
-    """
+    """Make a key frame of the columns ``at``, in the types that both sides share; the backend normalises them."""
     types, parts = columns.types(frame), []
     for position, dtype in zip(at, wanted, strict=True):
         kind = logical(dtype)

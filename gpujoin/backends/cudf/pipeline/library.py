@@ -62,10 +62,7 @@ _NARROW = {_T.DECIMAL32: _T.INT32, _T.DECIMAL64: _T.INT64}
 class CudfColumns:
     """Columns and tables of cuDF, for the relational nodes that run on a device.
 
-    Parameters
-    ----------
-    backend : CudfBackend
-        Backend of the device. Methods are called inside ``backend.device.entered()``.
+    Methods are called inside ``backend.device.entered()``.
     """
 
     def __init__(self, backend: CudfBackend) -> None:

@@ -33,29 +33,11 @@ _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def read(
     columns: Columns[Frame], scan: Scan, metrics: PipelineMetrics, piece_bytes: int
 ) -> Iterator[Frame | FileSlice]:
-    """Read a scan's slices.
+    """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
-    Parameters
-    ----------
-    columns : Columns
-        Operations on columns of the device's library.
-    scan : Scan
-        Scan whose slices are set.
-    metrics : PipelineMetrics
-        Counters to add to.
-    piece_bytes : int
-        Decoded size of a piece; pieces end at row group boundaries.
-
-    Yields
-    ------
-    Frame or FileSlice
-        Rows, or a slice that must be read on the host: because it has INT96 timestamps, which libcudf reads in
-        nanoseconds, because it is in an object store, or because it does not fit the device.
-
-    Raises
-    ------
-    ScanError
-        If a file is not as planned, unreadable or corrupt.
+    A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
+    nanoseconds, because it is in an object store, or because it does not fit the device. Raises ``ScanError`` if a
+    file is not as planned, unreadable or corrupt.
     """
     for part in scan.slices or ():
         metrics.files += 1

@@ -104,21 +104,9 @@ class State(ABC, Generic[Frame]):
 
     @abstractmethod
     def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        """Request the reductions of the rows of a frame.
+        """Request the reductions of the columns ``at``, of the rows for which the mask is true.
 
-        Parameters
-        ----------
-        rows : Reducer
-            Rows to reduce.
-        at : sequence of int
-            Positions of the arguments' columns.
-        mask : bool array or None
-            Mask of the rows for which the call's filter is true.
-
-        Returns
-        -------
-        callable
-            Returns the state, once the reductions are computed.
+        The result gives the state, once the reductions are computed.
         """
 
     @abstractmethod

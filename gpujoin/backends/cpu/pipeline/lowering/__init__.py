@@ -52,23 +52,10 @@ class Extent(Enum):
 
 
 def lower(node: Expression, columns: Sequence[Column], extent: Extent = Extent.ALL) -> Lowered:
-    """Translate a resolved expression to a Polars expression over a frame.
+    """Translate a resolved expression, as far as ``extent`` admits, to a Polars expression over a frame.
 
-    Parameters
-    ----------
-    node : Expression
-        Expression whose column references index into ``columns``.
-    columns : sequence of Column
-        Columns of the frame.
-    extent : Extent
-        Which expressions may be translated.
-
-    Raises
-    ------
-    NotLowered
-        If the translation would not be exact, or if the bounds do not prove that nothing raises.
-    Unmeasured
-        If a proof needs the bounds of a column whose values have not been read.
+    Raises ``NotLowered`` if the translation would not be exact, or if the bounds do not prove that nothing raises;
+    ``Unmeasured`` if a proof needs the bounds of a column whose values have not been read.
     """
     if extent is Extent.COLUMNS and not isinstance(node, (ColumnRef, Literal)):
         raise NotLowered("only columns and constants are asked for")

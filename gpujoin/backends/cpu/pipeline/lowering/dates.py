@@ -18,17 +18,7 @@ _CALENDAR: Bounds = (-719162, 2932896)
 def _of_date(
     compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bounds: Callable[[Bounds], Bounds]
 ) -> Rule:
-    """Make the rule of a function of a date.
-
-    Parameters
-    ----------
-    compute : callable
-        Computes the result, exactly in the years 1 to 9999.
-    dtype : pyarrow.DataType
-        The type of the result.
-    bounds : callable
-        Computes the bounds of the result from those of the date.
-    """
+    """Make the rule of a function of a date, which ``compute`` gives exactly in the years 1 to 9999."""
 
     def rule(_node: Call, values: list[Lowered]) -> Lowered:
         (date,) = values

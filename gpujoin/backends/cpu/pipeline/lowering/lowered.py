@@ -52,15 +52,7 @@ class Lowered:
 
 
 def as_column(value: Lowered, any_column: pl.Expr) -> pl.Expr:
-    """Make an expression that becomes a column of its own: a constant float is repeated for each row.
-
-    Parameters
-    ----------
-    value : Lowered
-        Value of the column.
-    any_column : polars.Expr
-        Any column of the frame.
-    """
+    """Make an expression that becomes a column of its own: a constant float is repeated for each row."""
     if not (value.constant and is_float(value.dtype)):
         return value.expr
     return pl.when(any_column.is_null()).then(value.expr).otherwise(value.expr)
@@ -127,13 +119,7 @@ def fitted(value: Lowered, *, wide: bool) -> pl.Expr:
 
 
 def known(value: Lowered) -> Bounds:
-    """The bounds of values.
-
-    Raises
-    ------
-    NotLowered
-        If there are none.
-    """
+    """The bounds of values; raises ``NotLowered`` if there are none."""
     bounds = value.bounds.get() if isinstance(value.bounds, LazyBounds) else value.bounds
     if bounds is None:
         raise NotLowered(f"no bounds for {value.dtype}")
