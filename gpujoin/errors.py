@@ -119,21 +119,9 @@ class FallbackError(GpuJoinError, RuntimeError):
 
 
 def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """A trailing sentence with the nearest known names, or all of them when they are few.
+    """A trailing sentence with the nearest known names, or all of them when they are few; empty without any.
 
-    Parameters
-    ----------
-    name : str
-        What was given.
-    known : iterable of str
-        What would have been accepted.
-    prefix : str
-        What all names begin with; it makes no two names alike.
-
-    Returns
-    -------
-    str
-        Starts with a space; empty when nothing is known.
+    ``prefix`` is what all names begin with; it makes no two names alike.
     """
     names = list(dict.fromkeys(known))
     bare: dict[str, list[str]] = {}
@@ -149,18 +137,7 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
 
 
 def type_name(value: object) -> str:
-    """Name the type of an argument that is refused, with the package it comes from.
-
-    Parameters
-    ----------
-    value : object
-        The argument.
-
-    Returns
-    -------
-    str
-        ``"pandas.DataFrame"``, ``"str"``.
-    """
+    """Name the type of an argument that is refused, with the package it comes from: ``"pandas.DataFrame"``."""
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"

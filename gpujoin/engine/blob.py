@@ -45,7 +45,8 @@ def encode(
 def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.RecordBatch, int]:
     """Read the blob at the start of a buffer, without copying, and the number of bytes read.
 
-    The batch must have the schema of the fingerprint; ``origin`` is for the error message.
+    The batch must have the schema of the fingerprint; ``origin`` is for the error. Raises ``CorruptBlobError`` if the
+    bytes are not those that were written.
     """
     buffer = pa.py_buffer(blob)
     if buffer.size < HEADER_BYTES:
@@ -62,23 +63,9 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
 def decode_message(
     header: pa.Buffer | bytes, message: pa.Buffer, fingerprint: int, origin: str
 ) -> pa.RecordBatch:
-    """Decode a message whose header is known, without copying.
+    """Decode a message whose header is known, without copying; the counterpart of :func:`encode`.
 
-    Parameters
-    ----------
-    header : Buffer or bytes
-        Header from :func:`encode`.
-    message : Buffer
-        Message to check against the header.
-    fingerprint : int
-        Fingerprint of the schema that the batch must have.
-    origin : str
-        Origin of the message, for the error.
-
-    Raises
-    ------
-    CorruptBlobError
-        If header and message are not those that were written.
+    ``origin`` is for the error. Raises ``CorruptBlobError`` if header and message are not those that were written.
     """
     magic, written, checksum, reserved, rows, length = _HEADER.unpack_from(header)
     if magic != _MAGIC:

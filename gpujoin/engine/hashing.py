@@ -26,18 +26,9 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hash_rows(codes: pa.Table, seed: int = 0) -> Hashes:
-    """Hash each row of a table of key codes to 64 bits.
+    """Hash each row of a table of key codes to 64 bits; different seeds give independent hashes.
 
-    Parameters
-    ----------
-    codes : Table
-        Columns of int32, int64 or large_binary, one chunk each; null counts as zero or empty.
-    seed : int
-        Seed; different seeds give independent hashes.
-
-    Returns
-    -------
-    ndarray of uint64, shape (rows,)
+    Codes are int32, int64 or large_binary, one chunk each; null counts as zero or empty.
     """
     hashes = np.full(codes.num_rows, (seed * _GOLDEN + _GOLDEN) % (1 << 64), _U64)
     for column in codes.columns:
@@ -50,20 +41,9 @@ def hash_rows(codes: pa.Table, seed: int = 0) -> Hashes:
 
 
 def partition_ids(codes: pa.Table, partitions: int, seed: int = 0) -> npt.NDArray[np.int32]:
-    """Assign each row to a partition, uniformly over distinct keys.
+    """Assign each row of key codes to a partition, uniformly over distinct keys.
 
-    Parameters
-    ----------
-    codes : Table
-        Key codes, as for :func:`hash_rows`.
-    partitions : int
-        Number of partitions.
-    seed : int
-        Seed of the hash. Rows of one partition are divided further with another seed.
-
-    Returns
-    -------
-    ndarray of int32, shape (rows,)
+    Rows of one partition are divided further with another seed.
     """
     return partitions_of(hash_rows(codes, seed), partitions)
 

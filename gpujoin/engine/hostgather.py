@@ -69,17 +69,9 @@ def _is_view(dtype: pa.DataType) -> bool:
 
 
 def row_bytes(array: pa.Array) -> Sizes | None:
-    """Bytes of variable-width data in each row. Items of lists count; offsets and validity do not.
+    """Bytes of variable-width data in each row; ``None`` for types without any.
 
-    Parameters
-    ----------
-    array : Array
-        Array of any type.
-
-    Returns
-    -------
-    ndarray of int64, shape (rows,), or None
-        ``None`` for types without variable-width data.
+    Items of lists count; offsets and validity do not.
     """
     dtype = array.type
     if isinstance(array, pa.ExtensionArray):

@@ -82,20 +82,7 @@ class KeyCodec:
             yield KeyCodec((column,), (dtype,), (nulls,))
 
     def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
-        """Convert the keys of rows to codes.
-
-        Parameters
-        ----------
-        data : Table or RecordBatch
-            Rows of one side, with all columns of its schema.
-        side : Side
-            Side that the rows are of.
-
-        Returns
-        -------
-        Table
-            Columns of int32, int64 or large_binary; the same types for both sides.
-        """
+        """Convert the keys of one side's rows to codes: int32, int64 or large_binary, the same types for both sides."""
         arrays: list[pa.Array] = []
         for (left, right), wanted, nulls in zip(self.columns, self.types, self.nulls, strict=True):
             array = _one_chunk(data.column(left if side is Side.LEFT else right))

@@ -17,16 +17,8 @@ import pyarrow.types as pat
 def in_known_layout(array: pa.Array) -> pa.Array:
     """Remove views of text or bytes, and run-end encoding, at any depth.
 
-    Parameters
-    ----------
-    array : Array
-        Array of any type.
-
-    Returns
-    -------
-    Array
-        Views become large strings and large binaries, runs are decoded, and an extension type over any of these becomes
-        its storage. An array without any is returned as it is, as are unions.
+    Views become large strings and large binaries, runs are decoded, and an extension type over any of these becomes
+    its storage. An array without any is returned as it is, as are unions.
     """
     dtype = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -44,17 +36,7 @@ def in_known_layout(array: pa.Array) -> pa.Array:
 def in_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Convert an array to a type that differs in layout only: the inverse of :func:`in_known_layout`.
 
-    Parameters
-    ----------
-    array : Array
-        Array of any type.
-    dtype : DataType
-        Type of the result.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If the values are too many for the 32-bit offsets of the type.
+    Raises ``pyarrow.ArrowInvalid`` if the values are too many for the 32-bit offsets of the type.
     """
     if array.type == dtype:
         return array

@@ -80,17 +80,9 @@ class HostMemory:
 
     @classmethod
     def of(cls, asked: int) -> HostMemory:
-        """Determine the budget of this process, by the setting and the limits of the system.
+        """Determine the budget of this process, by ``spark.gpujoin.memoryBudget`` and the limits of the system.
 
-        Parameters
-        ----------
-        asked : int
-            ``spark.gpujoin.memoryBudget``.
-
-        Raises
-        ------
-        HostMemoryError
-            If the limits of the system leave too little to work with.
+        Raises ``HostMemoryError`` if those leave too little to work with.
         """
         return cls(min(asked, _left_by_limits()))
 

@@ -23,17 +23,7 @@ _SMALL = 16
 
 
 def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut batches into morsels of about ``rows`` rows. Larger ones are sliced, small ones merged, empty ones dropped.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        Batches of any size.
-    schema : Schema
-        Schema of the batches.
-    rows : int
-        Rows of a morsel; never exceeded.
-    """
+    """Cut batches into morsels of at most ``rows`` rows: larger ones sliced, small ones merged, empty ones dropped."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -86,14 +76,9 @@ def in_order(
 
 
 class _ResultQueue(Generic[T]):
-    """The queue of one item's results, from a worker to the consumer.
+    """The queue of one item's results, from a worker to the consumer; a worker waits where ``most`` results do.
 
     The pool starts items in order, so the one whose results are taken next is never waiting for a thread.
-
-    Parameters
-    ----------
-    most : int
-        Results that may wait here; then the worker waits.
     """
 
     def __init__(self, most: int) -> None:
@@ -132,13 +117,7 @@ class _ResultQueue(Generic[T]):
             return not self._closed
 
     def results(self) -> Iterator[T]:
-        """All results as they come.
-
-        Raises
-        ------
-        BaseException
-            The error that the work raised, after the results before it.
-        """
+        """All results as they come, then the error that the work raised."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._ended)
@@ -168,23 +147,9 @@ def with_halving(
 ) -> Iterator[T]:
     """Do work on a range of rows. Where memory runs out, the range is halved again and again.
 
-    Parameters
-    ----------
-    start, length : int
-        First row and number of rows.
-    attempt : callable (start, length) -> T
-        The work. It must be repeatable, and leave no trace when it raises OutOfMemoryError.
-    last_resort : callable (start, length) -> T
-        The same work in a way that does not run out of memory; called for ranges of at most ``floor`` rows that failed.
-    metrics : JoinMetrics
-        Counters of retries and fallbacks.
-    floor : int
-        Ranges of this size are not halved again.
-
-    Yields
-    ------
-    T
-        Result of each range, in order.
+    ``attempt`` must be repeatable, and leave no trace when it raises ``OutOfMemoryError``. ``last_resort`` is the
+    same work in a way that does not run out of memory; it is called for ranges of at most ``floor`` rows that failed.
+    Yields the result of each range, in order.
     """
     pieces = [(start, length)]
     while pieces:

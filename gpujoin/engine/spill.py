@@ -82,17 +82,7 @@ class _Blob:
 class SpillStore:
     """Rows on disk in parts, in files that no other process can see.
 
-    Parameters
-    ----------
-    options : Options
-        ``spill_dir``, ``spill_encryption``, ``exchange_compression``, ``memory_budget``.
-    metrics : SpillCounts
-        Counters of parts and bytes written.
-
-    Raises
-    ------
-    SpillError
-        If no directory can be written to, or rows are to be encrypted and cannot be.
+    Raises ``SpillError`` if no directory can be written to, or rows are to be encrypted and cannot be.
     """
 
     def __init__(self, options: Options, metrics: SpillCounts) -> None:
@@ -264,15 +254,7 @@ class SpillPart:
 
 
 def divisible(divisions: int, *, stuck: bool) -> bool:
-    """Whether rows may be divided by hash once more.
-
-    Parameters
-    ----------
-    divisions : int
-        Number of divisions so far.
-    stuck : bool
-        Whether the last division did not make the part smaller, since one key has too many rows.
-    """
+    """Whether rows may be divided by hash once more: not if one key has too many rows."""
     return divisions < MAX_DIVISIONS and not stuck
 
 
@@ -281,12 +263,8 @@ def part_by_part(
 ) -> Iterator[T]:
     """Run work over rows that were divided by hash, part by part. The work may divide a part again.
 
-    Parameters
-    ----------
-    inputs : sequence of sequence of SpillPart
-        Parts of each input; rows of equal keys are in parts of the same number.
-    work : callable
-        Work over the parts of one number, one of each input; also gets whether they are stuck (:func:`divisible`).
+    Rows of equal keys are in parts of the same number. The work gets the parts of one number, one of each input, and
+    whether they are stuck (:func:`divisible`).
     """
     rows = sum(part.rows for part in inputs[0])
     for parts in zip(*inputs, strict=True):

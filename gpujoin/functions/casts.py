@@ -10,15 +10,7 @@ from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whol
 
 
 def can_cast(source: pa.DataType, target: pa.DataType, mode: EvalMode) -> bool:
-    """Whether Spark accepts a cast between two types. Single values may still fail.
-
-    Parameters
-    ----------
-    source, target : pyarrow.DataType
-        Types as expressions see them.
-    mode : EvalMode
-        ANSI (and try) casts are fewer.
-    """
+    """Whether Spark accepts a cast between two types, as expressions see them. Single values may still fail."""
     if source == target or pat.is_null(source):
         return True
     if pat.is_struct(source) and pat.is_struct(target):

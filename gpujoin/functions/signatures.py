@@ -95,16 +95,8 @@ class Signature:
 def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bool = False) -> Signature:
     """Make the signature of a function with parameters.
 
-    Parameters
-    ----------
-    *parameters : Parameter
-        One for each operand.
-    gives : pyarrow.DataType or callable
-        The result type, or how it follows from the types of the cast operands.
-    optional : int
-        Number of trailing parameters that may be omitted.
-    repeated : bool
-        Whether the last parameter stands for any number of operands.
+    ``gives`` is the result type, or how it follows from the types of the cast operands. The last ``optional``
+    parameters may be omitted. ``repeated``: the last one stands for any number of operands.
     """
     low, high = len(parameters) - optional, MANY if repeated else len(parameters)
 

@@ -24,17 +24,9 @@ class LikePatternError(ValueError):
 
 
 def like_parts(pattern: str, escape: str) -> list[str | None]:
-    """Split a LIKE pattern into literal text, ``"_"`` wildcards as ``None`` … and ``%`` as empty strings.
+    """Split a LIKE pattern: literal text, ``""`` for any sequence of characters, ``None`` for any one.
 
-    Returns
-    -------
-    list of str or None
-        A non-empty string is literal text, ``""`` any sequence, ``None`` any one character.
-
-    Raises
-    ------
-    LikePatternError
-        If the escape character ends the pattern or precedes something that needs no escape.
+    Raises ``LikePatternError`` if the escape character ends the pattern or precedes something that needs no escape.
     """
     parts: list[str | None] = []
     chars: Iterator[str] = iter(pattern)

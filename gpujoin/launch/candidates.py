@@ -50,11 +50,6 @@ def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
     Returns
     -------
     int32 array of shape ``(rows,)``, int
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described, or there are too many rows.
     """
     _check(candidates)
     counts, matches = device.zeros(candidates.rows, np.int32), total(device)
@@ -73,8 +68,6 @@ def keep(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     candidates : Candidates
         All candidates of the probe rows.
     placed : int32 array of shape ``(places,)``
@@ -86,13 +79,6 @@ def keep(
     -------
     probe_row, build_row : int32 array
         The matches, in that order.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described, or there are no such candidates.
-    DeviceMemoryError
-        If the matches do not fit.
     """
     _check(candidates)
     check_rows(length)

@@ -36,10 +36,7 @@ OPTIONS = ("-std=c++17", "-ftz=false")
 def cache_directory() -> Path:
     """Folder of compiled kernels: ``$GPUJOIN_KERNEL_CACHE_DIR``, else ``gpujoin/kernels`` in the user's cache.
 
-    Raises
-    ------
-    RuntimeError
-        If the variable is not set and the user has no home.
+    Raises ``RuntimeError`` if the variable is not set and the user has no home.
     """
     given = os.environ.get(CACHE_VARIABLE)
     if given:
@@ -113,10 +110,7 @@ class Compiled:
 def module_text(spec: ModuleSpec) -> str:
     """Source text of a module, with its headers pasted in.
 
-    Raises
-    ------
-    KernelCompileError
-        If the source or one of its headers is missing.
+    Raises ``KernelCompileError`` if the source or one of its headers is missing.
     """
     try:
         return kernel_source(spec.source)
@@ -132,10 +126,8 @@ def options_for(spec: ModuleSpec, architecture: str) -> tuple[str, ...]:
 def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compiled:
     """Compile a source with NVRTC. Needs no GPU.
 
-    Raises
-    ------
-    KernelCompileError
-        If NVRTC is missing or the source does not compile; names the module and holds the compiler's log.
+    Raises ``KernelCompileError`` if NVRTC is missing or the source does not compile; names the module and holds the
+    compiler's log.
     """
     try:
         from cupy.cuda import nvrtc
@@ -167,11 +159,6 @@ def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     -------
     Path
         Path of a ``.cubin`` file.
-
-    Raises
-    ------
-    KernelCompileError
-        If the module does not compile, or the result cannot be written.
     """
     source = module_text(spec)
     options = options_for(spec, architecture)
@@ -196,13 +183,7 @@ def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
 
 
 def compiler_version() -> tuple[int, ...]:
-    """Major and minor version of NVRTC.
-
-    Raises
-    ------
-    KernelCompileError
-        If NVRTC is missing.
-    """
+    """Major and minor version of NVRTC. Raises ``KernelCompileError`` if NVRTC is missing."""
     try:
         from cupy.cuda import nvrtc
 

@@ -100,8 +100,6 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     keys : KeyCodes
         Codes of the build rows.
     ordered : bool
@@ -109,8 +107,6 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
 
     Raises
     ------
-    KernelArgumentError
-        For codes of a wrong type, or too many rows.
     DeviceMemoryError
         If it does not fit, or there are more rows than slots can be numbered for.
     """
@@ -134,21 +130,12 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     slot_of : int32 array of shape ``(rows,)``
         Slot of each row, −1 for a row that has none.
     slots : int
         Number of slots.
     ordered : bool
         Whether the rows of a slot must ascend. If not, a pass or a sort is saved.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    DeviceMemoryError
-        If it does not fit.
     """
     check_column("slot numbers", slot_of, np.int32)
     rows = int(slot_of.shape[0])

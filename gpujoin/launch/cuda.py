@@ -96,10 +96,7 @@ class CudaDevice:
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
         """Compile modules on several threads, so that no launch waits for its module.
 
-        Raises
-        ------
-        KernelCompileError
-            If a module does not compile; the others are kept.
+        Raises ``KernelCompileError`` if a module does not compile; the others are kept.
         """
         with ThreadPoolExecutor(threads) as pool:
             done = [pool.submit(compile_cubin, module, self._architecture) for module in modules]

@@ -115,20 +115,14 @@ class Device(Protocol):
     def kernel(self, module: ModuleSpec, name: str) -> Kernel:
         """A kernel, compiled at the first call.
 
-        Raises
-        ------
-        KernelCompileError
-            If the source does not compile, or has no such kernel.
+        Raises ``KernelCompileError`` if the source does not compile, or has no such kernel.
         """
         ...
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """Allocate an array without setting its content. The emulator reports reads of unset content.
 
-        Raises
-        ------
-        DeviceMemoryError
-            If there is not enough device memory; likewise for the other allocations.
+        Raises ``DeviceMemoryError`` if there is not enough device memory; likewise for the other allocations.
         """
         ...
 
@@ -176,8 +170,6 @@ class Device(Protocol):
 
         Raises
         ------
-        KernelArgumentError
-            If an argument, the grid or the block is invalid.
         KernelLaunchError
             If the device refuses the launch.
         """
@@ -189,17 +181,10 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     nbytes : int
         Exact size of the output.
     what : str
         Name of the output, for the error.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If less memory is free.
     """
     free = device.free_bytes
     if nbytes > free:
@@ -235,10 +220,7 @@ def blocks_for(items: int, per_block: int, limit: int = MAX_GRID_BLOCKS) -> int:
 def dimensions(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
     """Convert the extent of a grid or block to three numbers.
 
-    Raises
-    ------
-    KernelArgumentError
-        If there are more than three numbers, or one is below 1.
+    Raises ``KernelArgumentError`` if there are more than three numbers, or one is below 1.
     """
     given = (extent,) if isinstance(extent, int) else tuple(int(n) for n in extent)
     if not 1 <= len(given) <= 3 or min(given) < 1:

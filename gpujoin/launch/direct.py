@@ -127,8 +127,6 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     build : KeyCodes
         int32 or int64 codes; those outside ``keys`` are left out.
     keys : Range
@@ -138,8 +136,6 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
     ------
     KernelArgumentError
         If the codes have no range, as hashes and 16-byte codes.
-    DeviceMemoryError
-        If the table does not fit.
     """
     checked_keys(build, ranged=True)
     check_room(device, _ROW_BYTES * keys.slots, f"a table of {keys.slots} slots")

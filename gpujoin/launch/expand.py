@@ -16,25 +16,13 @@ OUTPUT_TILE = 1024
 
 
 def running_counts(device: Device, matches: Ranges) -> Array:
-    """int64 number of pairs up to and with each probe row.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If they do not fit.
-    """
+    """int64 number of pairs up to and with each probe row."""
     with memory_errors("the running count of the matches"):
         return device.xp.cumsum(matches.count, dtype=np.int64)
 
 
 def compile_pairs(device: Device) -> None:
-    """Compile what :func:`pairs` launches.
-
-    Raises
-    ------
-    KernelCompileError
-        If it does not compile.
-    """
+    """Compile what :func:`pairs` launches."""
     device.kernel(SPECIALISATIONS[0], "expand_pairs")
 
 
@@ -45,8 +33,6 @@ def pairs(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     matches : Ranges
         Matches of each probe row.
     running : int64 array
@@ -59,13 +45,6 @@ def pairs(
     Returns
     -------
     probe_row, build_row : int32 array of shape ``(length,)``
-
-    Raises
-    ------
-    KernelArgumentError
-        If the arrays are not as described, or there are no such pairs.
-    DeviceMemoryError
-        If the pairs do not fit.
     """
     rows = int(matches.count.shape[0])
     check_rows(max(rows, length))

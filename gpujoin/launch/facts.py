@@ -44,13 +44,7 @@ class Sample:
 
 
 def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
-    """Measure the range and the number of keys.
-
-    Raises
-    ------
-    KernelArgumentError
-        For codes of a wrong type, or too many rows.
-    """
+    """Measure the range and the number of keys."""
     checked_keys(keys)
     if keys.rows == 0:
         return ColumnFacts(0, 0, None, None)
@@ -71,13 +65,7 @@ def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
 
 
 def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 0) -> KeyCodes:
-    """Draw rows of a key column at random, with replacement; all rows of a short column.
-
-    Raises
-    ------
-    KernelArgumentError
-        For codes of a wrong type, or too many rows.
-    """
+    """Draw rows of a key column at random, with replacement; all rows of a short column."""
     checked_keys(keys)
     samples = min(samples, keys.rows)
     codes = device.empty((samples, 2) if keys.codes.ndim == 2 else samples, keys.codes.dtype)

@@ -10,18 +10,8 @@ from pathlib import Path
 def tampering_risk(directory: Path) -> str | None:
     """Describe how other users could change the files of a folder; ``None`` if they cannot.
 
-    Code and locks are read from folders whose names can be guessed. Whoever owns such a folder, may write to it, or can
-    put a link in its place decides what is in it.
-
-    Parameters
-    ----------
-    directory : Path
-        Folder that exists.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be read.
+    Code and locks are read from folders whose names can be guessed. Whoever owns such a folder, may write to it, or
+    can put a link in its place decides what is in it.
     """
     facts = directory.lstat()
     mode = stat.S_IMODE(facts.st_mode)

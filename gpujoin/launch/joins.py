@@ -67,8 +67,6 @@ def inner_join(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     build, probe : Side
         The two sides. Duplicate build keys are detected with ``DIRECT``, ``UNIQUE`` and ``PARTITIONED`` too, and joined
         by the kernels for duplicates.
@@ -86,8 +84,6 @@ def inner_join(
     ------
     KernelArgumentError
         If an array is not as described, or direct address is asked for over too wide a range.
-    DeviceMemoryError
-        If something does not fit.
     """
     _check(build)
     _check(probe)

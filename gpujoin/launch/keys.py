@@ -72,13 +72,7 @@ def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
 
 
 def check_width(probe: KeyCodes, key_bytes: int) -> None:
-    """Raise for codes of another width than those of the build side.
-
-    Raises
-    ------
-    KernelArgumentError
-        If the widths differ.
-    """
+    """Raise for codes of another width than those of the build side."""
     if probe.key_bytes != key_bytes:
         raise KernelArgumentError(
             f"probe keys have codes of {probe.key_bytes} bytes, the build side's have {key_bytes};"
@@ -87,25 +81,13 @@ def check_width(probe: KeyCodes, key_bytes: int) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Raise for more rows than 32-bit row numbers can count.
-
-    Raises
-    ------
-    KernelArgumentError
-        If there are more.
-    """
+    """Raise for more rows than 32-bit row numbers can count."""
     if rows > MAX_ROWS:
         raise KernelArgumentError(f"{rows} rows are over the {MAX_ROWS} of one side; pass fewer at a time")
 
 
 def check_contiguous(name: str, array: Array) -> None:
-    """Raise for an array that is not contiguous.
-
-    Raises
-    ------
-    KernelArgumentError
-        If it is not.
-    """
+    """Raise for an array that is not contiguous."""
     if not array.flags.c_contiguous:
         raise KernelArgumentError(f"{name} has strides {array.strides}; pass a contiguous array")
 
@@ -113,10 +95,7 @@ def check_contiguous(name: str, array: Array) -> None:
 def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | None = None) -> None:
     """Raise for an array of another type or length, or that is not one contiguous dimension.
 
-    Raises
-    ------
-    KernelArgumentError
-        If it is; names the array and the problem.
+    Raises ``KernelArgumentError`` if it is; names the array and the problem.
     """
     if array.dtype != np.dtype(dtype):
         raise KernelArgumentError(f"{name} is {array.dtype}; pass {np.dtype(dtype)}")

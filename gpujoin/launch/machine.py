@@ -14,13 +14,7 @@ _WORDS_OF_A_SECTOR = 4
 
 
 def copy(device: Device, source: Array, target: Array) -> None:
-    """Copy an array of uint64, of even length, to another.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    """
+    """Copy an array of uint64, of even length, to another."""
     check_column("the source", source, np.uint64)
     check_column("the target", target, np.uint64, int(source.shape[0]))
     words = int(source.shape[0]) // _WORDS_OF_A_COPY

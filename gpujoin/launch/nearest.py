@@ -83,8 +83,6 @@ def find(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     points : Ordered
         Points of the build rows, ascending within each group.
     groups : Groups or None
@@ -95,11 +93,6 @@ def find(
         Points and groups of the probe rows.
     terms : Terms
         Direction, exactness and tolerance.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described, or there are too many rows.
     """
     rows = sought.rows
     check_rows(max(rows, points.places))

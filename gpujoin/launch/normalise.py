@@ -109,13 +109,7 @@ _DTYPES: dict[Kind, tuple[str, ...]] = {
 
 
 def checked_columns(columns: Sequence[KeyColumn]) -> int:
-    """Check key columns, and return their number of rows.
-
-    Raises
-    ------
-    KernelArgumentError
-        If there are no columns, if they differ in length, or if an array is not as :class:`KeyColumn` describes.
-    """
+    """Check key columns, and return their number of rows."""
     lengths = {column.rows for column in columns}
     if len(lengths) != 1:
         raise KernelArgumentError(
@@ -174,13 +168,7 @@ class KeyLayout:
 
 
 def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
-    """Layout in which the build side's key columns can be packed; ``None`` if they take more than 128 bits.
-
-    Raises
-    ------
-    KernelArgumentError
-        If a column is not as described.
-    """
+    """Layout in which the build side's key columns can be packed; ``None`` if they take more than 128 bits."""
     checked_columns(columns)
     types = _types(columns)
     if len(columns) == 1 and _is_code(columns[0]):
@@ -248,19 +236,10 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     layout : KeyLayout
         Layout of the build side's keys.
     columns : sequence of KeyColumn
         Key columns of the kinds that the layout is of.
-
-    Raises
-    ------
-    KernelArgumentError
-        If a column is not as described, or of another type than the build side's.
-    DeviceMemoryError
-        If the codes do not fit.
     """
     rows = checked_columns(columns)
     if layout.types is not None and _types(columns) != layout.types:
@@ -293,19 +272,10 @@ def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> Key
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     columns : sequence of KeyColumn
         Key columns, of any width.
     seed : int
         Seed of the hash function; the same for both sides.
-
-    Raises
-    ------
-    KernelArgumentError
-        If a column is not as described.
-    DeviceMemoryError
-        If the hashes do not fit.
     """
     rows = checked_columns(columns)
     codes = device.full(rows, np.uint64((seed + 1) * _GOLDEN & _MASK), np.uint64)
@@ -321,13 +291,7 @@ def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> Key
 def verified(
     device: Device, left: Sequence[KeyColumn], left_row: Array, right: Sequence[KeyColumn], right_row: Array
 ) -> Array:
-    """Compare the keys of pairs of rows: row ``left_row[i]`` of one side with ``right_row[i]`` of the other.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    """
+    """Compare the keys of pairs of rows: row ``left_row[i]`` of one side with ``right_row[i]`` of the other."""
     checked_columns(left)
     checked_columns(right)
     pairs = int(left_row.shape[0])

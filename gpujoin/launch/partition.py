@@ -56,19 +56,10 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     keys : KeyCodes
         Codes of the rows.
     columns : sequence of FieldColumn
         Columns to order alike.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    DeviceMemoryError
-        If the moved rows do not fit.
     """
     checked_keys(keys)
     rows = keys.rows
@@ -126,17 +117,10 @@ class PartitionedTable:
 
         Parameters
         ----------
-        device : Device
-            Device that runs the kernels and holds the arrays.
         probe : KeyCodes
             Codes of the probe rows.
         least_match : float
             Probe rows are partitioned only if more than this share of a sample of them has a match.
-
-        Raises
-        ------
-        KernelArgumentError
-            For codes of a wrong type, or too many rows.
         """
         checked_keys(probe)
         check_width(probe, self.table.key_bytes)
@@ -164,15 +148,7 @@ class PartitionedTable:
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> PartitionedTable | None:
-    """Partition build rows and build a table; ``None`` if a key occurs twice, unless ``duplicates`` are allowed.
-
-    Raises
-    ------
-    KernelArgumentError
-        For codes of a wrong type, or too many rows.
-    DeviceMemoryError
-        If it does not fit.
-    """
+    """Partition build rows and build a table; ``None`` if a key occurs twice, unless ``duplicates`` are allowed."""
     ordered = partition(device, keys)
     table = unique.build(device, ordered.keys, duplicates=duplicates)
     return None if table is None else PartitionedTable(table, ordered.row[: ordered.keys.rows])

@@ -87,11 +87,6 @@ def ordered(values: Array, most_samples: int = MOST_SAMPLES) -> Ordered:
         Integers that ascend wherever they will be searched.
     most_samples : int
         Number of samples, at most :data:`MOST_SAMPLES`.
-
-    Raises
-    ------
-    KernelArgumentError
-        If the array is not as described, or too long.
     """
     check_column("sorted points", values, np.int64)
     places = int(values.shape[0])
@@ -107,17 +102,10 @@ def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     ordered_groups : int64 array of shape ``(places,)``
         Groups from 0 to ``number - 1``, ascending.
     number : int
         Number of groups.
-
-    Raises
-    ------
-    KernelArgumentError
-        If the array is not as described, or there are too many groups.
     """
     check_column("groups", ordered_groups, np.int64)
     check_rows(max(int(ordered_groups.shape[0]), number))
@@ -131,19 +119,12 @@ def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds)
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     points : Ordered
         Points of the build rows, ascending within each group.
     groups : Groups or None
         Groups of the build rows; ``None``: all rows are one group.
     bounds : Bounds
         Ranges of the probe rows.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described, or there are too many rows.
     """
     check_bounds(bounds)
     if (groups is None) != (bounds.group is None):
@@ -171,19 +152,12 @@ def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     points : Ordered
         Second points of the build rows; they ascend within each stretch.
     stretches : Ranges
         Stretches by the first point; their arrays are overwritten.
     bounds : Bounds
         Ranges of the second points; validity and groups were applied with the first ones.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described, or there are too many rows.
     """
     check_bounds(bounds)
     check_rows(points.places)
@@ -203,11 +177,8 @@ def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -
 def check_bounds(bounds: Bounds) -> None:
     """Raise for arrays that kernels cannot read as ranges.
 
-    Raises
-    ------
-    KernelArgumentError
-        If the type, shape or layout of an array is wrong, or there are more than :data:`~gpujoin.launch.keys.MAX_ROWS`
-        rows.
+    Raises ``KernelArgumentError`` if the type, shape or layout of an array is wrong, or there are more than
+    :data:`~gpujoin.launch.keys.MAX_ROWS` rows.
     """
     check_rows(bounds.rows)
     check_column("lowest points", bounds.low, np.int64, bounds.rows)

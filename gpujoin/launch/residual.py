@@ -60,8 +60,6 @@ def mask(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     text : str
         Condition in C++, from :mod:`gpujoin.backends.cudf.residual`.
     columns : sequence of ConditionColumn
@@ -78,15 +76,6 @@ def mask(
     failed : bool
         Whether an operation failed in ANSI mode on any pair, maybe on one for which Spark does not evaluate it. The
         mask must not be used then.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    KernelCompileError
-        If the condition does not compile.
-    DeviceMemoryError
-        If the mask does not fit.
     """
     check_rows(pairs)
     for name, rows in (("left rows", left_row), ("right rows", right_row)):
@@ -116,8 +105,6 @@ def restricted(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     text, columns : str, sequence of ConditionColumn
         As for :func:`mask`; the columns are those of the whole sides.
     matches : UniqueMatches
@@ -133,15 +120,6 @@ def restricted(
         Matches for which the condition is true.
     failed : bool
         As for :func:`mask`.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    KernelCompileError
-        If the condition does not compile.
-    DeviceMemoryError
-        If what is left does not fit.
     """
     check_column("matched build rows", matches.row, np.int32)
     rows = int(matches.row.shape[0])

@@ -67,12 +67,8 @@ class RowLayout:
     def of(cls, widths: Sequence[int], *, nullable: bool) -> RowLayout:
         """Make a layout with fields in descending width, so that none needs padding. Rows fill whole 8-byte words.
 
-        Rows of up to 32 bytes are padded to 8, 16 or 32 bytes, so that no row crosses a 32-byte sector.
-
-        Raises
-        ------
-        KernelArgumentError
-            If there are no fields, or too many, or fields of other widths than kernels copy.
+        Rows of up to 32 bytes are padded to 8, 16 or 32 bytes, so that no row crosses a 32-byte sector. Raises
+        ``KernelArgumentError`` if there are no fields, or too many, or fields of other widths than kernels copy.
         """
         if not 1 <= len(widths) <= MAX_FIELDS:
             raise KernelArgumentError(f"a packed row has 1 to {MAX_FIELDS} fields, not {len(widths)}")
@@ -142,19 +138,10 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     columns : sequence of FieldColumn
         Columns of equal length.
     order : int32 array or None
         Row to put in each place; ``None``: rows keep their order.
-
-    Raises
-    ------
-    KernelArgumentError
-        If columns are not contiguous, differ in length, or cannot be packed.
-    DeviceMemoryError
-        If the rows do not fit.
     """
     rows = check_columns(columns)
     if order is not None:
@@ -176,13 +163,7 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
 
 
 def compile_gather(device: Device) -> None:
-    """Compile the kernels of :func:`pack` and :func:`gather`.
-
-    Raises
-    ------
-    KernelCompileError
-        If a kernel does not compile.
-    """
+    """Compile the kernels of :func:`pack` and :func:`gather`."""
     for name in ("pack_rows", "gather_rows"):
         _kernel(device, name)
 
@@ -192,21 +173,12 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     packed : PackedRows
         Rows to gather from.
     rows : int32 array
         Row numbers below ``packed.rows``.
     may_miss : bool
         Whether negative numbers occur, which give null rows.
-
-    Raises
-    ------
-    KernelArgumentError
-        If the map is not as described.
-    DeviceMemoryError
-        If the columns do not fit.
     """
     check_column("the map", rows, np.int32)
     length = int(rows.shape[0])
@@ -231,8 +203,6 @@ def emit(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     matches : UniqueMatches
         Build row of each probe row.
     probe : sequence of FieldColumn
@@ -246,13 +216,6 @@ def emit(
     -------
     probe_columns, build_columns : list of FieldColumn
         In the order of the probe rows.
-
-    Raises
-    ------
-    KernelArgumentError
-        If arrays are not as described.
-    DeviceMemoryError
-        If the output does not fit.
     """
     rows = int(matches.row.shape[0])
     check_column("matched build rows", matches.row, np.int32)
@@ -293,13 +256,7 @@ def emit(
 
 
 def check_columns(columns: Sequence[FieldColumn]) -> int:
-    """Check columns, and return their common length.
-
-    Raises
-    ------
-    KernelArgumentError
-        If they differ in length, or are not contiguous, or have too many rows.
-    """
+    """Check columns, and return their common length."""
     lengths = {column.rows for column in columns}
     if len(lengths) != 1:
         raise KernelArgumentError(f"columns have {sorted(lengths)} rows; pass one or more of equal length")

@@ -23,16 +23,9 @@ _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b")
 def kernel_directory() -> Traversable:
     """Find the folder of CUDA sources: inside the package, else beside it in a checkout.
 
-    Returns
-    -------
-    importlib.resources.abc.Traversable
-        A wheel, and an archive on ``sys.path``, hold it as ``gpujoin/_kernels``; a checkout, editable installs
-        included, as ``kernels/`` next to the package.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is neither: the installation is incomplete.
+    A wheel, and an archive on ``sys.path``, hold it as ``gpujoin/_kernels``; a checkout, editable installs included,
+    as ``kernels/`` next to the package. Raises ``ConfigurationError`` if there is neither: the installation is
+    incomplete.
     """
     package = files("gpujoin")
     packaged = package / "_kernels"
@@ -48,25 +41,11 @@ def kernel_directory() -> Traversable:
 
 
 def kernel_source(name: str) -> str:
-    """Read a CUDA source file, with every local header pasted in.
+    """Read a CUDA source file, by its path below the kernel folder, with every local header pasted in.
 
-    Headers marked ``#pragma once`` are pasted once, others at each include. ``#line`` directives keep the
-    compiler's messages pointing at the original files.
-
-    Parameters
-    ----------
-    name : str
-        Path below the kernel folder with forward slashes, such as ``"direct.cu"``.
-
-    Returns
-    -------
-    str
-        Source that needs no local header.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file or one of its headers does not exist or lies outside the folder, or if a header includes itself.
+    Headers marked ``#pragma once`` are pasted once, others at each include. ``#line`` directives keep the compiler's
+    messages pointing at the original files. Raises ``ConfigurationError`` if the file or one of its headers does not
+    exist or lies outside the folder, or if a header includes itself.
     """
     return "".join(_expand(PurePosixPath(name), kernel_directory(), stack=(), pasted=set()))
 

@@ -43,13 +43,7 @@ class HashTable:
         return int(self.table.nbytes)
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
-        """Find the build row of each probe row.
-
-        Raises
-        ------
-        KernelArgumentError
-            For codes of a wrong type, or too many rows.
-        """
+        """Find the build row of each probe row."""
         checked_keys(probe)
         check_width(probe, self.key_bytes)
         build_row = device.empty(probe.rows, np.int32)
@@ -68,19 +62,10 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     keys : KeyCodes
         Codes of the build rows.
     duplicates : bool
         Whether keys may occur several times; any of their rows is kept, which is enough for semi and anti joins.
-
-    Raises
-    ------
-    KernelArgumentError
-        For codes of a wrong type, or too many rows.
-    DeviceMemoryError
-        If the table does not fit.
     """
     checked_keys(keys)
     slots = slots_for(keys.rows, MAX_SLOTS)

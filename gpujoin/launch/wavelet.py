@@ -64,21 +64,12 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     ranks : int32 array of shape ``(places,)``
         Rank of each place's second point; not negative.
     placed : int32 array of shape ``(places,)``
         Build row at each place.
     limit : int
         Upper limit of all ranks and of all bounds.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
-    DeviceMemoryError
-        If it does not fit.
     """
     check_column("ranks of second points", ranks, np.int32)
     length = int(ranks.shape[0])
@@ -111,19 +102,12 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     matrix : Matrix
         Wavelet matrix of the build rows.
     places : Ranges
         Places to count, for each probe row.
     second : Ranges
         Range of ranks of each probe row: the first one, and their number.
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described.
     """
     rows = int(places.start.shape[0])
     check_rows(rows)
@@ -148,8 +132,6 @@ def pairs(
 
     Parameters
     ----------
-    device : Device
-        Device that runs the kernels and holds the arrays.
     matrix : Matrix
         Wavelet matrix of the build rows.
     counted : Counted
@@ -162,13 +144,6 @@ def pairs(
     Returns
     -------
     probe_row, build_row : int32 array of shape ``(length,)``
-
-    Raises
-    ------
-    KernelArgumentError
-        If an array is not as described, or there are no such pairs.
-    DeviceMemoryError
-        If the pairs do not fit.
     """
     rows = int(counted.places.start.shape[0])
     check_rows(max(rows, length))

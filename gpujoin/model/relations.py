@@ -422,15 +422,7 @@ class Expand(Relation):
 
 
 def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Relation:
-    """Give scans the slices that a task is to read.
-
-    Parameters
-    ----------
-    tree : Relation
-        Any tree.
-    slices : mapping of int to sequence of FileSlice
-        By the scan's ``index``; scans not named keep what they have.
-    """
+    """Give scans, by their ``index``, the slices that a task is to read; scans not named keep what they have."""
     if isinstance(tree, Scan):
         return dataclasses.replace(tree, slices=tuple(slices[tree.index])) if tree.index in slices else tree
     if not tree.children:

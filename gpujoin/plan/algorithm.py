@@ -46,17 +46,8 @@ _SLOT_BYTES = 4
 def chooser(wanted: AlgorithmChoice, probe_rows: int | None = None) -> Choose | None:
     """Make the function by which a backend asks for an algorithm, given the facts of the keys.
 
-    Parameters
-    ----------
-    wanted : AlgorithmChoice
-        What a setting demands.
-    probe_rows : int or None
-        Expected rows of the probe side, which a backend does not know when it builds; ``None``: not known.
-
-    Returns
-    -------
-    callable or None
-        ``None``: gpujoin's own kernels must not be used, so no facts need be measured.
+    A backend does not know the probe rows when it builds. ``None``: gpujoin's own kernels must not be used, so no
+    facts need be measured.
     """
     if wanted is AlgorithmChoice.CUDF:
         return None
@@ -101,15 +92,10 @@ def condition_rule(wanted: AlgorithmChoice, *, compiles: bool) -> str:
 
 
 def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> Choice:
-    """Choose an algorithm.
+    """Choose an algorithm for the facts of the build keys.
 
-    Parameters
-    ----------
-    facts : KeyFacts
-        Facts of the build keys.
-    wanted : AlgorithmChoice
-        ``AUTO``, or the algorithm that a setting demands. Where the keys do not allow it (direct address over too wide
-        a range), the choice is that of ``AUTO``, and the reason says so.
+    Where the keys do not allow the one that a setting demands (direct address over too wide a range), the choice is
+    that of ``AUTO``, and the reason says so.
     """
     if wanted is AlgorithmChoice.AUTO:
         return _automatic(facts)

@@ -137,8 +137,8 @@ def plan_as_of(
 ) -> AsOfPlan:
     """Check the arguments of an as-of join and derive its normal form.
 
-    Raises ``JoinSpecError`` or ``KeyTypeError`` if arguments contradict each other, name no column, or have types
-    that cannot be compared.
+    Raises ``JoinSpecError`` or ``KeyTypeError`` if they contradict each other, name no column, or have types that
+    cannot be compared.
     """
     if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
         raise JoinSpecError("give either on, or left_on and right_on: the order key of each side")

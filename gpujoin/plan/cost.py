@@ -49,20 +49,8 @@ def predict(
 ) -> Estimate:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
-    What Spark computes for it is the same either way, and left out.
-
-    Parameters
-    ----------
-    relation : Relation
-        The part, without runtime filters.
-    scanned : mapping of int to float
-        Rows of each scan's files, by its index.
-    cores : int
-        Tasks that run at once.
-    exchanges : int
-        How many there are here.
-    costs : Costs
-        Of the machine.
+    What Spark computes for it is the same either way, and left out. The part has no runtime filters yet; ``scanned``
+    has the rows of each scan's files, by its index.
     """
     here, spark, stages = 0.0, 0.0, 0
     for node in relation.walk():

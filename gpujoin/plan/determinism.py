@@ -33,19 +33,9 @@ _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 
 
 def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """Find the columns of a relation that depend on the order of its input rows.
+    """Find the output columns of a relation that depend on the order of its input rows.
 
-    Parameters
-    ----------
-    relation : Relation
-        Tree of relational nodes.
-    sources : mapping of int to frozenset of int
-        Such columns of each source of the tree, by its index.
-
-    Returns
-    -------
-    frozenset of int
-        Positions in the output.
+    ``sources`` has such columns of each source of the tree, by its index.
     """
     match relation:
         case Scan():

@@ -40,22 +40,9 @@ def asked_distribution(
 ) -> Distribution | Reason:
     """Say what a strategy, or else hints, ask of a join; a hint that cannot be followed is ignored.
 
-    Parameters
-    ----------
-    strategy : Strategy
-        As named by an argument or a setting.
-    hints : mapping of Side to Hint
-        The user's hints, on the sides that have one.
-    join_type : JoinType
-        What is returned.
-    keys : bool
-        Whether there is an equality between the sides.
-
-    Returns
-    -------
-    Distribution or Reason
-        A reason, where the strategy cannot be followed or is to leave the join to Spark. Of a full outer join without
-        keys ``ANY``: it is one task under any strategy that allows for it.
+    ``keys``: there is an equality between the sides. A reason says that the strategy cannot be followed or is to
+    leave the join to Spark. Of a full outer join without keys ``ANY``: it is one task under any strategy that allows
+    for it.
     """
     replicable = [side for side in Side if join_type in DIVIDES[side.other]]
     broadcast = [side for side in replicable if hints.get(side) is Hint.BROADCAST]

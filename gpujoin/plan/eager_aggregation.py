@@ -72,16 +72,8 @@ class EagerAggregation:
 def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
     """Rewrite an aggregation over a join so that the build side is aggregated first.
 
-    Parameters
-    ----------
-    node : PartialAggregate
-        Aggregation over a join.
-
-    Returns
-    -------
-    EagerAggregation or None
-        ``None`` if the input is no inner join by equality alone, if groups depend on the build side, or if an
-        aggregate cannot be computed this way.
+    ``None`` if the input is no inner join by equality alone, if groups depend on the build side, or if an aggregate
+    cannot be computed this way.
     """
     join = node.child
     if not isinstance(join, Join) or not node.aggregates:

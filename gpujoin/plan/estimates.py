@@ -46,12 +46,7 @@ class Estimate:
 def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
     """Estimate the rows of a relation, assuming that joins follow foreign keys to primary keys.
 
-    Parameters
-    ----------
-    relation : Relation
-        Tree of relational nodes.
-    scanned : mapping of int to float
-        Rows of each scan's files, by its index.
+    ``scanned`` has the rows of each scan's files, by its index.
     """
     below = [estimate(child, scanned) for child in relation.children]
     match relation:

@@ -31,25 +31,14 @@ class Product:
 
 
 def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Product]:
-    """Products in a tree, parents first.
-
-    Parameters
-    ----------
-    relation : Relation
-        Tree of relational nodes.
-    scanned : mapping of int to float
-        Rows of each scan's files, by its index.
-    """
+    """Products in a tree, parents first; ``scanned`` has the rows of each scan's files, by its index."""
     for node in relation.walk():
         if isinstance(node, Join) and shape_of_node(node) is Shape.PRODUCT:
             yield Product(estimate(node.left, scanned).rows, estimate(node.right, scanned).rows)
 
 
 def refuse_products(products: Iterable[Product], most: int | None) -> None:
-    """Raise for products of more pairs than ``spark.gpujoin.maxProductRows``.
-
-    Raises ``ProductSizeError`` if there is one.
-    """
+    """Raise ``ProductSizeError`` for a product of more pairs than ``spark.gpujoin.maxProductRows``."""
     for product in products:
         if most is not None and product.pairs > most:
             raise ProductSizeError(

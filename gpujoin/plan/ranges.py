@@ -135,19 +135,9 @@ class RangedCondition:
 
 
 def extract_ranges(condition: Expression | None, build_side: Side) -> RangedCondition | None:
-    """Split a resolved condition into ranges and the rest, for a given build side.
+    """Split a resolved condition into ranges and the rest, for a given build side, whose rows are sorted.
 
-    Parameters
-    ----------
-    condition : Expression or None
-        Resolved condition; ``None``: no condition.
-    build_side : Side
-        Side whose rows are sorted.
-
-    Returns
-    -------
-    RangedCondition or None
-        ``None`` if no conjunct compares the sides by order or equality.
+    ``None`` if no conjunct compares the sides by order or equality.
     """
     if condition is None:
         return None

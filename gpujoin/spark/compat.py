@@ -30,18 +30,9 @@ _TAKES_TIMEZONE = "timezone" in inspect.signature(spark_arrow.to_arrow_schema).p
 def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
     """Give the Arrow form of a Spark schema; timestamps with a zone are labelled UTC in every version.
 
-    Parameters
-    ----------
-    schema : StructType
-        Spark's schema.
-    large : bool
-        Whether strings and binaries have 64-bit offsets (``spark.sql.execution.arrow.useLargeVarTypes``).
-
-    Raises
-    ------
-    JoinSpecError
-        If a column's type has no Arrow form in this PySpark, or a struct has two fields of one name; the message is
-        PySpark's.
+    ``large``: strings and binaries have 64-bit offsets (``spark.sql.execution.arrow.useLargeVarTypes``). Raises
+    ``JoinSpecError`` if a column's type has no Arrow form in this PySpark, or a struct has two fields of one name;
+    the message is PySpark's.
     """
     arguments = {"timezone": "UTC"} if _TAKES_TIMEZONE else {}
     try:

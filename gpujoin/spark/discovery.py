@@ -49,17 +49,10 @@ class Gpu:
 
 
 def list_gpus() -> tuple[Gpu, ...]:
-    """Ask ``nvidia-smi`` for the GPUs of this machine.
+    """Ask ``nvidia-smi`` for the GPUs of this machine, in the driver's order; never empty.
 
-    Returns
-    -------
-    tuple of Gpu
-        In the driver's order; never empty.
-
-    Raises
-    ------
-    BackendUnavailableError
-        There is no ``nvidia-smi``, it fails or hangs, or it lists no GPU; the message says what to do.
+    Raises ``BackendUnavailableError`` if there is no ``nvidia-smi``, it fails or hangs, or it lists no GPU; the
+    message says what to do.
     """
     command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
@@ -123,33 +116,14 @@ def _mebibytes(text: str) -> int:
 
 
 def spark_resource(gpus: Sequence[Gpu]) -> str:
-    """The line that Spark expects from a discovery script.
-
-    Parameters
-    ----------
-    gpus : sequence of Gpu
-        What :func:`list_gpus` returned.
-
-    Returns
-    -------
-    str
-        Such as ``{"name": "gpu", "addresses": ["0", "1"]}``.
-    """
+    """The line that Spark expects from a discovery script: ``{"name": "gpu", "addresses": ["0", "1"]}``."""
     return json.dumps({"name": "gpu", "addresses": [gpu.index for gpu in gpus]})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print this machine's GPUs for Spark; the entry point of ``gpujoin-discover-gpus``.
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Command line without the program's name.
-
-    Returns
-    -------
-    int
-        Exit status: 0, or 1 after one line on standard error.
+    The exit status is 0, or 1 after one line on standard error.
     """
     parser = argparse.ArgumentParser(
         prog="gpujoin-discover-gpus",

@@ -20,13 +20,7 @@ _ALIAS = CATALYST + "plans.logical.SubqueryAlias"
 
 
 def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
-    """Find the topmost joins of an analyzed plan, those below them being their inputs, and the islands.
-
-    Parameters
-    ----------
-    plan : py4j object
-        An analyzed logical plan.
-    """
+    """Find the topmost joins of an analyzed plan, those below them being their inputs, and the islands."""
     name = class_name(plan)
     children = plan.children()
     if name == _ALIAS and plan.alias().startswith(MARK):

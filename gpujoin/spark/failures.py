@@ -112,15 +112,7 @@ class _Link:
 def failure_of(problem: BaseException) -> Failure:
     """Tell whose failure an error is that ended the action of a rewritten query, or its planning.
 
-    Parameters
-    ----------
-    problem : BaseException
-        What was raised.
-
-    Returns
-    -------
-    Failure
-        ``SPARKS`` where nothing tells otherwise.
+    ``SPARKS`` where nothing tells otherwise.
     """
     if _ends_the_program(problem):
         return Failure.CANCELLED
@@ -139,11 +131,6 @@ def is_survivable(problem: BaseException) -> bool:
     """Tell whether planning may go on after an error, with Spark's own plan or without a sample.
 
     Not where somebody ended the query. A panic of a Rust library, which is no ``Exception``, is an error like others.
-
-    Parameters
-    ----------
-    problem : BaseException
-        What was raised.
     """
     if not isinstance(problem, Exception) and not _is_panic(problem):
         return False
@@ -176,19 +163,9 @@ def unexpected(problem: BaseException) -> Reason:
 
 
 def worker_obstacle(problem: BaseException) -> str | None:
-    """Tell why workers cannot run gpujoin's code at all, if that is why a query failed.
+    """Tell, in a worker's own words, why workers cannot run gpujoin's code at all, if that ended a query.
 
     A worker that lacks a library, or has another version of Python or of gpujoin, fails every query alike.
-
-    Parameters
-    ----------
-    problem : BaseException
-        What ended the query.
-
-    Returns
-    -------
-    str or None
-        The worker's own words, in one line.
     """
     for link in _links(problem):
         lines = _OBSTACLE.findall(link.message) if link.class_name == _PYTHON_EXCEPTION else []

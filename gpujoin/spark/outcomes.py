@@ -124,21 +124,9 @@ def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.
     """Tell what was decided about a query.
 
     That Spark was asked for is neither an error nor news to be warned of; that it is predicted to be faster is warned
-    of where a join was written as ``gpu_join``, and is no error.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        What was decided.
-    options : Options
-        Settings.
-    scope : Scope
-        ``GPU_JOINS``: nobody asked for the rest of the query to run here, and nothing is told of it.
-
-    Raises
-    ------
-    FallbackError
-        If a join, or the query, is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
+    of where a join was written as ``gpu_join``, and is no error. With ``GPU_JOINS``, nobody asked for the rest of the
+    query to run here, and nothing is told of it. Raises ``FallbackError`` if a join, or the query, is left to Spark
+    for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
     joins = [join for join in explanation.joins if scope is Scope.EVERY_QUERY or join.by_gpu_join]
     reasons = [

@@ -35,7 +35,7 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
 
 
 class DeviceRangeBuild:
-    """A build side on the device that is searched by order: a column of groups if ``grouped``, and one or two points."""
+    """A build side on the device that is searched by order: groups if ``grouped``, and one or two points."""
 
     def __init__(
         self,

@@ -218,13 +218,7 @@ class RankedRows:
 
 
 class NearestOfSlices:
-    """The nearest right row of each left row, where right rows come in slices.
-
-    Parameters
-    ----------
-    rows : int
-        Number of left rows.
-    """
+    """The nearest right row of each left row, where right rows come in slices."""
 
     def __init__(self, rows: int) -> None:
         self.slices = np.full(rows, -1, np.int32)
@@ -253,15 +247,7 @@ class NearestOfSlices:
 
 
 class LookupProbe:
-    """A probe whose matches are known, at most one for each probe row.
-
-    Parameters
-    ----------
-    backend : Backend
-        Backend that the maps are of.
-    build_rows : ndarray of int64
-        Build row of each probe row, or −1.
-    """
+    """A probe whose matches are known, at most one for each probe row: its build row, or −1."""
 
     def __init__(self, backend: AnyBackend, build_rows: BuildRows) -> None:
         self._backend = backend

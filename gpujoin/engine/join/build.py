@@ -32,19 +32,7 @@ from gpujoin.plan.ranges import LEAST_SPREAD
 class BuiltSide:
     """The rows of the build side and a search structure over them; immutable, shared by all runs and threads.
 
-    Parameters
-    ----------
-    sink : Sink
-        The join, the backend it runs on, and the form of its rows.
-    rows : Rows
-        All build rows, in the sink's form; large string types are accepted in place of the schema's.
-    metrics : JoinMetrics
-        Counters for the build time and the algorithm.
-
-    Raises
-    ------
-    OutOfMemoryError
-        If the build does not fit.
+    Large string types are accepted in place of the schema's. Raises ``OutOfMemoryError`` if the build does not fit.
     """
 
     def __init__(self, sink: Sink, rows: Any, metrics: JoinMetrics) -> None:

@@ -59,19 +59,9 @@ as many probe rows have come as it has rows. Building it costs about as much as 
 
 
 def until_matched(morsel: Morsel, limit: int) -> Iterator[PairSlice] | None:
-    """Candidate pairs of the rows of a morsel that have no match yet, in rounds.
+    """Candidate pairs of the rows of a morsel that have no match yet, in rounds of slices of at most ``limit`` pairs.
 
-    Parameters
-    ----------
-    morsel : Morsel
-        Morsel whose marks are set by the caller between two slices.
-    limit : int
-        Largest slice.
-
-    Returns
-    -------
-    iterator of PairSlice or None
-        Slices of at most ``limit`` pairs. ``None`` where the join needs all pairs.
+    The caller sets the morsel's marks between two slices. ``None`` where the join needs all pairs.
     """
     derivation = morsel.layout.derivation
     if derivation.pairs:
@@ -91,18 +81,7 @@ def rounds_of(
 ) -> Iterator[PairSlice]:
     """Candidate pairs of a probe, in rounds; all pairs, row by row, if the probe is not :class:`Resumable`.
 
-    Parameters
-    ----------
-    morsel : Morsel
-        Morsel that has the backend and the counters.
-    probe : Probe
-        Probe of the rows.
-    rows : int
-        Number of rows.
-    matched : callable () -> ndarray of bool
-        Mask of the rows that have a match; called after each round.
-    limit : int
-        Largest slice.
+    ``matched`` gives the mask of the rows that have a match, after each round.
     """
     if not (isinstance(probe, Resumable) and probe.resumable):
         yield from morsel.slices_of(probe, limit)
@@ -199,16 +178,9 @@ def until_all_match(
 ) -> Iterator[T]:
     """Run ``work`` over probe rows until every build row has a match.
 
-    Parameters
-    ----------
-    run : Run
-        Run that may stop early (:attr:`Run.stops_early`); it keeps the progress between calls.
-    morsels : iterable of RecordBatch
-        Morsels of probe rows, read no further than needed.
-    work : callable (Run, RecordBatch) -> iterator
-        Joins a morsel with the build rows that are left.
-    merge : callable (JoinMetrics) -> None
-        Takes the counters of search structures that are built anew.
+    Morsels are read no further than needed. The run may stop early (:attr:`Run.stops_early`) and keeps the progress
+    between calls. ``work`` joins a morsel with the build rows that are left; ``merge`` takes the counters of search
+    structures that are built anew.
     """
     progress, backend = run.progress, run.built.backend
     if progress.complete or not run.built.num_rows:

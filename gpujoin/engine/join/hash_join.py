@@ -244,13 +244,7 @@ class JoinRun:
 
 
 def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_rows: int) -> None:
-    """Raise if a product is too large.
-
-    Raises
-    ------
-    ProductSizeError
-        If the join has neither keys nor ranges, and more pairs than ``options.max_product_rows``.
-    """
+    """Raise ``ProductSizeError`` for a join without keys and ranges of more pairs than ``options.max_product_rows``."""
     most, pairs = options.max_product_rows, build_rows * probe_rows
     ranged = options.range_index and (layout.axes or layout.ranged is not None)
     if most is None or pairs <= most or layout.spec.keys or ranged or layout.spec.as_of:
@@ -262,13 +256,7 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
 
 
 def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa.RecordBatch]:
-    """Check that batches have the column types that the join was made for.
-
-    Raises
-    ------
-    JoinSpecError
-        At the first batch that differs.
-    """
+    """Check that batches have the column types that the join was made for."""
     if isinstance(batches, pa.Table):
         batches = batches.to_batches()
     if not isinstance(batches, Iterable):

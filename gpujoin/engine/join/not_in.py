@@ -81,20 +81,7 @@ class KeyedRows:
 class NullPatterns:
     """The build side of a null-aware join, divided by null pattern.
 
-    Parameters
-    ----------
-    codec : KeyCodec
-        Codec of the join's keys.
-    backend : Backend
-        Backend that searches it.
-    rows : RecordBatch
-        All build rows.
-    side : Side
-        Side that the rows are of.
-    choose : callable or None
-        The planner's choice of an algorithm, for a backend that has several.
-    wanted : Wanted
-        What searches are used for: marks, where there is no residual condition.
+    Searches are used for marks where there is no residual condition.
     """
 
     def __init__(
@@ -125,12 +112,7 @@ class NullPatterns:
     def matched(self, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> None:
         """Mark the probe rows that match because of a null, in place.
 
-        Parameters
-        ----------
-        rows : RecordBatch
-            Rows of the probe side.
-        mask : ndarray of bool
-            Mask of the rows that match by all keys, which are not searched again; set for the others that match.
+        Rows that are marked already are not searched again.
         """
         for _, probe_rows, probe in self._pairs(rows, lambda: mask):
             if probe is None:

@@ -49,15 +49,7 @@ class Emission:
 
 
 class Emitter:
-    """Turns gather maps over some probe rows and the build side into batches of the join's output.
-
-    Parameters
-    ----------
-    run : Run
-        Run that the output is for.
-    rows : Rows
-        Probe rows that the maps refer to, in the form of the run's sink.
-    """
+    """Turns gather maps over some probe rows, in the form of the run's sink, and the build side into output batches."""
 
     def __init__(self, run: Run, rows: Any) -> None:
         self.run = run
@@ -98,24 +90,9 @@ class Emitter:
     def at_once(self, probe: Probe[Any], *, pairs: bool, matched: bool) -> Emission | None:
         """Let the backend make the output of the probe rows in one pass.
 
-        Parameters
-        ----------
-        probe : Probe
-            Matches of the probe rows.
-        pairs : bool
-            Whether rows are returned with their matches; then no row may have two matches.
-        matched : bool
-            Whether rows with a match are returned, or those without.
-
-        Returns
-        -------
-        Emission or None
-            ``None``: the output must be made by gather maps, as it always is where columns stay on the host.
-
-        Raises
-        ------
-        DeviceMemoryError
-            If the columns of the probed rows do not fit.
+        ``pairs``: rows are returned with their matches; then no row may have two. ``matched``: rows with a match are
+        returned, not those without. ``None``: the output must be made by gather maps, as it always is where columns
+        stay on the host. Raises ``DeviceMemoryError`` if the columns of the probed rows do not fit.
         """
         layout, backend = self.layout, self.sink.backend
         choose = emission_chooser(self.sink.options.gpu_algorithm)

@@ -46,19 +46,7 @@ class Payload:
     ) -> Payload:
         """The columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
-        Parameters
-        ----------
-        table : Table
-            Columns that the condition's references index into, each of one chunk.
-        backend : Backend
-            Backend that evaluates the condition.
-        choose : callable or None
-            The planner's choice of a method to gather.
-
-        Raises
-        ------
-        ConditionError
-            If the backend can hold a column in no layout.
+        Raises ``ConditionError`` if the backend can hold a column in no layout.
         """
         for i, field in enumerate(table.schema):
             if backend.can_gather(field.type):

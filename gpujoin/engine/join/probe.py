@@ -53,15 +53,7 @@ class _Shared:
 
 
 class Run:
-    """One pass of probe rows over a build side: the marks of build rows with a match, and counters.
-
-    Parameters
-    ----------
-    built : BuiltSide
-        Build side that is probed.
-    metrics : JoinMetrics
-        Counters of one thread; see :meth:`view`.
-    """
+    """One pass of probe rows over a build side: the marks of build rows with a match, and one thread's counters."""
 
     def __init__(self, built: BuiltSide, metrics: JoinMetrics) -> None:
         self.built = built
@@ -135,16 +127,9 @@ class Run:
     def leave_out(
         self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics
     ) -> None:
-        """Search only the build rows without a match for further probe rows. No probe may be in progress.
+        """Search only the build rows ``waiting`` for a match for further probe rows. No probe may be in progress.
 
-        Parameters
-        ----------
-        marks : ndarray of bool
-            Marks from :meth:`host_marks`.
-        waiting : ndarray of int64
-            Build rows that are still without a match.
-        metrics : JoinMetrics
-            Counters for building the new search structure.
+        The marks are those of :meth:`host_marks`; the counters are for building the new search structure.
         """
         self._shared.marked, self._shared.fewer = marks, None
         self._shared.fewer = waiting, Run.with_fallback(self.built.only(waiting, metrics), metrics)
@@ -186,16 +171,8 @@ def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = No
     """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
 
     A morsel whose probe does not fit the device is halved again and again, and finally probed on the CPU.
-
-    Parameters
-    ----------
-    run : Run
-        Run that the rows belong to.
-    rows : Rows
-        All columns of the probe side, in the form of the run's sink.
-    deferred : ndarray of bool, shape (rows,), or None
-        Given where the build side comes in slices. Only pairs are returned then, and rows with a match are marked here:
-        the rest is known after the last slice.
+    ``deferred`` is given where the build side comes in slices: only pairs are returned then, and rows with a match
+    are marked there, since the rest is known only after the last slice.
     """
     sink = run.built.sink
 
@@ -252,19 +229,8 @@ def _with_fallback(morsel: Morsel) -> Iterator[Any]:
 class Morsel:
     """A morsel of probe rows and its matches.
 
-    Parameters
-    ----------
-    run : Run
-        Run that the rows belong to.
-    rows : Rows
-        All columns of the probe side, in the form of the run's sink.
-    deferred : ndarray of bool, shape (rows,), or None
-        As for :func:`join_morsel`.
-
-    Raises
-    ------
-    OutOfMemoryError
-        If the probe does not fit the device; nothing was returned then.
+    ``deferred`` is as for :func:`join_morsel`. Raises ``OutOfMemoryError`` if the probe does not fit the device;
+    nothing was returned then.
     """
 
     def __init__(self, run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> None:

@@ -71,26 +71,8 @@ class RangeCodec:
     ) -> tuple[RangeCodec, pa.Table]:
         """Make the codec of a build side, and compute its points.
 
-        Parameters
-        ----------
-        axes : sequence of Axis
-            Ranges; column references are positions in the side's schema.
-        build_side : Side
-            Side that the rows are of.
-        keys : KeyCodec
-            Codec of the equality keys.
-        rows : RecordBatch
-            All build rows, with all columns.
-
-        Returns
-        -------
-        RangeCodec, Table
-            Points as int64 columns: the group if there are keys, then each axis; null where a row matches nothing.
-
-        Raises
-        ------
-        RangeEvaluationError
-            If an operand cannot be computed for all rows.
+        These are int64 columns: the group if there are keys, then each axis; null where a row matches nothing. Raises
+        ``RangeEvaluationError`` if an operand cannot be computed for all rows.
         """
         codecs, points, extents = [], [], []
         for axis in axes:
@@ -109,16 +91,9 @@ class RangeCodec:
     def bounds(self, rows: pa.RecordBatch) -> pa.Table:
         """Compute the ranges that probe rows ask for.
 
-        Returns
-        -------
-        Table
-            int64 columns: the group if there are keys, then the lowest and the highest matching code of each axis, both
-            included; null where a row matches nothing.
-
-        Raises
-        ------
-        RangeEvaluationError
-            If an operand cannot be computed for all rows.
+        These are int64 columns: the group if there are keys, then the lowest and the highest matching code of each
+        axis, both included; null where a row matches nothing. Raises ``RangeEvaluationError`` if an operand cannot be
+        computed for all rows.
         """
         columns: list[pa.Array] = []
         if self.grouper is not None:

@@ -92,18 +92,8 @@ def take_in(
 ) -> BuiltSide | Spilled:
     """Read a build side into memory while it fits its budget, else to disk in parts.
 
-    Parameters
-    ----------
-    sink : Sink
-        The join and its backend.
-    batches : iterable of RecordBatch
-        Rows to divide.
-    metrics : JoinMetrics
-        Counters to add to.
-    depth : int
-        Number of divisions so far.
-    stuck : bool
-        Whether the last division by hash did not make the parts smaller; then rows are divided by position.
+    ``depth`` counts the divisions so far. ``stuck``: the last division by hash did not make the parts smaller; then
+    rows are divided by position.
     """
     layout, options = sink.layout, sink.options
     by_hash = layout.spec.keys and not layout.spec.join_type.null_aware and divisible(depth, stuck=stuck)
@@ -153,21 +143,7 @@ def scatter(
     depth: int,
     batches: Iterable[pa.RecordBatch],
 ) -> None:
-    """Append rows to parts by the hash of their keys; to a single part without hashing.
-
-    Parameters
-    ----------
-    layout : JoinLayout
-        Columns, keys and condition of the join.
-    side : SideLayout
-        Side that the rows are of.
-    parts : sequence of SpillPart
-        Parts to write to.
-    depth : int
-        Seed of the hash.
-    batches : iterable of RecordBatch
-        Rows to divide.
-    """
+    """Append rows to parts by the hash of their keys, with ``depth`` as the seed; to a single part without hashing."""
     count = len(parts)
     for batch in batches:
         if count == 1:
@@ -217,15 +193,7 @@ def _letting_go(batches: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -
 
 
 class SpilledRun:
-    """One pass over a spilled build side: probe rows are spilled too, and joined part by part.
-
-    Parameters
-    ----------
-    spilled : Spilled
-        Build side on disk.
-    metrics : JoinMetrics
-        Counters to add to.
-    """
+    """One pass over a spilled build side: probe rows are spilled too, and joined part by part."""
 
     def __init__(self, spilled: Spilled, metrics: JoinMetrics) -> None:
         self.spilled = spilled
@@ -242,7 +210,7 @@ class SpilledRun:
         scatter(self._layout, self._layout.probe, self._parts, self.spilled.depth, batches)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Join the parts and return all output. May be called once. Raises ``JoinSpecError`` if called twice."""
+        """Join the parts and return all output. May be called once."""
         self._check_unfinished()
         self._finished = True
         if self.spilled.division is Division.HASH:

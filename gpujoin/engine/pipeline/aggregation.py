@@ -30,25 +30,10 @@ _USELESS = 0.9
 
 
 class Aggregation(Generic[Piece]):
-    """A partial aggregation in progress.
+    """A partial aggregation in progress, whose states take at most ``memory_budget`` bytes.
 
-    Parameters
-    ----------
-    state : AggregateState
-        How the backend aggregates.
-    node : PartialAggregate
-        What to compute.
-    memory_budget : int
-        Bytes that states may take. Beyond, groups are returned before all their rows were seen or, where each must be
-        returned once, go to disk.
-    metrics : PipelineMetrics
-        Counters to add to.
-    new_store : callable
-        Makes a store for spilled rows.
-    divisions : int
-        Number of divisions of the states so far.
-    stuck : bool
-        Whether the last division did not make the parts smaller.
+    Beyond, groups are returned before all their rows were seen or, where each must be returned once, go to disk.
+    ``divisions`` counts the divisions of the states so far. ``stuck``: the last one did not make the parts smaller.
     """
 
     def __init__(

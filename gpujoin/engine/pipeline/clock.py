@@ -13,15 +13,7 @@ T = TypeVar("T")
 
 
 class OperationClock:
-    """Times the operations of one run of a tree.
-
-    Parameters
-    ----------
-    tree : Relation
-        Tree that is timed.
-    seconds : dict of str to float
-        Seconds by operation; added to.
-    """
+    """Times the operations of one run of a tree; adds to the seconds by operation."""
 
     def __init__(self, tree: Relation, seconds: dict[str, float]) -> None:
         self._seconds = seconds

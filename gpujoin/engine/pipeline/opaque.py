@@ -50,15 +50,7 @@ _Piece: TypeAlias = "pa.Table | _Inner"
 
 
 def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reason, ...]:
-    """Reasons why a node, without its inputs, cannot be run because of opaque columns.
-
-    Parameters
-    ----------
-    node : Relation
-        Node to check.
-    backend : PipelineBackend
-        Backend that says which types are opaque.
-    """
+    """Reasons why a node, without its inputs, cannot be run because of opaque columns."""
     what = type(node).__name__.lower()
 
     def reasons(fields: Iterable[pa.Field], why: str) -> tuple[Reason, ...]:
@@ -118,14 +110,8 @@ def _riding(node: Expression) -> _Riding | None:
 class OpaquePipeline:
     """Runs nodes as a :class:`~gpujoin.model.pipeline.PipelineBackend` does, opaque columns included.
 
-    Parameters
-    ----------
-    inner : PipelineBackend or MixedPipeline
-        Pipeline that runs all nodes without opaque columns, and evaluates expressions.
-    metrics : PipelineMetrics
-        Counters to add to.
-    batch_bytes : int
-        Size of the batches in which its rows go to joins.
+    The inner pipeline runs all nodes without opaque columns, and evaluates expressions. ``batch_bytes`` is the size
+    of the batches in which its rows go to joins.
     """
 
     def __init__(

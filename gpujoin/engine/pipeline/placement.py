@@ -55,23 +55,7 @@ class MixedPiece:
 
 
 class MixedPipeline:
-    """Runs nodes as a :class:`~gpujoin.model.pipeline.PipelineBackend` does, on the device or on the host.
-
-    Parameters
-    ----------
-    device : DevicePipelineBackend
-        Pipeline of the device.
-    host : PipelineBackend
-        Pipeline of the host, for what the device does not compute.
-    options : Options
-        Settings of the joins.
-    metrics : PipelineMetrics
-        Counters to add to.
-    join_metrics : JoinMetrics
-        Counters of the joins.
-    piece_bytes : int
-        Size that pieces aim at.
-    """
+    """Runs nodes as a :class:`~gpujoin.model.pipeline.PipelineBackend` does, on the device or on the host."""
 
     def __init__(
         self, device: AnyDevicePipeline, host: AnyPipelineBackend, options: Options,
@@ -303,18 +287,8 @@ class MixedPipeline:
 class MixedAggregation:
     """A partial aggregation on the device. Rows that do not fit there are aggregated on the host, separately.
 
-    There is no second aggregation on the host where each group must be returned once, or where there is one group only.
-
-    Parameters
-    ----------
-    mixed : MixedPipeline
-        Pipeline that the rows come from.
-    node : PartialAggregate
-        What to compute.
-    memory_budget : int
-        Bytes that states on the host may take.
-    new_store : callable
-        Makes a store for spilled rows.
+    There is no second aggregation on the host where each group must be returned once, or where there is one group
+    only.
     """
 
     def __init__(

@@ -65,12 +65,7 @@ _NEXT: dict[tuple[Rung, Fault], Rung] = {
 def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) -> Fault | None:
     """Kind of fault that an error is; ``None`` for errors of the data and for cancellation.
 
-    Parameters
-    ----------
-    problem : BaseException
-        Error that was raised.
-    faults : tuple of type
-        Exceptions of the backend's library that are no ``Exception``.
+    ``faults`` are exceptions of the backend's library that are no ``Exception``.
     """
     if isinstance(problem, DecodeError):
         return Fault.DECODING
@@ -82,15 +77,7 @@ def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) ->
 
 
 class ReplayableInput:
-    """An input of batches that can be read again while it is small.
-
-    Parameters
-    ----------
-    source : iterable of RecordBatch
-        Batches that can be read only once.
-    limit : int
-        Bytes up to which batches are kept; beyond, none are.
-    """
+    """An input of batches that can be read again while it has at most ``limit`` bytes; beyond, nothing is kept."""
 
     def __init__(self, source: Iterable[pa.RecordBatch], limit: int) -> None:
         self._source = iter(source)
@@ -158,18 +145,8 @@ def run_attempts(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the first attempt that does not fail for a reason other than the data.
 
-    Parameters
-    ----------
-    start : Rung
-        Rung of the first attempt.
-    attempt_on : callable
-        Makes the attempt on a rung when it is needed.
-    inputs : sequence of ReplayableInput
-        Inputs other than files, which every attempt reads.
-    metrics : PipelineMetrics
-        Counters to add to.
-    fallback : FallbackMode
-        ``raise``: a library's error is raised at once. Short memory and undecoded files go on to the next rung.
+    Every attempt reads all of ``inputs``. ``FallbackMode.RAISE``: a library's error is raised at once. Short memory
+    and undecoded files go on to the next rung.
     """
     rung = start
     while True:

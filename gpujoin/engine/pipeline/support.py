@@ -15,21 +15,10 @@ from gpujoin.model.relations import Constant, FileFooter, Join, Relation, Scan
 
 
 def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
-    """Reasons why a tree cannot be run exactly as Spark would run it.
+    """Reasons why a tree cannot be run exactly as Spark would run it; empty if it can be run.
 
-    Depends on the tree alone, not on data, files, or whether there is a GPU. Any subtree may be asked about.
-
-    Parameters
-    ----------
-    tree : Relation
-        Tree to check.
-    backend : BackendName
-        ``GPU``: reasons why nodes are not computed by a GPU. Such nodes run on the CPU, in the same pipeline.
-
-    Returns
-    -------
-    tuple of Reason
-        All reasons; empty if the tree can be run.
+    Depends on the tree alone, not on data, files, or whether there is a GPU. Any subtree may be asked about. For
+    ``GPU``: reasons why nodes are not computed by a GPU. Such nodes run on the CPU, in the same pipeline.
     """
     return tuple(dict.fromkeys(reason for node in tree.walk() for reason in supports_node(node, backend)))
 
@@ -60,26 +49,10 @@ def read_footers(
     *,
     threads: int = 8,
 ) -> list[FileFooter]:
-    """Read the footers of Parquet files.
+    """Read the footers of Parquet files, ``threads`` at the same time, with the partition columns' values for each.
 
-    Parameters
-    ----------
-    scan : Scan
-        Scan whose columns and types the files must have.
-    paths : sequence of str
-        Paths of the files.
-    constants : sequence of tuple or None
-        Values of the partition columns for each file.
-    threads : int
-        Files that are opened at the same time.
-
-    Raises
-    ------
-    ScanError
-        If a file cannot be opened or is no Parquet file; the message names it. A file that cannot be read as Spark
-        reads it has ``obstacles``.
-    RelationError
-        If the numbers of constants and paths differ.
+    A file that cannot be read as Spark reads the scan's columns has ``obstacles``. Raises ``ScanError``, naming the
+    file, if one cannot be opened or is no Parquet file.
     """
     values = [()] * len(paths) if constants is None else list(constants)
     if len(values) != len(paths):

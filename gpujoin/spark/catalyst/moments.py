@@ -44,16 +44,9 @@ def constant(node: Node) -> Literal | None:
 
 
 def clock(operand: Node, difference: Node, gateway: Any) -> Node:
-    """Make the expression that gives an operand of a difference in microseconds.
+    """Make the expression that gives a date or timestamp, an operand of a difference, in microseconds.
 
-    Parameters
-    ----------
-    operand : Node
-        A date, or a timestamp with a time zone or without.
-    difference : Node
-        The difference, which says the time zone.
-    gateway : py4j JVM view
-        ``spark._jvm``.
+    The difference says the time zone.
     """
     expressions = gateway.org.apache.spark.sql.catalyst.expressions
     types = gateway.org.apache.spark.sql.types.DataTypes

@@ -153,14 +153,6 @@ def _data_type(text: str) -> DataType:
 
 
 def read_expression(gateway: JvmNames, expression: Any) -> Node:
-    """Read a Catalyst expression.
-
-    Parameters
-    ----------
-    gateway : JvmNames
-        Of the session.
-    expression : py4j object
-        ``org.apache.spark.sql.catalyst.expressions.Expression``.
-    """
+    """Read a Catalyst expression."""
     reading = Reading(gateway, reader_of(gateway).expression(expression))
     return reading.tree(reading.rows[0])

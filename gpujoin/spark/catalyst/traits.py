@@ -40,16 +40,9 @@ def eval_mode(node: Node) -> EvalMode:
 
 
 def across(part: Node, ids: Mapping[Side, frozenset[int]], names: Container[str] = EQUALITIES) -> bool:
-    """Tell whether a comparison, of one of some classes, is one between the two sides of a join.
+    """Tell whether a conjunct is a comparison, of one of some classes, between the two sides of a join.
 
-    Parameters
-    ----------
-    part : Node
-        A conjunct of the join's condition.
-    ids : mapping of Side to frozenset of int
-        Attributes of each side.
-    names : container of str
-        Classes of two operands.
+    ``ids`` has the attributes of each side.
     """
     if part.name not in names:
         return False

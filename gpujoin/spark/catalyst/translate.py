@@ -167,21 +167,9 @@ def arrow_of(dtype: t.DataType) -> pa.DataType:
 
 
 def ordered_by(order: Node, what: str, name: str) -> bool:
-    """Tell whether a ``SortOrder`` has a property.
+    """Tell whether ``direction`` or ``nullOrdering`` of a ``SortOrder`` is of a class, such as ``NullsFirst``.
 
-    Parameters
-    ----------
-    order : Node
-        The ``SortOrder``.
-    what : str
-        ``direction`` or ``nullOrdering``.
-    name : str
-        Class of the property, such as ``Descending`` or ``NullsFirst``.
-
-    Raises
-    ------
-    NotTranslatableError
-        If its JSON form does not say.
+    Raises ``NotTranslatableError`` if its JSON form does not say.
     """
     found = order.fields[what]
     kind = str(found["object"]).rpartition(".")[2].rstrip("$") if isinstance(found, dict) else ""
@@ -191,13 +179,7 @@ def ordered_by(order: Node, what: str, name: str) -> bool:
 
 
 def refuse_collation(node: Node) -> None:
-    """Refuse a string that is not compared by bytes.
-
-    Raises
-    ------
-    NotTranslatableError
-        With its type.
-    """
+    """Refuse a string that is not compared by bytes, by ``NotTranslatableError`` with its type."""
     if "collate" in node.type_name.lower():
         raise NotTranslatableError(
             f"{node} has type {node.type_name}; only strings compared by bytes are covered"

@@ -37,26 +37,10 @@ _SEES = {
 
 
 def compiled_class(names: JvmNames, name: str) -> Any:
-    """Give a class of this package; it is compiled when it is first asked for.
+    """Give a class of this package, by its simple name; it is compiled when it is first asked for.
 
-    Parameters
-    ----------
-    names : JvmNames
-        Of the session.
-    name : str
-        The class, without its package.
-
-    Returns
-    -------
-    py4j object
-        The ``java.lang.Class``.
-
-    Raises
-    ------
-    GpuJoinError
-        If the driver has no Janino, or Janino refuses the source.
-    py4j.protocol.Py4JNetworkError
-        If the JVM is gone.
+    Raises ``GpuJoinError`` if the driver has no Janino, or Janino refuses the source, and
+    ``py4j.protocol.Py4JNetworkError`` if the JVM is gone.
     """
     with _lock:
         return _compiled(names, _classes.setdefault(names, {}), name)
@@ -65,19 +49,8 @@ def compiled_class(names: JvmNames, name: str) -> Any:
 def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
     """Make an object of a class of this package by its only constructor.
 
-    Parameters
-    ----------
-    names : JvmNames
-        Of the session.
-    name : str
-        The class, without its package.
-    *arguments : object
-        Of the constructor. Python objects that implement a Java interface are welcome.
-
-    Raises
-    ------
-    GpuJoinError
-        As :func:`compiled_class` does.
+    Python objects that implement a Java interface are welcome as arguments. Errors are those of
+    :func:`compiled_class`.
     """
     constructor = compiled_class(names, name).getConstructors()[0]
     values = names.java.util.ArrayList()  # py4j puts no Python object into an array
@@ -87,19 +60,9 @@ def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
 
 
 def shared_instance(names: JvmNames, name: str) -> Any:
-    """Give the object of a class without state that this process uses in a JVM.
+    """Give the object of a class without state that this process uses in a JVM; its constructor has no arguments.
 
-    Parameters
-    ----------
-    names : JvmNames
-        Of the session.
-    name : str
-        The class, without its package; its constructor has no arguments.
-
-    Raises
-    ------
-    GpuJoinError
-        As :func:`compiled_class` does.
+    Errors are those of :func:`compiled_class`.
     """
     instances = _instances.setdefault(names, {})
     if name not in instances:

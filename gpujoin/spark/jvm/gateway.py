@@ -25,13 +25,6 @@ class JvmNames:
     Py4J's own view asks the JVM at every dot whether it is a package or a class, and again for every static method;
     most of the calls of planning were such questions. Here a name that begins with a capital is a class, and static
     methods are remembered.
-
-    Parameters
-    ----------
-    client : py4j gateway client
-        Of the session.
-    prefix : str
-        The package, with a dot at its end unless it is empty.
     """
 
     def __init__(self, client: Any, prefix: str = "") -> None:
@@ -141,13 +134,6 @@ def session_of(spark: SparkSession, session: Any) -> SparkSession:
     """Make the Python object of another session of the JVM, without what making one does besides.
 
     ``SparkSession(context, session)`` would have ``RDD.toDF`` use that session from now on.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        Any session of the application.
-    session : py4j object
-        The session.
     """
     made = object.__new__(type(spark))
     for name in ("_sc", "_jsc", "_jvm", "_profiler_collector"):
@@ -188,15 +174,7 @@ def local_property(spark: SparkSession, name: str) -> str | None:
 
 
 def clone_session(spark: SparkSession, rule: Any) -> Any:
-    """Clone the session of the JVM, with its settings, views and functions, but without a rule.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    rule : py4j object
-        Of `PythonRule.java`.
-    """
+    """Clone the session of the JVM, with its settings, views and functions, but without a rule (`PythonRule.java`)."""
     session = spark._jsparkSession.cloneSession()
     rule.removeFrom(session)
     return session

@@ -24,15 +24,7 @@ _QUERY_TAG = "gpujoin.query"
 
 
 class Rewriting:
-    """A plan that was read, in which some plans are replaced; the JVM holds the plans.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    reading : Reading
-        Of the plan.
-    """
+    """A plan that was read, in which some plans are replaced; the JVM holds the plans."""
 
     def __init__(self, spark: SparkSession, reading: Reading) -> None:
         self._spark = spark
@@ -64,12 +56,7 @@ class Rewriting:
     def result(self, root: PlanNode, large: Mapping[int, Sequence[bool]]) -> Any:
         """Give the whole plan.
 
-        Parameters
-        ----------
-        root : PlanNode
-            Its topmost node.
-        large : mapping of int to sequence of bool
-            Whether the left and the right side of a join must not be broadcast, by its number.
+        ``large`` tells, by a join's number, whether its left and its right side must not be broadcast.
         """
         return self._handle.result(root.number, json.dumps(large))
 
@@ -77,14 +64,7 @@ class Rewriting:
 def declared(spark: SparkSession, plan: Any, given: StructType, wanted: StructType) -> Any:
     """Let columns be nullable, and have metadata, as they were declared: Spark's optimizer may know better.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    plan : py4j object
-        A logical plan.
-    given, wanted : StructType
-        Its schema, and the one that it is to have.
+    ``given`` is the plan's schema, ``wanted`` the one that it is to have.
     """
     gateway = gateway_of(spark)
     expressions = gateway.org.apache.spark.sql.catalyst.expressions
