@@ -50,21 +50,14 @@ _left_to_spark: WeakKeyDictionary[DataFrame, JoinExplanation] = WeakKeyDictionar
 
 @dataclass(frozen=True)
 class _Using:
-    """A join by names.
-
-    Attributes
-    ----------
-    kind : JoinType
-        What is returned.
-    keys : tuple of (int, int)
-        Positions of the keys on the two sides.
-    schemas : dict from Side to StructType
-        Schemas of the two sides.
-    """
+    """A join by names."""
 
     kind: JoinType
+    """What is returned."""
     keys: tuple[tuple[int, int], ...]
+    """Positions of the keys on the two sides."""
     schemas: dict[Side, t.StructType]
+    """Schemas of the two sides."""
 
     def rest(self, side: Side) -> list[int]:
         """Give the positions of a side's columns that are no keys; none where the side is not returned."""

@@ -37,25 +37,17 @@ _RUNS_KEPT = 8
 
 @dataclass(slots=True)
 class IslandMetrics:
-    """What tasks of a stage did.
-
-    Attributes
-    ----------
-    pipeline : PipelineMetrics
-        Files, row groups, rows, bytes, and seconds of each operation.
-    joins : JoinMetrics
-        Of its joins that did not run within the backend's query.
-    sent : BlobCounts
-        Rows and blobs that went to the next stage.
-    began, ended : float
-        When the first task began and the last one ended, in seconds since the epoch.
-    """
+    """What tasks of a stage did."""
 
     pipeline: PipelineMetrics = field(default_factory=PipelineMetrics)
+    """Files, row groups, rows, bytes, and seconds of each operation."""
     joins: JoinMetrics = field(default_factory=JoinMetrics)
+    """Of its joins that did not run within the backend's query."""
     sent: BlobCounts = field(default_factory=BlobCounts)
+    """Rows and blobs that went to the next stage."""
     began: float = math.inf
     ended: float = 0.0
+    """When the first task began and the last one ended, in seconds since the epoch."""
 
     def merge(self, other: IslandMetrics) -> None:
         """Add another task's counters to this one's."""
@@ -72,78 +64,51 @@ class IslandMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What one task attempt reports.
-
-    Attributes
-    ----------
-    name : str
-        The island's stage.
-    stage, partition : int
-        Where the task stood; a repeated attempt has the same.
-    attempt : int
-        Grows with every attempt in the application.
-    measured : IslandMetrics
-        Its counters.
-    notes : tuple of str
-        Why the task did not run as planned, if so.
-    """
+    """What one task attempt reports."""
 
     name: str
+    """The island's stage."""
     stage: int
     partition: int
+    """Where the task stood; a repeated attempt has the same."""
     attempt: int
+    """Grows with every attempt in the application."""
     measured: IslandMetrics
+    """Its counters."""
     notes: tuple[str, ...] = ()
+    """Why the task did not run as planned, if so."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageDescription:
-    """What the driver knows of an island's stage.
-
-    Attributes
-    ----------
-    name : str
-        Its name in Spark's plans: the island's, with a number but for the last stage.
-    description : str
-        Its operations.
-    predicted : Estimate or None
-        The seconds that were predicted, of the last stage.
-    """
+    """What the driver knows of an island's stage."""
 
     name: str
+    """Its name in Spark's plans: the island's, with a number but for the last stage."""
     description: str
+    """Its operations."""
     predicted: Estimate | None = None
+    """The seconds that were predicted, of the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class IslandReport:
-    """What is known of the runs of one stage of an island.
-
-    Attributes
-    ----------
-    name : str
-        Its name in Spark's plans; the last stage has the island's name in :func:`gpujoin.explain`.
-    description : str
-        Its operations.
-    metrics : IslandMetrics
-        Counters of the latest run, added up over tasks; all zero while nothing has run.
-    tasks : int
-        Tasks of the latest run.
-    runs : int
-        How many runs are known.
-    notes : dict of str to int
-        Why tasks of the latest run did not run as planned, and how many of them.
-    predicted : Estimate or None
-        The seconds that were predicted, of the stage that gives the island's rows.
-    """
+    """What is known of the runs of one stage of an island."""
 
     name: str
+    """Its name in Spark's plans; the last stage has the island's name in :func:`gpujoin.explain`."""
     description: str
+    """Its operations."""
     metrics: IslandMetrics
+    """Counters of the latest run, added up over tasks; all zero while nothing has run."""
     tasks: int
+    """Tasks of the latest run."""
     runs: int
+    """How many runs are known."""
     notes: dict[str, int] = field(default_factory=dict)
+    """Why tasks of the latest run did not run as planned, and how many of them."""
     predicted: Estimate | None = None
+    """The seconds that were predicted, of the stage that gives the island's rows."""
 
     def __str__(self) -> str:
         title = f"{self.name} {self.description} [island]"

@@ -39,43 +39,28 @@ class Purpose(Enum):
 
 @dataclass(frozen=True)
 class Accelerated:
-    """What became of a query.
-
-    Attributes
-    ----------
-    frame : DataFrame
-        The rewritten query, or the given one.
-    explanation : Explanation
-        What was decided.
-    changed : bool
-        Whether the query was rewritten.
-    """
+    """What became of a query."""
 
     frame: DataFrame
+    """The rewritten query, or the given one."""
     explanation: Explanation
+    """What was decided."""
     changed: bool
+    """Whether the query was rewritten."""
 
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """What became of the plan of a query.
-
-    Attributes
-    ----------
-    plan : py4j object
-        The logical plan that takes its place; meaningless where nothing was changed.
-    explanation : Explanation
-        What was decided.
-    changed : bool
-        Whether anything was replaced.
-    name : str
-        Under which the explanation of a changed plan is kept.
-    """
+    """What became of the plan of a query."""
 
     plan: Any
+    """The logical plan that takes its place; meaningless where nothing was changed."""
     explanation: Explanation
+    """What was decided."""
     changed: bool = False
+    """Whether anything was replaced."""
     name: str = ""
+    """Under which the explanation of a changed plan is kept."""
 
 
 def accelerate(frame: DataFrame) -> DataFrame:

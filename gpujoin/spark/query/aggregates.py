@@ -44,18 +44,12 @@ _COUNT_DIGITS = 20
 
 @dataclass(frozen=True)
 class ReadAggregate:
-    """An ``Aggregate`` node, read.
-
-    Attributes
-    ----------
-    keys : tuple of Node
-        Grouping expressions.
-    results : tuple of Node
-        Named expressions over the keys and the aggregate expressions.
-    """
+    """An ``Aggregate`` node, read."""
 
     keys: tuple[Node, ...]
+    """Grouping expressions."""
     results: tuple[Node, ...]
+    """Named expressions over the keys and the aggregate expressions."""
 
     @cached_property
     def aggregates(self) -> tuple[Node, ...]:

@@ -33,21 +33,14 @@ Reads = Mapping[int, tuple[FileSlice, ...]]
 
 @dataclass(frozen=True)
 class StageRun:
-    """How a stage runs.
-
-    Attributes
-    ----------
-    stage : Stage
-        What its tasks compute.
-    reads : tuple of mappings
-        For each task what it reads; one entry for all tasks of a stage whose rows come by key, or from Spark.
-    inputs : tuple of StageRun
-        The producers of its exchanges, in order.
-    """
+    """How a stage runs."""
 
     stage: Stage
+    """What its tasks compute."""
     reads: tuple[Reads, ...]
+    """For each task what it reads; one entry for all tasks of a stage whose rows come by key, or from Spark."""
     inputs: tuple[StageRun, ...] = ()
+    """The producers of its exchanges, in order."""
 
     @property
     def tasks(self) -> int:
@@ -57,27 +50,18 @@ class StageRun:
 
 @dataclass(frozen=True)
 class IslandRun:
-    """How an island runs.
-
-    Attributes
-    ----------
-    last : StageRun
-        The last stage, with those before it.
-    scans : tuple of int
-        The scan of the island that each scan of the stages is.
-    threads : int
-        Threads of each task.
-    notes : tuple of str
-        What decided.
-    heavy : mapping of int to HeavyRows
-        Keys with very many rows, by the index of the exchange.
-    """
+    """How an island runs."""
 
     last: StageRun
+    """The last stage, with those before it."""
     scans: tuple[int, ...]
+    """The scan of the island that each scan of the stages is."""
     threads: int
+    """Threads of each task."""
     notes: tuple[str, ...]
+    """What decided."""
     heavy: Mapping[int, HeavyRows] = field(default_factory=dict)
+    """Keys with very many rows, by the index of the exchange."""
 
     @property
     def tasks(self) -> int:

@@ -76,18 +76,12 @@ def explain_island(
 
 @dataclass(frozen=True)
 class Leaves:
-    """What the leaves of stages read.
-
-    Attributes
-    ----------
-    scans : mapping of int to ScanSource
-        Files, by the index of the scan.
-    rows : tuple of str
-        Rows from Spark, described, by the index of the source.
-    """
+    """What the leaves of stages read."""
 
     scans: Mapping[int, ScanSource]
+    """Files, by the index of the scan."""
     rows: tuple[str, ...]
+    """Rows from Spark, described, by the index of the source."""
 
 
 def explain_stages(

@@ -44,24 +44,16 @@ _log = logging.getLogger("gpujoin")
 
 @dataclass(frozen=True)
 class _Part:
-    """What one task looks at.
-
-    Attributes
-    ----------
-    number : int
-        Of the exchange.
-    tree : Relation
-        What is exchanged.
-    reads : mapping
-        Files, cut to one row group.
-    outlet : Outlet
-        Which knows the keys.
-    """
+    """What one task looks at."""
 
     number: int
+    """Of the exchange."""
     tree: Relation
+    """What is exchanged."""
     reads: Reads
+    """Files, cut to one row group."""
     outlet: Outlet
+    """Which knows the keys."""
 
     def look(
         self, options: Options, sources: Mapping[int, Iterator[pa.RecordBatch]] | None = None
@@ -79,18 +71,12 @@ class _Part:
 
 @dataclass(frozen=True)
 class SampleExchanges:
-    """Looks at parts of exchanges.
-
-    Attributes
-    ----------
-    parts : tuple of _Part
-        One for each number that comes in.
-    options : Options
-        Settings.
-    """
+    """Looks at parts of exchanges."""
 
     parts: tuple[_Part, ...]
+    """One for each number that comes in."""
     options: Options
+    """Settings."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Look at the parts whose numbers come in."""
@@ -102,24 +88,16 @@ class SampleExchanges:
 
 @dataclass(frozen=True)
 class SampleRows:
-    """Looks at the first rows of a partition that Spark computes.
-
-    Attributes
-    ----------
-    part : _Part
-        What to look at.
-    source : int
-        Index of the source that takes the rows in.
-    schema : pyarrow.Schema
-        Of the rows.
-    options : Options
-        Settings.
-    """
+    """Looks at the first rows of a partition that Spark computes."""
 
     part: _Part
+    """What to look at."""
     source: int
+    """Index of the source that takes the rows in."""
     schema: pa.Schema
+    """Of the rows."""
     options: Options
+    """Settings."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Look at the rows that come in."""

@@ -61,46 +61,32 @@ class Finish(Enum):
 
 @dataclass(frozen=True)
 class Island:
-    """A part of a plan that workers run.
-
-    Attributes
-    ----------
-    node : PlanNode
-        The topmost node.
-    relation : Relation
-        What workers compute; its columns are those of ``columns``.
-    plain : Relation
-        The same without early filters.
-    columns : tuple of int or None
-        Which attribute of the plan each output column is; ``None``: a new one. A plan without columns has none, and its
-        relation one.
-    sources : dict from int to ScanSource
-        What the scans read.
-    spark_sources : tuple of SparkRows
-        Whose rows Spark computes.
-    finish : Finish
-        What Spark does with the rows.
-    read : ReadAggregate or None
-        The aggregation, if the topmost node is one.
-    calls : mapping from int to AggregateCall
-        Partial results, by position among the aggregates.
-    distinct : tuple of Node
-        What the distinct aggregates read, beside the keys.
-    whole : callable
-        Gives the same island with its aggregation finished, for one task; ``None`` if Spark has to finish it.
-    """
+    """A part of a plan that workers run."""
 
     node: PlanNode
+    """The topmost node."""
     relation: Relation
+    """What workers compute; its columns are those of ``columns``."""
     plain: Relation
+    """The same without early filters."""
     columns: tuple[int | None, ...]
+    """Which attribute of the plan each output column is; ``None``: a new one. A plan without columns has none, and
+    its relation one.
+    """
     sources: Mapping[int, ScanSource]
+    """What the scans read."""
     spark_sources: tuple[SparkRows, ...]
+    """Whose rows Spark computes."""
     finish: Finish
+    """What Spark does with the rows."""
     read: ReadAggregate | None
+    """The aggregation, if the topmost node is one."""
     calls: Mapping[int, AggregateCall]
+    """Partial results, by position among the aggregates."""
     distinct: tuple[Node, ...] = ()
+    """What the distinct aggregates read, beside the keys."""
     whole: Callable[[], Island | None] = field(default=lambda: None, repr=False)
+    """Gives the same island with its aggregation finished, for one task; ``None`` if Spark has to finish it."""
 
     @property
     def scanned(self) -> dict[int, float]:

@@ -46,21 +46,14 @@ _ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A part of a plan after rewriting.
-
-    Attributes
-    ----------
-    parts : tuple of JoinExplanation or IslandExplanation
-        Its topmost joins and islands.
-    changed : bool
-        Whether anything in it was replaced.
-    nbytes : float
-        About how many bytes come out of its largest island, which to Spark are next to none.
-    """
+    """A part of a plan after rewriting."""
 
     parts: tuple[Part, ...]
+    """Its topmost joins and islands."""
     changed: bool
+    """Whether anything in it was replaced."""
     nbytes: float = 0.0
+    """About how many bytes come out of its largest island, which to Spark are next to none."""
 
 
 class QueryPlanner:

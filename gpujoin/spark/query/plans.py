@@ -28,30 +28,20 @@ _ROW_OVERHEAD = 8
 
 @dataclass(eq=False)
 class PlanNode:
-    """One node of a logical plan.
-
-    Attributes
-    ----------
-    class_name : str
-        Its Java class.
-    fields : dict
-        Constructor arguments, and what the node says of itself.
-    reading : Reading
-        Which the node is of.
-    children : tuple of PlanNode
-        Its inputs.
-    nearest : Nearest or None
-        Of a join: that of each row's matches the nearest alone is needed.
-    for_nearest : PlanNode or None
-        Of a ``Sort``: a join of which it does no more than say which match is the nearest.
-    """
+    """One node of a logical plan."""
 
     class_name: str
+    """Its Java class."""
     fields: Mapping[str, Any] = field(repr=False)
+    """Constructor arguments, and what the node says of itself."""
     reading: Reading = field(repr=False)
+    """Which the node is of."""
     children: tuple[PlanNode, ...] = ()
+    """Its inputs."""
     nearest: Nearest | None = field(default=None, repr=False)
+    """Of a join: that of each row's matches the nearest alone is needed."""
     for_nearest: PlanNode | None = field(default=None, repr=False)
+    """Of a ``Sort``: a join of which it does no more than say which match is the nearest."""
     _trees: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -51,38 +51,27 @@ _BEGUN_AGAIN = "on the CPU: the GPU's memory ran out, and what had been begun th
 
 @dataclass(frozen=True)
 class RunStage:
-    """A worker's part of a stage.
-
-    Attributes
-    ----------
-    tree : Relation
-        What to compute.
-    reads : tuple of mappings
-        What each task reads, by the index of the scan; one entry for all tasks of a stage whose rows come by key, or
-        from Spark.
-    sources : tuple of int
-        Indexes of the tree's sources, in the order in which they are read; of a stage that takes rows from Spark, that
-        one.
-    forms : tuple of BlobFormat
-        Of the blobs of each source, in that order; none where rows come from Spark as they are.
-    labels : tuple of int
-        Labels of the partitions that belong to the entries of ``reads``, where there are several.
-    outlet : Outlet or None
-        Where the rows go; ``None``: to Spark.
-    options : Options
-        Settings.
-    name : str
-        Under which metrics are reported.
-    """
+    """A worker's part of a stage."""
 
     tree: Relation
     reads: tuple[Reads, ...]
+    """What each task reads, by the index of the scan; one entry for all tasks of a stage whose rows come by key, or
+    from Spark.
+    """
     sources: tuple[int, ...]
+    """Indexes of the tree's sources, in the order in which they are read; of a stage that takes rows from Spark, that
+    one.
+    """
     forms: tuple[BlobFormat, ...]
+    """Of the blobs of each source, in that order; none where rows come from Spark as they are."""
     labels: tuple[int, ...]
+    """Labels of the partitions that belong to the entries of ``reads``, where there are several."""
     outlet: Outlet | None
+    """Where the rows go; ``None``: to Spark."""
     options: Options
+    """Settings."""
     name: str
+    """Under which metrics are reported."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one."""
@@ -136,24 +125,16 @@ class RunStage:
 
 @dataclass(frozen=True)
 class StageWork:
-    """A stage as the work that its tasks do, with the stages before it.
-
-    Attributes
-    ----------
-    run : StageRun
-        How it runs.
-    work : RunStage
-        What each task does.
-    inputs : tuple of StageWork
-        The producers of its exchanges, in order.
-    predicted : Estimate or None
-        The seconds that are predicted, of the last stage.
-    """
+    """A stage as the work that its tasks do, with the stages before it."""
 
     run: StageRun
+    """How it runs."""
     work: RunStage
+    """What each task does."""
     inputs: tuple[StageWork, ...] = ()
+    """The producers of its exchanges, in order."""
     predicted: Estimate | None = None
+    """The seconds that are predicted, of the last stage."""
 
     @classmethod
     def of(

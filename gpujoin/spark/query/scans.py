@@ -51,21 +51,14 @@ _HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header"
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """A plain Parquet relation.
-
-    Attributes
-    ----------
-    files : tuple of FileSlice
-        Its files as Spark has listed them, each whole.
-    columns : dict from int to pyarrow.Field
-        The columns in its files, by expression id.
-    partitions : dict from int to pyarrow.Field
-        The columns in the names of its folders; a file's constants are theirs, in this order.
-    """
+    """A plain Parquet relation."""
 
     files: tuple[FileSlice, ...]
+    """Its files as Spark has listed them, each whole."""
     columns: dict[int, pa.Field]
+    """The columns in its files, by expression id."""
     partitions: dict[int, pa.Field]
+    """The columns in the names of its folders; a file's constants are theirs, in this order."""
 
     def with_partitions(self, chosen: Sequence[int]) -> ParquetFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
@@ -99,18 +92,12 @@ def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None
 
 @dataclass(frozen=True)
 class ReadRelation:
-    """A Parquet relation that a worker can read.
-
-    Attributes
-    ----------
-    files : ParquetFiles
-        What it reads.
-    rest : tuple of Node
-        The conditions that are not seen to by the choice of files.
-    """
+    """A Parquet relation that a worker can read."""
 
     files: ParquetFiles
+    """What it reads."""
     rest: tuple[Node, ...]
+    """The conditions that are not seen to by the choice of files."""
 
 
 def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] = ()) -> ReadRelation:

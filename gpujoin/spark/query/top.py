@@ -23,18 +23,12 @@ _MOST_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class Top:
-    """How few rows are asked of a part of a plan.
-
-    Attributes
-    ----------
-    count : int
-        How many at most, of each task.
-    order : tuple of Node
-        By which the first ones are to be found; empty: any.
-    """
+    """How few rows are asked of a part of a plan."""
 
     count: int
+    """How many at most, of each task."""
     order: tuple[Node, ...] = ()
+    """By which the first ones are to be found; empty: any."""
 
     def of(self, below: Fragment, builder: TreeBuilder) -> Fragment:
         """Give the rows asked for, of a fragment.

@@ -23,59 +23,38 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU as this process sees it.
-
-    Attributes
-    ----------
-    name : str
-        The same for all processes of the host: an index of the driver, or a UUID.
-    ordinal : int
-        CUDA's number for it in this process.
-    """
+    """A GPU as this process sees it."""
 
     name: str
+    """The same for all processes of the host: an index of the driver, or a UUID."""
     ordinal: int
+    """CUDA's number for it in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a task got.
-
-    Attributes
-    ----------
-    backend : Backend
-        Ready to use, for the life of the process.
-    slot : Slot or None
-        The GPU slot that the task holds.
-    waited : float
-        Seconds spent waiting for a slot.
-    notes : tuple of str
-        Why it is not a GPU, if it is not.
-    """
+    """What a task got."""
 
     backend: AnyBackend
+    """Ready to use, for the life of the process."""
     slot: Slot | None = None
+    """The GPU slot that the task holds."""
     waited: float = 0.0
+    """Seconds spent waiting for a slot."""
     notes: tuple[str, ...] = ()
+    """Why it is not a GPU, if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDevice:
-    """Where a task's pipelines run.
-
-    Attributes
-    ----------
-    chosen : Chosen
-        The backend that the task got.
-    device : DevicePipelineBackend or None
-        Its pipelines; ``None``: they run on the CPU.
-    options : Options
-        For :func:`gpujoin.engine.pipeline.run`.
-    """
+    """Where a task's pipelines run."""
 
     chosen: Chosen
+    """The backend that the task got."""
     device: AnyDevicePipeline | None
+    """Its pipelines; ``None``: they run on the CPU."""
     options: Options
+    """For :func:`gpujoin.engine.pipeline.run`."""
 
 
 def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:

@@ -43,21 +43,14 @@ print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if importl
 
 @dataclass(frozen=True, slots=True)
 class WorkerPython:
-    """What workers would run.
-
-    Attributes
-    ----------
-    command : str
-        As PySpark is told.
-    path : str or None
-        What the command is on this machine; ``None``: not found.
-    obstacle : str
-        Why it cannot join, for a sentence that begins with it; empty if it can, or if that could not be found out.
-    """
+    """What workers would run."""
 
     command: str
+    """As PySpark is told."""
     path: str | None
+    """What the command is on this machine; ``None``: not found."""
     obstacle: str = ""
+    """Why it cannot join, for a sentence that begins with it; empty if it can, or if that could not be found out."""
 
     def __str__(self) -> str:
         return self.command if self.path in (None, self.command) else f"{self.command} ({self.path})"

@@ -75,25 +75,17 @@ def task_name(attempt: int) -> str:
 
 @dataclass(slots=True)
 class Slot:
-    """A held slot; give it back with :meth:`release` or by leaving a ``with`` block.
-
-    Attributes
-    ----------
-    gpu : str
-        The GPU's name, as it was asked for.
-    number : int
-        Which of its slots.
-    waited : float
-        Seconds spent waiting for it.
-    shared : bool
-        Whether it was joined: another worker of the task held it already.
-    """
+    """A held slot; give it back with :meth:`release` or by leaving a ``with`` block."""
 
     gpu: str
+    """The GPU's name, as it was asked for."""
     number: int
+    """Which of its slots."""
     waited: float
+    """Seconds spent waiting for it."""
     _file: IO[bytes] = field(repr=False)
     shared: bool = False
+    """Whether it was joined: another worker of the task held it already."""
     _mark: IO[bytes] | None = field(default=None, repr=False)
 
     def release(self) -> None:

@@ -31,29 +31,20 @@ def unheard(record: TaskRecord) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """What a work knows of the task it runs in.
-
-    Attributes
-    ----------
-    stage, partition, attempt : int
-        Where the task stands; ``attempt`` is unique in the application.
-    gpus : tuple of str
-        GPU addresses that Spark assigned.
-    name : str or None
-        Of the task attempt, unique on this host, the same in the workers of all its stages.
-    report : callable
-        Takes a record for the driver.
-    retry : int
-        How often this part has been tried before.
-    """
+    """What a work knows of the task it runs in."""
 
     stage: int = 0
     partition: int = 0
     attempt: int = 0
+    """Where the task stands; ``attempt`` is unique in the application."""
     gpus: tuple[str, ...] = ()
+    """GPU addresses that Spark assigned."""
     name: str | None = None
+    """Of the task attempt, unique on this host, the same in the workers of all its stages."""
     report: Callable[[TaskRecord], None] = unheard
+    """Takes a record for the driver."""
     retry: int = 0
+    """How often this part has been tried before."""
 
 
 class Work(Protocol):

@@ -56,18 +56,12 @@ class OtherBackendError(BrokenError):
 
 @dataclass(frozen=True)
 class Fragment:
-    """A part of a plan as a relation.
-
-    Attributes
-    ----------
-    relation : Relation
-        What computes it.
-    positions : dict from int to int
-        Where in the relation's output each attribute is, by expression id.
-    """
+    """A part of a plan as a relation."""
 
     relation: Relation
+    """What computes it."""
     positions: Mapping[int, int]
+    """Where in the relation's output each attribute is, by expression id."""
 
     def reference(self, expr_id: int, side: Side = Side.LEFT) -> ColumnRef:
         """Refer to an attribute's column."""
@@ -98,43 +92,28 @@ class ScanSource:
 
 @dataclass(frozen=True)
 class First:
-    """A choice of rows: of those with equal values in some columns the first in an order.
-
-    Attributes
-    ----------
-    equal : tuple of int
-        Attributes, by expression id.
-    order : tuple of (int, bool, bool)
-        Attributes, whether the greatest is first, and whether null is.
-    """
+    """A choice of rows: of those with equal values in some columns the first in an order."""
 
     equal: tuple[int, ...]
+    """Attributes, by expression id."""
     order: tuple[tuple[int, bool, bool], ...]
+    """Attributes, whether the greatest is first, and whether null is."""
 
 
 @dataclass(frozen=True)
 class SparkRows:
-    """A part of a plan whose rows Spark computes, for an island above it.
-
-    Attributes
-    ----------
-    node : PlanNode
-        Its topmost node.
-    columns : tuple of Node
-        The attributes that are taken, and stand-ins of what else is computed (`trees.computed`).
-    nbytes : float
-        About how many bytes they have.
-    problem : BrokenError or None
-        Why the part is not in the island, and where; ``None`` where Spark computes more than the part itself.
-    first : First or None
-        Which of its rows are taken; ``None``: all.
-    """
+    """A part of a plan whose rows Spark computes, for an island above it."""
 
     node: PlanNode
+    """Its topmost node."""
     columns: tuple[Node, ...]
+    """The attributes that are taken, and stand-ins of what else is computed (`trees.computed`)."""
     nbytes: float
+    """About how many bytes they have."""
     problem: BrokenError | None
+    """Why the part is not in the island, and where; ``None`` where Spark computes more than the part itself."""
     first: First | None = None
+    """Which of its rows are taken; ``None``: all."""
 
     @property
     def why(self) -> str:
@@ -204,36 +183,24 @@ BuildNode: TypeAlias = "Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragme
 
 @dataclass
 class TreeBuilder:
-    """Builds the tree of one island.
-
-    Attributes
-    ----------
-    options : Options
-        Settings.
-    constant : callable
-        Gives the value of a scalar subquery.
-    nodes : mapping from str to callable
-        How each class of plan nodes is translated, given the builder, the node, and what is required of it.
-    unreadable : Reason or None
-        Why workers may read no files; ``None``: they may.
-    sources : dict from int to ScanSource
-        The scans made so far.
-    spark_sources : list of SparkRows
-        The inputs from Spark so far, by their index.
-    sound : dict from int to Relation
-        Nodes that can be run, by their ``id()``.
-    backend : str or None
-        The backend that a join of the tree was asked to run on.
-    """
+    """Builds the tree of one island."""
 
     options: Options
+    """Settings."""
     constant: Callable[[Node], Literal]
+    """Gives the value of a scalar subquery."""
     nodes: Mapping[str, BuildNode] = field(repr=False)
+    """How each class of plan nodes is translated, given the builder, the node, and what is required of it."""
     unreadable: Reason | None = None
+    """Why workers may read no files; ``None``: they may."""
     sources: dict[int, ScanSource] = field(default_factory=dict)
+    """The scans made so far."""
     spark_sources: list[SparkRows] = field(default_factory=list)
+    """The inputs from Spark so far, by their index."""
     sound: dict[int, Relation] = field(default_factory=dict, repr=False)
+    """Nodes that can be run, by their ``id()``."""
     backend: str | None = None
+    """The backend that a join of the tree was asked to run on."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate a plan.

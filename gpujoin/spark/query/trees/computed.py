@@ -37,15 +37,10 @@ _ids = itertools.count(-1, -1)
 
 @dataclass(eq=False)
 class StandIn(Node):
-    """An attribute that stands for an expression which Spark computes; its id is negative.
-
-    Attributes
-    ----------
-    source : Node
-        The expression.
-    """
+    """An attribute that stands for an expression which Spark computes; its id is negative."""
 
     source: Node = field(kw_only=True)
+    """The expression."""
 
     @classmethod
     def of(cls, source: Node, reading: Reading) -> StandIn:
