@@ -13,25 +13,9 @@ def plan_splits(
 ) -> list[tuple[FileSlice, ...]]:
     """Divide files among tasks so that all tasks read about equally many bytes. Row groups are not divided.
 
-    Parameters
-    ----------
-    footers : sequence of FileFooter
-        Footers of the files.
-    target_tasks : int
-        Least number of tasks, as far as there are row groups.
-    max_bytes : int
-        Most bytes for a task to read, as far as row groups allow.
-
-    Returns
-    -------
-    list of tuple of FileSlice
-        Slices of each task, never empty; neighbouring row groups of a file stay together. The bytes of a task differ
-        from an even share by less than one row group.
-
-    Raises
-    ------
-    RelationError
-        If ``target_tasks`` or ``max_bytes`` is not positive.
+    There are at least ``target_tasks`` tasks of at most ``max_bytes`` each, as far as row groups allow. No task is
+    empty; neighbouring row groups of a file stay together. The bytes of a task differ from an even share by less than
+    one row group.
     """
     if target_tasks < 1 or max_bytes < 1:
         raise RelationError(f"splits need a task and a byte: got {target_tasks} tasks, {max_bytes} bytes")

@@ -111,14 +111,9 @@ class StageLimits:
 
 
 def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
-    """Number the scans of a tree anew, each by itself; the same files may be read in several places.
+    """Number the scans of a tree anew, each by itself, and give the index that each had.
 
-    Returns
-    -------
-    relation : Relation
-        The tree with scans 0, 1, ….
-    indexes : tuple of int
-        The index that each had.
+    The same files may be read in several places.
     """
     found: list[int] = []
 
@@ -132,22 +127,10 @@ def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
 
 
 def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: StageLimits) -> Stage | None:
-    """Cut a tree into stages.
+    """Cut a tree without sources, every scan with an index of its own (:func:`numbered`), into stages.
 
-    Parameters
-    ----------
-    relation : Relation
-        A tree without sources, every scan with an index of its own (:func:`numbered`).
-    facts : mapping of int to ScanFacts
-        What its scans read.
-    limits : StageLimits
-        By what to decide.
-
-    Returns
-    -------
-    Stage or None
-        The last stage; its tasks' rows together are those of the tree, where a group of a partial aggregation may come
-        out of several tasks, and a limit at the top is one of each task. ``None`` where that cannot be.
+    The rows of the last stage's tasks together are those of the tree, where a group of a partial aggregation may come
+    out of several tasks, and a limit at the top is one of each task. ``None`` where that cannot be.
     """
     top, below = [], relation
     while isinstance(below, (Limit, TopN, Project)):
@@ -162,13 +145,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
 
 
 def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
-    """Make a stage of one task that reads all that a tree reads; rows from Spark are sent to it.
-
-    Parameters
-    ----------
-    relation, limits
-        As in :func:`plan_stages`.
-    """
+    """Make a stage of one task that reads all that a tree reads; rows from Spark are sent to it."""
     return _in_one_task(relation, itertools.count(), {}, limits).stage(limits)
 
 

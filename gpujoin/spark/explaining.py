@@ -58,19 +58,7 @@ def size_of(plan: Any) -> int | None:
 def expected_backend(
     options: Options, outlook: GpuOutlook, *, keyed: bool, condition: Expression | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Say which backend the driver expects, how it knows, and by which rules a GPU would find matches.
-
-    Parameters
-    ----------
-    options : Options
-        Settings and arguments.
-    outlook : GpuOutlook
-        What is known of GPUs.
-    keyed : bool
-        Whether there are equalities.
-    condition : Expression or None
-        The residual condition, resolved.
-    """
+    """Say which backend the driver expects, how it knows, and by which rules a GPU would find matches."""
     name, notes = _expected(options, outlook)
     if not keyed or name != "gpu":
         return name, notes

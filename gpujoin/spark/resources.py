@@ -21,13 +21,7 @@ def check_resources(conf: Mapping[str, str]) -> None:
 
 
 def starved(conf: Mapping[str, str]) -> str | None:
-    """Tell which setting keeps Spark from starting any task, and what to do; ``None`` if none does.
-
-    Parameters
-    ----------
-    conf : mapping
-        Settings of a session, ``spark.master`` among them.
-    """
+    """Tell which setting keeps Spark from starting any task, and what to do; ``None`` if none does."""
     master = conf.get("spark.master", "")
     if not master.startswith("local") or master.startswith("local-cluster"):
         return None

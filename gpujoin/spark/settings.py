@@ -107,15 +107,8 @@ def is_local(conf: Mapping[str, str]) -> bool:
 def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
     """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
 
-    Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has lifted
-    the limit of bytes must blobs be small enough for the limit of rows.
-
-    Parameters
-    ----------
-    setting : callable
-        Gives one of the session's settings.
-    wanted : int
-        Bytes, if the settings allow so many.
+    Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has
+    lifted the limit of bytes must blobs be small enough for the limit of rows.
     """
     limit = parse_bytes(setting("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
     if 0 < limit <= _MAX_BATCH_BYTES:

@@ -24,26 +24,11 @@ Bytes of a text that are not valid UTF-8 are lone surrogates: ``b"a\\xff"`` is `
 
 
 def cells(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[Cell]:
-    """Convert a column to plain, hashable Python values.
+    """Convert a column to plain, hashable Python values, one a row.
 
     Dates become days, times, timestamps and durations become integers in the unit of their type, month-day-nano
     intervals triples, lists and structs tuples of cells, maps tuples of ``(key, value)`` pairs in stored order.
     Dictionary-encoded, run-end encoded and extension columns count as their values.
-
-    Parameters
-    ----------
-    values : pyarrow.Array or pyarrow.ChunkedArray
-        Any type.
-
-    Returns
-    -------
-    list
-        One cell a row; ``None`` is null.
-
-    Raises
-    ------
-    NotImplementedError
-        If the type is not one that Spark or this package can produce.
     """
     if isinstance(values, pa.ChunkedArray):
         return [cell for chunk in values.chunks for cell in cells(chunk)]
@@ -57,15 +42,10 @@ def float_bits(value: float) -> int:
 
 
 def sort_key(value: Cell) -> Any:
-    """Map a cell to a Python value that orders and equals as Spark's value does.
+    """Map a cell that is not null to a Python value that orders and equals as Spark's value does.
 
     NaN equals NaN and is above every number, -0.0 equals 0.0, false is below true, text and bytes order by bytes,
     structs by their fields, in which null equals null and is below all.
-
-    Parameters
-    ----------
-    value : cell
-        Not null, except inside a struct.
     """
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value + 0.0)

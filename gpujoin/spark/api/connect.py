@@ -98,19 +98,7 @@ def join(
     options: Options,
     join_id: str,
 ) -> DataFrame:
-    """Do what :func:`gpujoin.gpu_join` does, for Spark Connect.
-
-    Parameters
-    ----------
-    left, right, on, how
-        As there.
-    conf : mapping
-        The session's configuration.
-    options : Options
-        Settings and arguments.
-    join_id : str
-        The join's id.
-    """
+    """Do what :func:`gpujoin.gpu_join` does, for Spark Connect."""
     native = left.join(right, on, how)
     schema = native.schema  # Spark checks the join here
     explanation = JoinExplanation(

@@ -103,15 +103,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
 
 
 def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
-    """Plan a query, and rewrite it where that was decided.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Any DataFrame.
-    purpose : Purpose
-        What for.
-    """
+    """Plan a query, and rewrite it where that was decided."""
     spark = frame.sparkSession
     conf = session_conf(spark)
     options = join_options(conf, None, None)
@@ -138,24 +130,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
 
 
 def plan_query(spark: SparkSession, plan: Any, rule: Any, scope: Scope = Scope.EVERY_QUERY) -> PlannedQuery:
-    """Plan a query that Spark is optimizing.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        Its session.
-    plan : py4j object
-        The optimized plan.
-    rule : py4j object
-        The optimizer rule, which is suspended.
-    scope : Scope
-        Which queries it plans.
-
-    Raises
-    ------
-    GpuJoinError
-        As :func:`accelerate` does.
-    """
+    """Plan a query that Spark is optimizing, with the rule suspended. Errors are those of :func:`accelerate`."""
     conf = session_conf(spark)
     options = join_options(conf, None, None)
     if not options.enabled:

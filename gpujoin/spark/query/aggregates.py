@@ -70,17 +70,10 @@ class ReadAggregate:
         return any(node.fields["isDistinct"] for node in self.aggregates)
 
     def calls(self, reader: ExpressionReader) -> dict[int, AggregateCall]:
-        """Translate the aggregates that are not distinct.
+        """Translate the aggregates that are not distinct, by position among :attr:`aggregates`; equal ones share one
+        call.
 
-        Returns
-        -------
-        dict from int to AggregateCall
-            By position among :attr:`aggregates`; equal aggregates share one call.
-
-        Raises
-        ------
-        NotTranslatableError
-            If a function or an argument is not covered.
+        Raises ``NotTranslatableError`` if a function or an argument is not covered.
         """
         found: dict[int, AggregateCall] = {}
         seen: dict[Any, AggregateCall] = {}
@@ -107,10 +100,7 @@ def unique_calls(calls: Mapping[int, AggregateCall]) -> tuple[AggregateCall, ...
 def read_aggregate(node: PlanNode) -> ReadAggregate:
     """Read an ``Aggregate`` node.
 
-    Raises
-    ------
-    NotTranslatableError
-        If a result is more than an expression over keys and aggregates.
+    Raises ``NotTranslatableError`` if a result is more than an expression over keys and aggregates.
     """
     return ReadAggregate(node.expressions("groupingExpressions"), node.expressions("aggregateExpressions"))
 
@@ -158,14 +148,7 @@ def _mode(function: Node) -> EvalMode:
 class FinalReader(ExpressionReader):
     """Translates an aggregation's results over the buffers of a :class:`PartialAggregate` that gives each group once.
 
-    Parameters
-    ----------
-    read : ReadAggregate
-        The aggregation.
-    relation : PartialAggregate
-        Gives keys, then buffers.
-    calls : mapping from int to AggregateCall
-        By position among the aggregates.
+    The relation gives keys, then buffers; ``calls`` are by position among the aggregates.
     """
 
     def __init__(
@@ -236,15 +219,7 @@ def may_overflow(call: AggregateCall) -> bool:
 
 
 def merging(node: Node, call: AggregateCall) -> dict[str, Any]:
-    """Describe to ``PlanRewriter.java`` how Spark merges the partial results of an aggregate.
-
-    Parameters
-    ----------
-    node : Node
-        The ``AggregateExpression``.
-    call : AggregateCall
-        What was computed.
-    """
+    """Describe to ``PlanRewriter.java`` how Spark merges the partial results of an aggregate."""
     if sums_unscaled(node):
         total = call.buffer[0].type
         return {"kind": "unscaled", "precision": total.precision, "scale": total.scale}

@@ -119,27 +119,14 @@ class WorkerStart:
 
 
 def predicted(island: Island, run: IslandRun, options: Options, cores: int) -> Estimate:
-    """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
-
-    Parameters
-    ----------
-    island, run, options, cores
-        As in :func:`arrange`.
-    """
+    """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds."""
     return predict(island.plain, island.scanned, cores, run.last.stage.exchanges, options.costs)
 
 
 def skip_reason(island: Island, options: Options, estimate: Estimate, start: float = 0.0) -> Reason | None:
     """Tell why an island is left to Spark, if it is.
 
-    Parameters
-    ----------
-    island, options
-        As in :func:`arrange`.
-    estimate : Estimate
-        As predicted.
-    start : float
-        Seconds of it that starting the application's first workers takes.
+    ``start`` seconds of the estimate are what starting the application's first workers takes.
     """
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
         kept = supports(island.relation, BackendName.GPU)
@@ -159,18 +146,8 @@ def arrange(
 ) -> IslandRun | Reason:
     """Decide tasks and threads.
 
-    Parameters
-    ----------
-    island : Island
-        The island.
-    options : Options
-        Settings.
-    cores : int
-        Tasks that Spark runs at once.
-    local : bool
-        Whether all of them are threads of one process on this machine.
-    shuffle_partitions : int
-        Tasks that Spark has after a shuffle of its own.
+    Spark runs ``cores`` tasks at once (``local``: as threads of one process on this machine), and has
+    ``shuffle_partitions`` tasks after a shuffle of its own.
     """
     limits = StageLimits(
         cores, options.scan_task_bytes, options.broadcast_threshold,

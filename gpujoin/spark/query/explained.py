@@ -49,16 +49,8 @@ def explain_island(
 ) -> IslandExplanation:
     """Describe an island.
 
-    Parameters
-    ----------
-    island, run, island_id
-        The island.
-    backend : BackendName
-        Where its tasks are expected to run. On a GPU the notes say which nodes run on the CPU, and why.
-    warnings : tuple of str
-        What may make it slow wherever it runs.
-    estimate : Estimate or None
-        The seconds that are predicted.
+    On a GPU the notes say which nodes run on the CPU, and why. The warnings say what may make it slow wherever it
+    runs.
     """
     leaves = Leaves(
         {number: island.sources[index] for number, index in enumerate(run.scans)},
@@ -87,21 +79,7 @@ class Leaves:
 def explain_stages(
     relation: Relation, run: IslandRun, island_id: str, leaves: Leaves, backend: BackendName
 ) -> IslandExplanation:
-    """Describe stages.
-
-    Parameters
-    ----------
-    relation : Relation
-        What they compute.
-    run : IslandRun
-        How they run.
-    island_id : str
-        Their name.
-    leaves : Leaves
-        What they read.
-    backend : BackendName
-        Where their tasks are expected to run.
-    """
+    """Describe how stages compute a relation."""
     kept = supports(relation, BackendName.GPU) if backend is BackendName.GPU else ()
     shown = _Shown(leaves)
     return IslandExplanation(

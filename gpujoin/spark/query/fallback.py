@@ -15,19 +15,9 @@ if TYPE_CHECKING:
 
 
 def give_back(spark: SparkSession, problem: Exception) -> None:
-    """Tell that Spark runs a query whose part in gpujoin's workers failed, as ``spark.gpujoin.fallback`` says.
+    """Tell that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        Of the query.
-    problem : Exception
-        What gpujoin's part failed with.
-
-    Raises
-    ------
-    Exception
-        The problem, if ``spark.gpujoin.fallback`` is ``raise``.
+    ``spark.gpujoin.fallback`` says which.
     """
     note_failure(spark.sparkContext, problem)
     options = join_options(session_conf(spark), None, None)

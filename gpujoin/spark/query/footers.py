@@ -25,20 +25,10 @@ _known: OrderedDict[tuple[Any, ...], FileFooter] = OrderedDict()
 
 
 def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
-    """Read the footers of a scan's files.
+    """Read the footers of a scan's files, as Spark has listed them.
 
-    Parameters
-    ----------
-    scan : Scan
-        Which columns will be read.
-    files : sequence of FileSlice
-        The files as Spark has listed them.
-
-    Raises
-    ------
-    NotTranslatableError
-        If there are too many files, or one of them cannot be read here as Spark reads it, or at all, or is no longer
-        the file that Spark has listed: what Spark then makes of it is its own business.
+    Raises ``NotTranslatableError`` if there are too many files, or one of them cannot be read here as Spark reads it,
+    or at all, or is no longer the file that Spark has listed: what Spark then makes of it is its own business.
     """
     if len(files) > MOST_FILES:
         raise NotTranslatableError(f"it has {len(files)} files, more than {MOST_FILES}")

@@ -111,25 +111,10 @@ class SampleRows:
 def find_heavy_rows(
     spark: SparkSession, run: IslandRun, options: Options, name: str, spark_rows: Sequence[SparkRows]
 ) -> Mapping[int, HeavyRows]:
-    """Look for keys whose rows should be split over partitions; a failure to look is no failure of the query.
+    """Look for keys whose rows should be split over partitions, by the index of the exchange.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    run : IslandRun
-        The stages.
-    options : Options
-        Settings.
-    name : str
-        Of the island.
-    spark_rows : sequence of SparkRows
-        The inputs that Spark computes; their first rows are computed once more than the island has them computed.
-
-    Returns
-    -------
-    mapping of int to HeavyRows
-        By the index of the exchange; of those that have any.
+    A failure to look is no failure of the query. The first rows of the inputs that Spark computes are computed once
+    more than the island has them computed.
     """
     if options.exchange_skew is Skew.OFF:
         return {}

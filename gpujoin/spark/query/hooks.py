@@ -407,23 +407,10 @@ def enable_sessions() -> None:
 def make_enabled(session: SparkSession, initialize: Callable[[], None], conf: Mapping[str, str]) -> None:
     """Make a session whose configuration has ``spark.gpujoin.enabled=true``, and enable it.
 
-    `_gpujoin_startup.py` calls this in the place of ``SparkSession.__init__``. Settings are checked before there is a
-    session: where a program tries again, it fails again, and is not given a session that is not enabled. Any other
-    obstacle is a warning in the log.
-
-    Parameters
-    ----------
-    session : SparkSession
-        The object to be initialized.
-    initialize : callable
-        ``SparkSession.__init__`` with its arguments.
-    conf : mapping
-        The application's configuration and the builder's options.
-
-    Raises
-    ------
-    ConfigurationError
-        As :func:`enable` does.
+    `_gpujoin_startup.py` calls this in the place of ``SparkSession.__init__``, which is ``initialize`` with its
+    arguments. Settings, of the application and of the builder, are checked before there is a session: where a program
+    tries again, it fails again, and is not given a session that is not enabled. Any other obstacle is a warning in
+    the log.
     """
     join_options(conf, None, None)
     check_resources(conf)
@@ -455,24 +442,12 @@ def disable_sessions() -> None:
 
 
 def load_ipython_extension(ipython: object) -> None:
-    """``%load_ext gpujoin``: enable the active session and those made later.
-
-    Parameters
-    ----------
-    ipython : InteractiveShell
-        Not used.
-    """
+    """``%load_ext gpujoin``: enable the active session and those made later."""
     del ipython
     enable_sessions()
 
 
 def unload_ipython_extension(ipython: object) -> None:
-    """``%unload_ext gpujoin``: let all sessions run their queries as Spark does.
-
-    Parameters
-    ----------
-    ipython : InteractiveShell
-        Not used.
-    """
+    """``%unload_ext gpujoin``: let all sessions run their queries as Spark does."""
     del ipython
     disable_sessions()

@@ -152,12 +152,7 @@ class IslandFinder:
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
         """Make the island whose topmost node is the given one; ``None`` if there is none.
 
-        Parameters
-        ----------
-        node : PlanNode
-            Any node.
-        top : Top or None
-            How few of its rows are asked for. An aggregation is then finished in the island.
+        ``top`` says how few of its rows are asked for. An aggregation is then finished in the island.
         """
         if not _may_top(node) or id(node) in self.broken:
             return None

@@ -36,15 +36,7 @@ def native_plan(frame: DataFrame) -> Any:
 
 
 def native_frame(frame: DataFrame, rule: Any) -> DataFrame:
-    """Give a query as Spark runs it by itself, and have Spark cache by itself what it reads from the cache.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        A query of a session that has the rule.
-    rule : py4j object
-        The optimizer rule.
-    """
+    """Give a query as Spark runs it by itself, and have Spark cache by itself what it reads from the cache."""
     session = clone_session(frame.sparkSession, rule)
     plan = analyzed_plan(frame)
     _cache_natively(plan, session, rule)
@@ -52,17 +44,7 @@ def native_frame(frame: DataFrame, rule: Any) -> DataFrame:
 
 
 def _cache_natively(plan: Any, session: Any, rule: Any) -> None:
-    """Let Spark compute the rows of cached queries that the rule has planned, when they are next asked for.
-
-    Parameters
-    ----------
-    plan : py4j object
-        An analyzed plan.
-    session : py4j object
-        A session without the rule.
-    rule : py4j object
-        The optimizer rule.
-    """
+    """Let Spark compute the rows of cached queries that the rule has planned, when they are next asked for."""
     manager = session.sharedState().cacheManager()
     cached = manager.lookupCachedData(session, plan)
     if cached.isDefined():

@@ -19,19 +19,10 @@ Folders = Mapping[str, tuple["Constant", ...]]
 
 
 def folders(listing: Mapping[str, Sequence[Any]], schema: StructType) -> Folders:
-    """Read the values that a list of files has for each folder.
+    """Read the values that a list of files has for each folder, as ``PlanReader.java`` writes them.
 
-    Parameters
-    ----------
-    listing : mapping
-        By folder, the values as ``PlanReader.java`` writes them.
-    schema : StructType
-        Of the partition columns.
-
-    Raises
-    ------
-    NotTranslatableError
-        If a column has a type of which no constants are covered, or a date that Python lacks.
+    Raises ``NotTranslatableError`` if a column has a type of which no constants are covered, or a date that Python
+    lacks.
     """
     return {
         folder: tuple(_value(field.dataType, value) for field, value in zip(schema, values, strict=True))
@@ -60,12 +51,7 @@ def folder_of(path: str) -> str:
 def prunes(condition: Node, names: Mapping[int, str]) -> bool:
     """Tell whether a condition is one that Spark itself applies to partitions, and wholly so.
 
-    Parameters
-    ----------
-    condition : Node
-        A conjunct of the filter above the relation.
-    names : mapping of int to str
-        The partition columns by expression id.
+    ``names`` has the partition columns by expression id.
     """
     used = [node for node in condition.walk() if node.name == "AttributeReference"]
     if not used or any(names.get(node.expr_id) != node.fields["name"] for node in used):

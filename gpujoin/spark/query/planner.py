@@ -103,18 +103,7 @@ class QueryPlanner:
         self.changed = False
 
     def rewrite(self, plan: Any) -> Any:
-        """Rewrite an optimized logical plan.
-
-        Parameters
-        ----------
-        plan : py4j object
-            The plan.
-
-        Returns
-        -------
-        py4j object
-            A plan with the same columns; the given one where nothing was replaced.
-        """
+        """Rewrite an optimized logical plan: one with the same columns, or the given one where nothing was replaced."""
         root = self._marked(read_plan(plan, self._gateway))
         self._rewriting = Rewriting(self._spark, root.reading)
         found = self._visit(root)

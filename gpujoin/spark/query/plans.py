@@ -157,15 +157,7 @@ class PlanNode:
 
 
 def read_plan(plan: Any, gateway: JvmNames) -> PlanNode:
-    """Read a logical plan, with the plans in its expressions, in two calls.
-
-    Parameters
-    ----------
-    plan : py4j object
-        The topmost node.
-    gateway : JvmNames
-        Of the session.
-    """
+    """Read a logical plan, with the plans in its expressions, in two calls."""
     reading = Reading(gateway, reader_of(gateway).plan(plan))
     return _tree(reading, reading.rows)
 

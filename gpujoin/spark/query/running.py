@@ -142,18 +142,8 @@ class StageWork:
     ) -> StageWork:  # fmt: skip
         """Make the work of an island's stages.
 
-        Parameters
-        ----------
-        run : IslandRun
-            In which stages it runs.
-        options : Options
-            Settings, for the workers.
-        island_id : str
-            Name of the last stage; those before it have numbers too.
-        blob_bytes : int
-            Size of the blobs between stages.
-        predicted : Estimate or None
-            The seconds that are predicted.
+        The last stage has the name ``island_id``; those before it have numbers too. ``blob_bytes`` is the size of the
+        blobs between stages.
         """
 
         def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
@@ -182,13 +172,7 @@ class StageWork:
         return dataclasses.replace(work_of(run.last, None, island_id), predicted=predicted)
 
     def function(self, context: SparkContext | None) -> StageFunction:
-        """Make the function of the stage's tasks.
-
-        Parameters
-        ----------
-        context : SparkContext or None
-            To whose metrics tasks report; ``None``: nobody can be told, as over Spark Connect.
-        """
+        """Make the function of the stage's tasks, which report to a context's metrics, if one is given."""
         shown = _described(self.work.tree)
         accumulator = None
         if context is not None:
@@ -200,19 +184,7 @@ class StageWork:
 
 
 class IslandPlacer:
-    """Puts stages of Python tasks in the place of an island.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    conf : mapping
-        Its configuration.
-    rewriting : Rewriting
-        Of the plan.
-    island : Island
-        The island.
-    """
+    """Puts stages of Python tasks in the place of an island."""
 
     def __init__(
         self, spark: SparkSession, conf: Mapping[str, str], rewriting: Rewriting, island: Island
@@ -225,18 +197,8 @@ class IslandPlacer:
         self._broadcasts: list[Any] = []
 
     def place(self, run: IslandRun, options: Options, island_id: str, estimate: Estimate) -> None:
-        """Put the stages in the island's place.
-
-        Parameters
-        ----------
-        run : IslandRun
-            In which stages it runs.
-        options : Options
-            Settings, for the workers.
-        island_id : str
-            Name of the last stage; those before it have numbers too.
-        estimate : Estimate
-            The seconds that are predicted.
+        """Put the stages in the island's place. The last has the name ``island_id``; those before it have numbers
+        too.
         """
         island = self._island
         named = _named(island)

@@ -101,21 +101,10 @@ class ReadRelation:
 
 
 def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] = ()) -> ReadRelation:
-    """Describe a ``LogicalRelation`` under conditions.
+    """Describe a ``LogicalRelation`` under conditions on its rows.
 
-    Parameters
-    ----------
-    node : PlanNode
-        The relation.
-    options : Options
-        Settings.
-    conditions : sequence of Node
-        What is asked of its rows. Those of partition columns alone choose among its files, as Spark does.
-
-    Raises
-    ------
-    NotTranslatableError
-        If a worker cannot read it, or might read something else than Spark does.
+    Conditions on partition columns alone choose among its files, as Spark does. Raises ``NotTranslatableError`` if a
+    worker cannot read it, or might read something else than Spark does.
     """
     relation = node.fields["@relation"]
     _expect(relation["class"], _FILES, "the relation")
@@ -183,10 +172,7 @@ class _Stores:
     def path(self, uri: str) -> str:
         """Name a file as a worker opens it.
 
-        Raises
-        ------
-        NotTranslatableError
-            If workers may not read it by themselves.
+        Raises ``NotTranslatableError`` if workers may not read it by themselves.
         """
         scheme, colon, rest = uri.partition(":")
         if not colon or "/" in scheme:

@@ -107,24 +107,9 @@ class StagedRows:
 def stage(spark: SparkSession, plan: Any, rule: Any) -> StagedRows | None:
     """Compute the rows of a planned query before an action with effects begins.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    plan : py4j object
-        The logical plan.
-    rule : py4j object
-        The optimizer rule of the session.
-
-    Returns
-    -------
-    StagedRows or None
-        ``None`` if the query failed: then Spark is to run its own, and tells the error if it is the user's.
-
-    Raises
-    ------
-    PySparkException or py4j.protocol.Py4JError
-        If the query was cancelled, or gpujoin's part of it failed and ``spark.gpujoin.fallback`` is ``raise``.
+    ``None`` if the query failed: then Spark is to run its own, and tells the error if it is the user's. Raises the
+    error of a query that was cancelled, or whose part in gpujoin failed where ``spark.gpujoin.fallback`` is
+    ``raise``.
     """
     try:
         return StagedRows(spark, plan, rule)
@@ -144,17 +129,6 @@ def stage_write(spark: SparkSession, plan: Any, query: Any, rule: Any) -> Any:
 
     They are removed when Spark's execution that the thread is in has ended: the write's. Where it is in none, Spark's
     cleaner removes them once nothing refers to them.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        A classic session.
-    plan : py4j object
-        The planned query.
-    query : py4j object
-        The query that it takes the place of.
-    rule : py4j object
-        The optimizer rule of the session.
     """
     rows = stage(spark, plan, rule)
     if rows is None:

@@ -31,16 +31,10 @@ _HARMLESS = re.compile(
 
 
 def store_obstacle(scheme: str, configuration: Any, *, local: bool) -> str | None:
-    """Tell why a worker might read a store otherwise than Spark does, if it might.
+    """Tell why a worker might read a store of the scheme ``s3a``, ``s3`` or ``s3n`` otherwise than Spark does.
 
-    Parameters
-    ----------
-    scheme : str
-        ``s3a``, ``s3`` or ``s3n``.
-    configuration : JavaObject
-        The session's Hadoop configuration.
-    local : bool
-        Whether workers run on the driver's machine, in its environment.
+    ``configuration`` is the session's, for Hadoop. ``local``: workers run on the driver's machine, in its
+    environment.
     """
     implementation = configuration.get(f"fs.{scheme}.impl")
     if implementation not in (_S3A, None):

@@ -33,10 +33,7 @@ class Top:
     def of(self, below: Fragment, builder: TreeBuilder) -> Fragment:
         """Give the rows asked for, of a fragment.
 
-        Raises
-        ------
-        NotTranslatableError
-            If the order is not one that is exactly Spark's.
+        Raises ``NotTranslatableError`` if the order is not one that is exactly Spark's.
         """
         if not self.order:
             return Fragment(Limit(below.relation, self.count), below.positions)
@@ -54,15 +51,7 @@ class Top:
 
 
 def asked_below(node: PlanNode, top: Top | None) -> Top | None:
-    """Tell what a node asks of its input.
-
-    Parameters
-    ----------
-    node : PlanNode
-        Any node.
-    top : Top or None
-        What is asked of the node itself.
-    """
+    """Tell what a node asks of its input, given what is asked of the node itself."""
     match node.name:
         case "LocalLimit":
             limit = node.expression("limitExpr")

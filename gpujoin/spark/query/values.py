@@ -19,13 +19,7 @@ _COVERED = (
 
 
 class SubqueryValues:
-    """Runs scalar subqueries, each once.
-
-    Parameters
-    ----------
-    run : callable
-        Takes the plan of a subquery; gives at most two of its rows.
-    """
+    """Runs scalar subqueries, each once; ``run`` gives at most two of a plan's rows."""
 
     def __init__(self, run: Callable[[PlanNode], list[Any]]) -> None:
         self._run = run
@@ -40,10 +34,7 @@ class SubqueryValues:
     def value(self, node: Node) -> Literal:
         """Give the value.
 
-        Raises
-        ------
-        NotTranslatableError
-            If the subquery has more than one row, or a type that is not covered.
+        Raises ``NotTranslatableError`` if the subquery has more than one row, or a type that is not covered.
         """
         number = node.expr_id
         if number not in self._known:

@@ -108,16 +108,7 @@ class BlobCounts:
 class BlobPacker:
     """Gathers blobs into batches of blob rows, each blob written into one buffer that Spark reads.
 
-    Parameters
-    ----------
-    form : BlobFormat
-        Of the blobs.
-    blob_bytes : int
-        Target size of a blob.
-    counts : BlobCounts
-        Counted into.
-    output_bytes : int
-        Most bytes of blobs that are handed over at a time.
+    Blobs have about ``blob_bytes``; at most ``output_bytes`` of them are handed over at a time.
     """
 
     def __init__(
@@ -135,17 +126,9 @@ class BlobPacker:
         self._offsets: list[int] = [0]
 
     def add(self, rows: pa.RecordBatch, label: int) -> Iterator[pa.RecordBatch]:
-        """Pack rows of one partition.
+        """Pack rows of one partition; yields batches of :data:`BLOB_SCHEMA` whenever enough blobs have come together.
 
-        Yields
-        ------
-        RecordBatch
-            Of :data:`BLOB_SCHEMA`, whenever enough blobs have come together.
-
-        Raises
-        ------
-        GpuJoinError
-            If a single row is larger than :data:`MAX_BLOB_BYTES`.
+        Raises ``GpuJoinError`` if a single row is larger than :data:`MAX_BLOB_BYTES`.
         """
         step = rows.num_rows
         if rows.nbytes > self._blob_bytes * 3 // 2:

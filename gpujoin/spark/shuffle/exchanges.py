@@ -108,21 +108,10 @@ class Outlet:
         counts: BlobCounts | None = None,
         round_bytes: int = ROUND_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """Turn rows into blob rows.
+        """Turn rows into blob rows, of at most ``round_bytes`` of rows at a time.
 
-        The partition of a row depends on the row and on ``salt`` only: Spark may run a task again and mix what the two
-        runs made.
-
-        Parameters
-        ----------
-        batches : iterable of RecordBatch
-            Rows, in the format's schema.
-        salt : int
-            Number of the task.
-        counts : BlobCounts or None
-            Counted into.
-        round_bytes : int
-            Most bytes of rows that are gathered before they are split.
+        The partition of a row depends on the row and on ``salt``, the number of the task, only: Spark may run a task
+        again and mix what the two runs made.
         """
         counts = counts or BlobCounts()
         packer = BlobPacker(self.form, self.blob_bytes, counts, round_bytes)

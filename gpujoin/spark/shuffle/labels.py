@@ -16,18 +16,7 @@ def has_direct_partition_ids() -> bool:
 
 
 def partition_labels(partitions: int) -> npt.NDArray[np.int32]:
-    """For each partition the label that sends a row to it through :func:`repartition_by_label`.
-
-    Parameters
-    ----------
-    partitions : int
-        How many partitions there will be.
-
-    Returns
-    -------
-    ndarray of int32, shape (partitions,)
-        Distinct labels.
-    """
+    """For each partition the label that sends a row to it through :func:`repartition_by_label`, as int32."""
     if has_direct_partition_ids():
         return np.arange(partitions, dtype=np.int32)
     return hashed_labels(partitions)
@@ -49,17 +38,7 @@ def hashed_labels(partitions: int) -> npt.NDArray[np.int32]:
 
 
 def repartition_by_label(frame: DataFrame, partitions: int, column: str) -> DataFrame:
-    """Bring each row to the partition its label stands for; adaptive execution does not merge the partitions.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Rows with an int column of labels from :func:`partition_labels`.
-    partitions : int
-        How many partitions.
-    column : str
-        Name of the label column.
-    """
+    """Bring each row to the partition its label stands for; adaptive execution does not merge the partitions."""
     if has_direct_partition_ids():
         return frame.repartitionById(partitions, sf.col(column))
     return frame.repartition(partitions, sf.col(column))

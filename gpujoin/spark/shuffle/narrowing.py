@@ -19,39 +19,16 @@ _WIDTHS: tuple[pa.DataType, ...] = (pa.int8(), pa.int16(), pa.int32(), pa.int64(
 
 
 def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Make whole numbers of a batch narrow.
-
-    Parameters
-    ----------
-    batch : RecordBatch
-        Any batch.
-
-    Returns
-    -------
-    RecordBatch
-        With columns of the same names; those that would not become narrower as they are.
-    """
+    """Make whole numbers of a batch narrow; columns that would not become narrower stay as they are."""
     if batch.num_rows == 0 or batch.num_columns == 0:
         return batch
     return pa.RecordBatch.from_arrays([_narrow(one) for one in batch.columns], names=batch.schema.names)
 
 
 def widened(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordBatch:
-    """Give the batch that :func:`narrowed` was given.
+    """Give the batch, of the given schema, that :func:`narrowed` was given; ``origin`` is for the error.
 
-    Parameters
-    ----------
-    batch : RecordBatch
-        Its result.
-    schema : Schema
-        Of what it was given.
-    origin : str
-        Where the batch came from, for the error.
-
-    Raises
-    ------
-    CorruptBlobError
-        If it cannot have been made of a batch with that schema.
+    Raises ``CorruptBlobError`` if it cannot have been made of a batch with that schema.
     """
     types = [one.type for one in schema]
     if batch.schema.equals(schema):

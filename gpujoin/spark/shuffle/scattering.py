@@ -29,19 +29,7 @@ _SPREAD_SEED = 0x5B
 def scatter(
     rows: pa.RecordBatch, targets: npt.NDArray[np.int32], labels: Sequence[int], packer: BlobPacker
 ) -> Iterator[pa.RecordBatch]:
-    """Pack rows by partition.
-
-    Parameters
-    ----------
-    rows : RecordBatch
-        The rows.
-    targets : ndarray of int32, shape (rows,)
-        Number of each row's partition.
-    labels : sequence of int
-        Label of each partition.
-    packer : BlobPacker
-        What packs.
-    """
+    """Pack rows by the number of each one's partition."""
     narrow = targets.astype(np.uint16) if len(labels) <= 1 << 16 else targets
     order = np.argsort(narrow, kind="stable")  # a radix sort on 16 bits
     bounds = np.searchsorted(narrow[order], np.arange(len(labels) + 1))
@@ -54,12 +42,7 @@ def scatter(
 def spread_codec(schema: pa.Schema, indeterminate: frozenset[int] = frozenset()) -> KeyCodec:
     """Codes of a few columns by which rows that may go anywhere are told apart.
 
-    Parameters
-    ----------
-    schema : Schema
-        Columns of the rows.
-    indeterminate : frozenset of int
-        Columns that may not be taken: a mapper that runs again may find other values there.
+    Indeterminate columns are not taken: a mapper that runs again may find other values there.
     """
     found: list[KeyPair] = []
     for index in (one for one in range(len(schema)) if one not in indeterminate):

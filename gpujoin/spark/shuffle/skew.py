@@ -44,17 +44,7 @@ class Heavy:
 
 
 def counted(number: int, rows: int, hashes: Sequence[npt.NDArray[np.uint64]]) -> pa.RecordBatch:
-    """What a task has seen of an input, for :func:`samples_of`.
-
-    Parameters
-    ----------
-    number : int
-        Of the input.
-    rows : int
-        Looked at.
-    hashes : sequence of ndarray of uint64
-        Of their keys, where they are not null.
-    """
+    """What a task has seen of an input, for :func:`samples_of`: the rows looked at, and hashes of keys not null."""
     keys, seen = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_counts=True)
     often = seen >= LEAST_SEEN
     return pa.RecordBatch.from_arrays(
@@ -108,22 +98,11 @@ def heavy_keys(
     sides: tuple[Side, ...],
     partitions: int,
 ) -> Heavy | None:
-    """Choose the heavy keys, and the side to split.
+    """Choose the heavy keys, and the side to split, of those that may be.
 
     A key is heavy if its rows of the split side are at least an average partition's, or if its pairs are at least as
     many as all those of an average partition, as far as the samples tell. The side is split on which heavy keys have
-    more bytes.
-
-    Parameters
-    ----------
-    samples : mapping from Side to Sample
-        What was seen.
-    sizes : mapping from Side to float or None
-        Estimated bytes of the sides.
-    sides : tuple of Side
-        Those that may be split.
-    partitions : int
-        Of the exchange.
+    more bytes, by the sides' estimated sizes.
     """
     pairs = {
         key: samples[Side.LEFT].share(key) * samples[Side.RIGHT].share(key)

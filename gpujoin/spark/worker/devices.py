@@ -58,21 +58,11 @@ class ChosenDevice:
 
 
 def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
-    """The GPUs that a task may use.
+    """The GPUs that a task may use: those that Spark assigned, or else those visible to it.
 
-    Parameters
-    ----------
-    addresses : sequence of str
-        What Spark assigned (``TaskContext.resources()["gpu"].addresses``); empty if it does not schedule GPUs.
-    environment : mapping
-        Where ``CUDA_VISIBLE_DEVICES`` is looked up. It may renumber GPUs: an address that it lists has its position
-        there as ordinal. An address it does not list means what is visible under that number, as in containers whose
-        discovery script saw only their own GPUs.
-
-    Returns
-    -------
-    tuple of Device
-        Empty if there is none.
+    ``CUDA_VISIBLE_DEVICES`` may renumber GPUs: an address that it lists has its position there as ordinal. An address
+    it does not list means what is visible under that number, as in containers whose discovery script saw only their
+    own GPUs.
     """
     text = environment.get(_VISIBLE)
     visible = None if text is None else [part.strip() for part in text.split(",") if part.strip()]
@@ -96,19 +86,8 @@ def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.enviro
 def chosen_backend(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[Chosen]:
     """Choose a task's backend, and hold its GPU slot until the end of the ``with`` block.
 
-    Parameters
-    ----------
-    options : Options
-        ``backend``, ``gpu_*``, ``cpu_threads``, ``fallback``.
-    addresses : sequence of str
-        GPUs that Spark assigned to the task.
-    task : str or None
-        The task, by whose name workers of its other stages share a slot with this one.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If ``backend`` is ``gpu`` and this process can use none; or if no slot gets free and ``fallback`` is ``raise``.
+    Workers of the other stages of ``task`` share a slot with this one. Raises ``BackendUnavailableError`` if
+    ``backend`` is ``gpu`` and this process can use none; or if no slot gets free and ``fallback`` is ``raise``.
     """
     if options.backend is BackendChoice.CPU:
         yield Chosen(_cpu(options))

@@ -21,21 +21,9 @@ if TYPE_CHECKING:
 
 
 def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFunction:
-    """A function for ``mapInArrow``.
+    """A function for ``mapInArrow``, by name in Spark's plans; its tasks report to the accumulator, if there is one.
 
-    Parameters
-    ----------
-    work : Work
-        What to do; pickled here.
-    name : str
-        Name of the function in Spark's plans.
-    accumulator : pyspark.Accumulator or None
-        Where tasks report to; ``None``: nowhere.
-
-    Raises
-    ------
-    GpuJoinError
-        If the work cannot be pickled.
+    Raises ``GpuJoinError`` if the work cannot be pickled.
     """
     try:
         pickled = pickle.dumps(work)

@@ -57,15 +57,7 @@ class WorkerPython:
 
 
 def worker_python(command: str, needed: tuple[str, ...]) -> WorkerPython:
-    """Find out what a command is on this machine, and whether it has what a worker needs.
-
-    Parameters
-    ----------
-    command : str
-        A command name or a path, as in ``PYSPARK_PYTHON``.
-    needed : tuple of str
-        Modules that must be there.
-    """
+    """Find out what a command, or a path, is on this machine, and whether it has the modules that a worker needs."""
     path = shutil.which(command)
     if path is None or _is_this_one(path):
         return WorkerPython(command, path)
@@ -81,15 +73,8 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
     """Tell why the workers of a session cannot run gpujoin, if so.
 
     The Python of workers on this machine is asked. Of a cluster's, whose machines the driver does not see, is known
-    what failed queries have told (:func:`note_failure`). Nothing is said of commands that are not found here: archives
-    are unpacked where only workers look.
-
-    Parameters
-    ----------
-    context : SparkContext
-        The session's.
-    conf : mapping
-        The session's configuration.
+    what failed queries have told (:func:`note_failure`). Nothing is said of commands that are not found here:
+    archives are unpacked where only workers look.
     """
     obstacle = driver_obstacle()
     if obstacle:
@@ -113,15 +98,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
 
 
 def note_failure(context: SparkContext, problem: BaseException) -> None:
-    """Remember that a context's workers cannot run gpujoin, if an error says so: :func:`refusal` then tells.
-
-    Parameters
-    ----------
-    context : SparkContext
-        Of the query that failed.
-    problem : BaseException
-        What ended it.
-    """
+    """Remember that a context's workers cannot run gpujoin, if an error says so: :func:`refusal` then tells."""
     from gpujoin.spark.failures import worker_obstacle
 
     obstacle = worker_obstacle(problem)
@@ -132,10 +109,7 @@ def note_failure(context: SparkContext, problem: BaseException) -> None:
 def use_this_python(context: SparkContext) -> None:
     """Have the workers of a context on this machine run this process's Python, where nobody chose one.
 
-    Parameters
-    ----------
-    context : SparkContext
-        Functions that it makes from now on are concerned.
+    Functions that it makes from now on are concerned.
     """
     chosen = (
         _VARIABLE in os.environ
@@ -161,13 +135,7 @@ def _workers_of(context: SparkContext) -> tuple[str, str, int]:
 
 @functools.lru_cache(maxsize=1)
 def driver_obstacle() -> str:
-    """Tell why this process cannot plan joins: a library of gpujoin's, or one that PySpark's ``mapInArrow`` asks for.
-
-    Returns
-    -------
-    str
-        A sentence; empty if nothing is missing.
-    """
+    """Tell why this process cannot plan joins: a library of gpujoin's, or one of ``mapInArrow``; empty if it can."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         return f"the driver's Python lacks {', '.join(missing)}"

@@ -103,19 +103,10 @@ class Slot:
 
 
 class GpuSlots:
-    """The slots of the GPUs of this host.
+    """The slots of the GPUs of this host, as lock files in a directory; by default :func:`slot_directory`.
 
-    Parameters
-    ----------
-    per_gpu : int
-        Slots of each GPU. Processes that give different numbers share the slots that both know.
-    directory : Path or None
-        Where the lock files are; ``None``: :func:`slot_directory`. Made if it is missing.
-
-    Raises
-    ------
-    ConfigurationError
-        If the directory cannot be made, or others could tamper with it.
+    Processes that give different numbers of slots share those that both know. Raises ``ConfigurationError`` if the
+    directory cannot be made, or others could tamper with it.
     """
 
     def __init__(self, per_gpu: int, directory: Path | None = None) -> None:
@@ -124,24 +115,11 @@ class GpuSlots:
         _make_private(self.directory)
 
     def acquire(self, gpus: Sequence[str], timeout: float, task: str | None = None) -> Slot | None:
-        """Take a free slot of any of some GPUs, waiting for one if need be.
+        """Take a free slot of any of some GPUs, waiting for up to ``timeout`` seconds; ``None`` if all stayed taken.
 
-        Slots with low numbers are taken first on every GPU, so that processes spread over the GPUs.
-
-        Parameters
-        ----------
-        gpus : sequence of str
-            Names that mean the same GPU to all processes: an index of the driver, or a UUID.
-        timeout : float
-            Seconds to wait at most; zero tries once.
-        task : str or None
-            The caller's task, unique on this host. If another worker of it holds a slot of one of the GPUs, that one is
-            joined, without waiting.
-
-        Returns
-        -------
-        Slot or None
-            ``None`` if all slots stayed taken.
+        A GPU has one name for all processes: an index of the driver, or a UUID. Slots with low numbers are taken
+        first on every GPU, so that processes spread over the GPUs. If another worker of the task holds a slot of one
+        of the GPUs, that one is joined, without waiting.
         """
         start = time.monotonic()
         pause = _FIRST_PAUSE
@@ -240,10 +218,7 @@ class GpuSlots:
 def _opened(path: Path) -> IO[bytes]:
     """Open a file of a slot, made if need be; neither through a link nor waiting for the other end of a pipe.
 
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be opened, or is no plain file.
+    Raises ``ConfigurationError`` if it cannot be opened, or is no plain file.
     """
 
     def opener(name: str, flags: int) -> int:

@@ -60,10 +60,7 @@ def enter(
 ) -> Iterator[pa.RecordBatch]:
     """Run a pickled work in this worker; called by the closure of `gpujoin.spark.worker.functions`.
 
-    Raises
-    ------
-    GpuJoinError
-        If the driver has another version of this package.
+    Raises ``GpuJoinError`` if the driver has another version of this package.
     """
     if version != __version__:
         raise GpuJoinError(

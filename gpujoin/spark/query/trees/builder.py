@@ -127,12 +127,7 @@ class SparkRows:
 class ColumnReader(ExpressionReader):
     """Translates expressions over the columns of one fragment, or of a join's two.
 
-    Parameters
-    ----------
-    fragments : dict from Side to Fragment
-        Where columns come from.
-    constant : callable
-        Gives the value of a scalar subquery.
+    ``constant`` gives the value of a scalar subquery.
     """
 
     def __init__(self, fragments: Mapping[Side, Fragment], constant: Callable[[Node], Literal]) -> None:
@@ -203,19 +198,9 @@ class TreeBuilder:
     """The backend that a join of the tree was asked to run on."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
-        """Translate a plan.
+        """Translate the plan below a node; attributes that are not required may be left out.
 
-        Parameters
-        ----------
-        node : PlanNode
-            Its topmost node.
-        required : frozenset of int
-            Attributes that are needed of it; others may be left out.
-
-        Raises
-        ------
-        BrokenError
-            If some node is not covered.
+        Raises ``BrokenError`` if some node is not covered.
         """
         build = self.nodes.get(node.name)
         if build is None:
@@ -232,17 +217,8 @@ class TreeBuilder:
     def input(self, node: PlanNode, required: frozenset[int], *, any_rows: bool = False) -> Fragment:
         """Translate an input of a join, an aggregation or a union; what is not covered Spark computes.
 
-        Parameters
-        ----------
-        node, required
-            As in :meth:`build`.
-        any_rows : bool
-            Whether rows are taken from Spark that are other ones each time they are computed.
-
-        Raises
-        ------
-        BrokenError
-            If Spark's rows cannot be taken either.
+        ``any_rows``: rows are taken from Spark even if they are other ones each time they are computed. Raises
+        ``BrokenError`` if Spark's rows cannot be taken either.
         """
         start = self.state
         try:
@@ -272,20 +248,9 @@ class TreeBuilder:
         *,
         any_rows: bool = False,
     ) -> Fragment:
-        """Take the rows of a plan from Spark.
+        """Take the rows of a plan, or the ``first`` of them, from Spark, with what it computes with them.
 
-        Parameters
-        ----------
-        node, required
-            As in :meth:`build`.
-        problem : BrokenError or None
-            Why; raised if the rows cannot be taken.
-        computed : sequence of Node
-            Stand-ins of what Spark computes with the rows.
-        first : First or None
-            Which rows; ``None``: all.
-        any_rows : bool
-            As in :meth:`input`.
+        Raises the problem for which they are if they cannot be taken. ``any_rows`` is as in :meth:`input`.
         """
         columns = [column for column in node.output if column.expr_id in required]
         columns = [*columns, *computed] or _plainest(node.output)  # a plan without columns gets one
@@ -309,10 +274,7 @@ class TreeBuilder:
     def run_on(self, node: PlanNode) -> None:
         """Note the backend that a join was asked to run on.
 
-        Raises
-        ------
-        OtherBackendError
-            If a join above it was asked to run on another one.
+        Raises ``OtherBackendError`` if a join above it was asked to run on another one.
         """
         asked = (node.asked or {}).get("backend")
         if asked is None:
@@ -407,10 +369,7 @@ def check_column(attribute: Node) -> None:
 def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, keys: bool) -> Distribution:
     """Read how the rows of a join are to be brought together.
 
-    Raises
-    ------
-    BrokenError
-        If that cannot be, or the join is to be left to Spark.
+    Raises ``BrokenError`` if that cannot be, or the join is to be left to Spark.
     """
     found = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
     if isinstance(found, Reason):

@@ -99,10 +99,8 @@ class ComputedParts:
     def condition(self, part: Node) -> Node:
         """Give a conjunct in which everything is covered.
 
-        Raises
-        ------
-        NotTranslatableError
-            If a part that is not covered reads both sides, or may fail: Spark may not come to compute it.
+        Raises ``NotTranslatableError`` if a part that is not covered reads both sides, or may fail: Spark may not
+        come to compute it.
         """
         if part.name in EQUALITIES:
             return self.equality(part)
@@ -132,12 +130,7 @@ class ComputedParts:
     def covered(self, node: Node, *, always: bool = False) -> Node:
         """Give an expression in which everything is covered.
 
-        Parameters
-        ----------
-        node : Node
-            Any expression over the sides.
-        always : bool
-            Whether Spark computes it of every row, so that it may fail here too.
+        ``always``: Spark computes it of every row, so that it may fail here too.
         """
         if node.name in ("AttributeReference", "Literal"):
             return node
@@ -207,25 +200,7 @@ def join_inputs(
 ) -> tuple[dict[Side, Fragment], list[Node]]:
     """Build the inputs of a join, with columns for what Spark has to compute of its condition.
 
-    Parameters
-    ----------
-    builder : TreeBuilder
-        Of the tree.
-    node : PlanNode
-        The join.
-    parts : sequence of Node
-        The conjuncts of its condition.
-    required : frozenset of int
-        Attributes that are needed of the join.
-    not_in : bool
-        Whether it is a join by which ``NOT IN`` may be computed.
-
-    Returns
-    -------
-    sides : dict of Side to Fragment
-        The inputs.
-    parts : list of Node
-        The conjuncts over their columns.
+    Also gives the conjuncts over their columns. ``not_in``: it is a join by which ``NOT IN`` may be computed.
     """
     start, any_rows = builder.state, node.asked is not None
     sides = {

@@ -147,10 +147,7 @@ def aggregated(
 ) -> Fragment:
     """Aggregate a fragment wholly.
 
-    Raises
-    ------
-    NotTranslatableError
-        If Spark alone can finish an aggregate, or compute a result.
+    Raises ``NotTranslatableError`` if Spark alone can finish an aggregate, or compute a result.
     """
     reader = builder.reader(below)
     keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
