@@ -56,7 +56,7 @@ _PASSES = {
 
 
 def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:
-    """Insert semi-joins where they save more than they cost; ``scanned`` has the rows of each scan's files, by index."""
+    """Insert semi-joins where they save more than they cost; ``scanned`` has the rows of each scan's files."""
     if relation.children:
         relation = relation.with_children(
             [with_runtime_filters(child, scanned) for child in relation.children]

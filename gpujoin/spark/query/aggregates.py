@@ -70,10 +70,9 @@ class ReadAggregate:
         return any(node.fields["isDistinct"] for node in self.aggregates)
 
     def calls(self, reader: ExpressionReader) -> dict[int, AggregateCall]:
-        """Translate the aggregates that are not distinct, by position among :attr:`aggregates`; equal ones share one
-        call.
+        """Translate the aggregates that are not distinct, by position among :attr:`aggregates`.
 
-        Raises ``NotTranslatableError`` if a function or an argument is not covered.
+        Equal ones share one call. Raises ``NotTranslatableError`` if a function or an argument is not covered.
         """
         found: dict[int, AggregateCall] = {}
         seen: dict[Any, AggregateCall] = {}

@@ -197,8 +197,9 @@ class IslandPlacer:
         self._broadcasts: list[Any] = []
 
     def place(self, run: IslandRun, options: Options, island_id: str, estimate: Estimate) -> None:
-        """Put the stages in the island's place. The last has the name ``island_id``; those before it have numbers
-        too.
+        """Put the stages in the island's place.
+
+        The last has the name ``island_id``; those before it have numbers too.
         """
         island = self._island
         named = _named(island)
