@@ -21,16 +21,29 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from gpujoin.errors import KernelCompileError
-from gpujoin.launch.catalogue import specialisations
 from gpujoin.launch.compiler import compile_text, compiler_version, module_text, options_for
 from gpujoin.launch.device import ModuleSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "kernels-resources.md"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+LAUNCHERS = (
+    "candidates", "csr", "direct", "expand", "facts", "machine", "nearest", "normalise", "partition", "ranges",
+    "residual", "rows", "unique", "wavelet",
+)  # fmt: skip
+"""The modules of `gpujoin.launch` with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""
+
+
+def specialisations() -> tuple[ModuleSpec, ...]:
+    """All distinct specialisations of all launchers, in a stable order."""
+    modules: dict[ModuleSpec, None] = {}
+    for launcher in LAUNCHERS:
+        modules.update(dict.fromkeys(import_module(f"gpujoin.launch.{launcher}").SPECIALISATIONS))
+    return tuple(modules)
 
 
 @dataclass(frozen=True)

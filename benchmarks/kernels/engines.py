@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from benchmarks.kernels import joins
 from benchmarks.kernels.workloads import TEXT_BYTES, Inputs, Join, Keys, Workload
-from gpujoin.launch import facts, joins, normalise
+from gpujoin.launch import facts, normalise
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn

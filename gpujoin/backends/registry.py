@@ -8,7 +8,6 @@ from typing import Any
 
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper
-from gpujoin.model.expressions import Expression
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, Rung
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Relation
@@ -69,11 +68,6 @@ def device_obstacles(node: Relation) -> tuple[Reason, ...]:
     """Reasons why a node cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
     reasons: tuple[Reason, ...] = importlib.import_module(_MODULES[BackendName.GPU]).node_obstacles(node)
     return reasons
-
-
-def device_compiles(condition: Expression) -> bool:
-    """Whether a GPU backend can compile a resolved condition into a kernel. Needs no GPU."""
-    return bool(importlib.import_module(_MODULES[BackendName.GPU]).compiles(condition))
 
 
 def host_evaluator() -> ColumnEvaluator:

@@ -88,8 +88,3 @@ def decode_message(
     if batch.num_rows != rows:
         raise CorruptBlobError(f"{origin}: holds {batch.num_rows} rows where {rows} were written")
     return batch
-
-
-def rows_of(blob: pa.Buffer | bytes) -> int:
-    """Row count in a blob's header; nothing is checked."""
-    return int(_HEADER.unpack_from(pa.py_buffer(blob))[4])

@@ -82,7 +82,7 @@ def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 
 def sample_facts(device: Device, keys: KeyCodes, sample: KeyCodes) -> Sample:
     """Estimate facts of a column from a sample.
 
-    Notes ----- Where m of n rows share a key, two sampled rows have equal keys with probability m/n. So m is n times
+    Where m of n rows share a key, two sampled rows have equal keys with probability m/n. So m is n times
     the share of equal keys among the S·(S−1)/2 pairs of a sample of S rows. If the sample is the whole column, the
     result is exact.
     """

@@ -53,8 +53,6 @@ class KeyFacts:
     """The device's L2 cache."""
     probe_rows: int | None = None
     """Rows of the probe side; ``None``: not known yet."""
-    match_ratio: float | None = None
-    """Share of probe rows with a match, estimated; ``None``: not known yet."""
 
     @property
     def slots(self) -> int | None:

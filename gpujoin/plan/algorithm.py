@@ -79,18 +79,6 @@ def rule(wanted: AlgorithmChoice) -> str:
     )
 
 
-def condition_rule(wanted: AlgorithmChoice, *, compiles: bool) -> str:
-    """Describe in one line how a GPU will test the residual condition of a join with keys."""
-    if not compiles:
-        return "condition on a GPU: over candidate pairs; a part of it is not written as C++"
-    if wanted is AlgorithmChoice.CUDF:
-        return "condition on a GPU: over candidate pairs, since GPU algorithm cudf was asked for"
-    return (
-        "condition on a GPU: compiled by NVRTC; over what a probe found where build keys are unique, else over"
-        " candidate pairs"
-    )
-
-
 def choose(facts: KeyFacts, wanted: AlgorithmChoice = AlgorithmChoice.AUTO) -> Choice:
     """Choose an algorithm for the facts of the build keys.
 
@@ -144,15 +132,10 @@ def _automatic(facts: KeyFacts) -> Choice:
             Algorithm.UNIQUE,
             f"no duplicates in a sample; {facts.probe_rows} probe rows are too many to move for {facts.keys} keys",
         )
-    if facts.match_ratio is not None and facts.match_ratio <= PARTITION_MATCH_RATIO:
-        return Choice(
-            Algorithm.UNIQUE,
-            f"no duplicates in a sample; only {facts.match_ratio:.0%} of the probe rows match",
-        )
     return Choice(
         Algorithm.PARTITIONED,
         f"no duplicates in a sample; a table of {table} bytes is over half of L2",
-        least_match=PARTITION_MATCH_RATIO if facts.match_ratio is None else 0.0,
+        least_match=PARTITION_MATCH_RATIO,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas import types as spark_arrow
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
 _TAKES_TIMEZONE = "timezone" in inspect.signature(spark_arrow.to_arrow_schema).parameters
 
 
-def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
+def arrow_schema(schema: StructType) -> pa.Schema:
     """Give the Arrow form of a Spark schema; timestamps with a zone are labelled UTC in every version.
 
-    ``large``: strings and binaries have 64-bit offsets (``spark.sql.execution.arrow.useLargeVarTypes``). Raises
-    ``JoinSpecError`` if a column's type has no Arrow form in this PySpark, or a struct has two fields of one name;
-    the message is PySpark's.
+    Raises ``JoinSpecError``, with PySpark's message, if a column's type has no Arrow form in this PySpark, or a struct
+    has two fields of one name.
     """
-    arguments = {"timezone": "UTC"} if _TAKES_TIMEZONE else {}
+    arguments: dict[str, Any] = {"timezone": "UTC"} if _TAKES_TIMEZONE else {}
     try:
         return spark_arrow.to_arrow_schema(
-            schema, prefers_large_types=large, error_on_duplicated_field_names_in_struct=True, **arguments
+            schema, error_on_duplicated_field_names_in_struct=True, **arguments
         )
     except PySparkException as problem:
         raise JoinSpecError(str(problem)) from problem

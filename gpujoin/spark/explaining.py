@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpujoin.backends.registry import device_compiles
 from gpujoin.config import BackendChoice, Options, Strategy
-from gpujoin.model.expressions import Expression
-from gpujoin.plan.algorithm import condition_rule, rule
+from gpujoin.plan.algorithm import rule
 from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation
 from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
@@ -55,17 +53,10 @@ def size_of(plan: Any) -> int | None:
     return None if size >= UNKNOWN_SIZE else size
 
 
-def expected_backend(
-    options: Options, outlook: GpuOutlook, *, keyed: bool, condition: Expression | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """Say which backend the driver expects, how it knows, and by which rules a GPU would find matches."""
+def expected_backend(options: Options, outlook: GpuOutlook, *, keyed: bool) -> tuple[str, tuple[str, ...]]:
+    """Say which backend the driver expects, how it knows, and by which rule a GPU would find matches."""
     name, notes = _expected(options, outlook)
-    if not keyed or name != "gpu":
-        return name, notes
-    rules = [rule(options.gpu_algorithm)]
-    if condition is not None:
-        rules.append(condition_rule(options.gpu_algorithm, compiles=device_compiles(condition)))
-    return name, (*notes, *rules)
+    return name, (*notes, rule(options.gpu_algorithm)) if keyed and name == "gpu" else notes
 
 
 def _expected(options: Options, outlook: GpuOutlook) -> tuple[str, tuple[str, ...]]:

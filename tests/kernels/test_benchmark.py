@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.kernels import data, report
+from benchmarks.kernels import data, joins, report
 from benchmarks.kernels.__main__ import main, measure, supervise, write
 from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer
 from benchmarks.kernels.machine import TABLE_MEGABYTES, Constants
@@ -21,7 +21,7 @@ from benchmarks.kernels.measure import DeviceLostError, HostMeter, Result, compa
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
 from benchmarks.kernels.progress import Progress
 from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, named, sweeps
-from gpujoin.launch import joins, partition
+from gpujoin.launch import partition
 from tests.kernels.emulator import EmulatedDevice
 
 SMALLER = 19

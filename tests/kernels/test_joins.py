@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.kernels import joins
+from benchmarks.kernels.joins import Kernel, inner_join, semi_join
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import joins, partition
-from gpujoin.launch.joins import Kernel, inner_join, semi_join
+from gpujoin.launch import partition
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.devices import RecordingDevice

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gpujoin.errors import DeviceMemoryError, KernelArgumentError
-from gpujoin.launch import csr, direct, facts, joins, partition, residual, unique
+from benchmarks.kernels import joins
+from gpujoin.launch import csr, direct, facts, partition, residual, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import MAX_ROWS, KeyCodes
 from gpujoin.launch.matches import UniqueMatches

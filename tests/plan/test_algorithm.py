@@ -44,8 +44,6 @@ CASES: dict[str, tuple[KeyFacts, Algorithm, str]] = {
     "wide keys": (facts(keys=L2 // 2 // 48 + 1, key_bytes=16, low=None, high=None), Algorithm.PARTITIONED, "L2"),
     "sixteen probe rows a key": (facts(probe_rows=160 * MILLION), Algorithm.PARTITIONED, "over half of L2"),
     "more": (facts(probe_rows=160 * MILLION + 1), Algorithm.UNIQUE, "too many to move"),
-    "a quarter matches": (facts(match_ratio=0.25), Algorithm.UNIQUE, "25%"),
-    "more matches": (facts(match_ratio=0.26), Algorithm.PARTITIONED, "over half of L2"),
     "no keys": (facts(keys=0, low=None, high=None), Algorithm.UNIQUE, "stays in L2"),
 }  # fmt: skip
 
@@ -93,5 +91,4 @@ def test_how_many_probe_rows_match_is_seen_when_they_come() -> None:
     large = facts()
     assert choose(large).algorithm is Algorithm.PARTITIONED
     assert choose(large).least_match == PARTITION_MATCH_RATIO
-    assert choose(facts(match_ratio=0.5)).least_match == 0.0
     assert choose(large, AlgorithmChoice.PARTITIONED).least_match == 0.0

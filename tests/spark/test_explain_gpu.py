@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.model.expressions import Expression, left, right
 from gpujoin.plan.algorithm import rule
-from gpujoin.plan.resolve import resolve
 from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.settings import GpuOutlook
 
@@ -34,27 +31,3 @@ def test_nothing_is_said_of_it_on_the_cpu(outlook: GpuOutlook) -> None:
 def test_the_rule_names_every_choice_and_threshold() -> None:
     for part in ("direct up to 4 slots", "csr from 1.5 rows a key", "unique within 50% of L2", "partitioned"):
         assert part in rule(AlgorithmChoice.AUTO)
-
-
-INTEGERS = pa.schema([("n", pa.int64()), ("s", pa.string())])
-
-
-@pytest.mark.parametrize(
-    ("condition", "told"),
-    [
-        (left("n") < right("n"), "compiled by NVRTC"),
-        (left("s").startswith("a"), "not written as C++"),
-        (None, None),
-    ],
-    ids=["numbers", "text", "none"],
-)
-def test_how_a_condition_is_tested_is_told(condition: Expression | None, told: str | None) -> None:
-    tested = None if condition is None else resolve(condition, INTEGERS, INTEGERS)
-    _, notes = expected_backend(Options(), GpuOutlook.EXPECTED, keyed=True, condition=tested)
-    assert [note for note in notes if "condition" in note] == [
-        note for note in notes if told and told in note
-    ]
-    assert len([note for note in notes if "condition" in note]) == (told is not None)
-    asked = Options(gpu_algorithm=AlgorithmChoice.CUDF)
-    notes = expected_backend(asked, GpuOutlook.EXPECTED, keyed=True, condition=tested)[1]
-    assert not any("compiled" in note for note in notes)

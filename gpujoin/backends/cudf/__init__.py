@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.frames import CudfFrame
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
-    from gpujoin.model.expressions import Expression
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
 
@@ -37,14 +36,6 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     from gpujoin.backends.cudf.pipeline import offers
 
     return offers.node_obstacles(node)
-
-
-def compiles(condition: Expression) -> bool:
-    """Whether a resolved condition can be compiled into a kernel. Needs no GPU."""
-    from gpujoin.backends.cudf.expressions.evaluator import can_evaluate
-    from gpujoin.backends.cudf.residual import write
-
-    return can_evaluate(condition) and write(condition) is not None
 
 
 def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from enum import Enum
 
 import pyarrow as pa
@@ -39,15 +39,15 @@ def eval_mode(node: Node) -> EvalMode:
     return EvalMode(holder["evalMode"].lower()) if "evalMode" in holder else EvalMode.LEGACY
 
 
-def across(part: Node, ids: Mapping[Side, frozenset[int]], names: Container[str] = EQUALITIES) -> bool:
-    """Tell whether a conjunct is a comparison, of one of some classes, between the two sides of a join.
+def across(part: Node, ids: Mapping[Side, frozenset[int]]) -> bool:
+    """Tell whether a conjunct is an equality between the two sides of a join.
 
     ``ids`` has the attributes of each side.
     """
-    if part.name not in names:
+    if part.name not in EQUALITIES:
         return False
-    one, two = (child.attribute_ids for child in part.children)
-    return any(one and two and one <= ids[side] and two <= ids[side.other] for side in Side)
+    first, second = (child.attribute_ids for child in part.children)
+    return any(first and second and first <= ids[side] and second <= ids[side.other] for side in Side)
 
 
 def obstacles(node: Node) -> tuple[Reason, ...]:

@@ -49,20 +49,19 @@ def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) ->
     return mask_and_not(valid, bad)
 
 
-def of_arrays(compute: Callable[..., Array], dtype: pa.DataType | None = None) -> Run:
+def of_arrays(compute: Callable[..., Array]) -> Run:
     """Make an implementation from a function of NumPy values. The result is null where an operand is null.
 
-    Values are arbitrary where null. Without ``dtype`` the result has the call's type.
+    Values are arbitrary where null.
     """
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        result = dtype or node.type
-        assert result is not None
+        assert node.type is not None
         with np.errstate(all="ignore"):
             values = np.asarray(compute(*(o.values for o in operands)))
         return Vector(
-            result,
-            values.astype(numpy_type(result), copy=False),
+            node.type,
+            values.astype(numpy_type(node.type), copy=False),
             reduce(mask_and, (o.mask() for o in operands)),
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -139,6 +139,3 @@ class Columns(Protocol[Frame]):
         :func:`.offers.carried`. Raises ``ScanError``, naming the file, if a page is corrupt.
         """
         ...
-
-
-AnyColumns: TypeAlias = Columns[Any]

@@ -1,4 +1,4 @@
-"""Whole joins of device columns, for benchmarks and for tables that are on the device already.
+"""Whole joins of device columns by gpujoin's kernels.
 
 The engine asks for pairs and gathers payload by maps, for all join types and in the order of the CPU backend. Where
 neither matters, the output can be written in one pass over the matches: probe columns as they are, build columns from
