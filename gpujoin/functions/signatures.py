@@ -8,6 +8,7 @@ common type have a rule of their own.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -145,6 +146,10 @@ def _to_int(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
     return pa.int32() if known or (fractional and mode is not EvalMode.ANSI) else None
 
 
+def _is_micros(dtype: pa.DataType) -> bool:
+    return bool(pat.is_duration(dtype) and dtype.unit == "us")
+
+
 TO_DOUBLE = to(pa.float64(), is_numeric, is_text)
 _TO_TEXT = to(pa.string(), is_atomic)
 
@@ -161,4 +166,5 @@ BYTES = Parameter(is_bytes, lambda source, _mode: source)
 TEXT_OR_BYTES = Parameter(lambda t: is_text(t) or is_bytes(t), _TO_TEXT)
 """Text, or bytes if all operands of this kind are bytes."""
 DATE = Parameter(pat.is_date, to(pa.date32(), pat.is_date, pat.is_timestamp, is_text))
+DURATION = Parameter(_is_micros, kept(_is_micros, to(pa.duration("us"))), example=dt.timedelta(seconds=5))
 TIMESTAMP = Parameter(pat.is_timestamp, kept(pat.is_timestamp, to(pa.timestamp("us"), pat.is_date)))

@@ -22,13 +22,14 @@ class Raises(Enum):
     ANSI = "in ANSI mode"
     ANSI_OR_DECIMAL = "in ANSI mode; decimals in any mode"
     PATTERN = "if a pattern is malformed"
+    ALWAYS = "in any mode"
 
     def may(self, mode: EvalMode, operand: pa.DataType | None) -> bool:
         """Whether a call in a mode may raise, from the type of its first operand (``None``: no Arrow type)."""
         match self:
             case Raises.NEVER:
                 return False
-            case Raises.PATTERN:
+            case Raises.PATTERN | Raises.ALWAYS:
                 return True
             case Raises.OVERFLOW if operand is not None and is_float(operand):
                 return False

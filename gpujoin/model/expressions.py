@@ -98,6 +98,8 @@ class Function(Enum):
     DATE_ADD = "date_add"
     DATE_SUB = "date_sub"
     DATE_DIFF = "datediff"
+    TIMESTAMP_ADD = "timestamp_add"
+    """A timestamp shifted by an interval of days to seconds, both in microseconds."""
     UNSCALED_VALUE = "unscaled_value"
     """A decimal of at most 18 digits without its point, as int64."""
     GET_FIELD = "get_field"

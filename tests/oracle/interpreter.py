@@ -329,6 +329,13 @@ def _date_diff(node: Call, operands: list[Compiled]) -> Compiled:
     )(node, operands)
 
 
+def _timestamp_add(moment: int, shift: int) -> int:
+    micros = moment + shift
+    if not -(1 << 63) <= micros < 1 << 63:
+        raise OverflowError(micros)
+    return micros
+
+
 def _length(node: Call, operands: list[Compiled]) -> Compiled:
     return _strict(pa.int32(), len)(node, operands)
 
@@ -414,6 +421,7 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.DATE_ADD: _date_shift(1),
     Function.DATE_SUB: _date_shift(-1),
     Function.DATE_DIFF: _date_diff,
+    Function.TIMESTAMP_ADD: _like_first(_timestamp_add),
     Function.GET_FIELD: _get_field,
     Function.UNSCALED_VALUE: _unscaled_value,
 } | dict.fromkeys(arithmetic.FUNCTIONS, _arithmetic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.expressions.implementation import Run, of_arrays
-from gpujoin.backends.cpu.expressions.vector import Array, Vector
+from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_arrays
+from gpujoin.backends.cpu.expressions.vector import Array, Vector, mask_and
 from gpujoin.functions.signatures import type_of
-from gpujoin.model.expressions import Call, Function
+from gpujoin.model.expressions import Call, Function, Literal
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
@@ -86,6 +87,25 @@ def known_zone(node: Call) -> bool:
     return zone_offset(type_of(node.arguments[0])) is not None
 
 
+def _timestamp_add(node: Call, operands: list[Vector], _length: int) -> Vector:
+    moment, shift = operands
+    assert node.type is not None
+    with np.errstate(over="ignore"):
+        values = np.asarray(moment.values + shift.values)
+    valid = mask_and(moment.valid, shift.valid)
+    overflows = np.asarray(((moment.values ^ values) & (shift.values ^ values)) < 0)
+    if (overflows if valid is None else overflows & valid).any():
+        fail(node, "the timestamp overflows")
+    return Vector(node.type, values, valid)
+
+
+def exact_shift(node: Call) -> bool:
+    """Whether a shift is one of instants: Spark shifts whole days by the clock of the session's time zone."""
+    shift = node.arguments[1]
+    below_a_day = isinstance(shift, Literal) and (shift.value is None or abs(shift.value) < dt.timedelta(1))
+    return below_a_day or known_zone(node)
+
+
 # Day numbers wrap at 32 bits, as in Java.
 FUNCTIONS: dict[Function, Run] = {
     Function.YEAR: of_arrays(_year),
@@ -102,6 +122,7 @@ FUNCTIONS: dict[Function, Run] = {
     Function.DATE_ADD: of_arrays(lambda days, shift: days + shift.astype(np.int32)),
     Function.DATE_SUB: of_arrays(lambda days, shift: days - shift.astype(np.int32)),
     Function.DATE_DIFF: of_arrays(lambda end, start: end - start),
+    Function.TIMESTAMP_ADD: _timestamp_add,
 }
 
 

@@ -111,6 +111,7 @@ FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
 _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.LIKE: text.constant_escape,
     Function.RLIKE: text.known_regex,
+    Function.TIMESTAMP_ADD: dates.exact_shift,
     **dict.fromkeys((Function.HOUR, Function.MINUTE, Function.SECOND), dates.known_zone),
 }
 """Tests of the calls that are computed exactly, for functions that are not exact for all operands."""
