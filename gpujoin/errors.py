@@ -93,6 +93,10 @@ class CorruptBlobError(GpuJoinError, OSError):
     """A spilled file or an exchanged blob is truncated, altered, or not one of ours."""
 
 
+class StreamStateError(GpuJoinError, ValueError):
+    """The saved state of a join of streams is of another query, another format, or incomplete."""
+
+
 class SpillError(GpuJoinError, OSError):
     """Rows over their memory budget cannot go to disk: no directory takes them, or they cannot be encrypted."""
 

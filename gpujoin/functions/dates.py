@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -72,6 +73,13 @@ def date_arithmetic(node: Call) -> Expression | None:
 
 def _is_moment(dtype: pa.DataType) -> bool:
     return bool(pat.is_date(dtype) or pat.is_timestamp(dtype))
+
+
+def interval_micros(node: Expression) -> int | None:
+    """Microseconds of a constant interval; ``None`` for anything else."""
+    if not isinstance(node, Literal) or node.value is None or not pat.is_duration(type_of(node)):
+        return None
+    return int(node.value if isinstance(node.value, int) else node.value // dt.timedelta(microseconds=1))
 
 
 def _shifted_timestamp(node: Call, moment: Expression, shift: Expression) -> Expression | None:

@@ -82,7 +82,7 @@ class HashJoin:
         self.backend = backend or create(
             BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1)
         )
-        _check_evaluable(spec.condition)
+        check_evaluable(spec.condition)
         self._sink = Sink(self.layout, self.backend, self.options, probe_rows)
         self._built: BuiltSide | Spilled | None = None
         self._run: JoinRun | None = None
@@ -160,7 +160,7 @@ class HashJoin:
         self.close()
 
 
-def _check_evaluable(condition: Expression | None) -> None:
+def check_evaluable(condition: Expression | None) -> None:
     """Raise for a condition that the CPU backend, the fallback of every join, does not evaluate as Spark does."""
     if condition is None:
         return

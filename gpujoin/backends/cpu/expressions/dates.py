@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 
 import numpy as np
@@ -12,8 +11,9 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_arrays
 from gpujoin.backends.cpu.expressions.vector import Array, Vector, mask_and
+from gpujoin.functions.dates import interval_micros
 from gpujoin.functions.signatures import type_of
-from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.expressions import Call, Function
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
@@ -101,9 +101,8 @@ def _timestamp_add(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 def exact_shift(node: Call) -> bool:
     """Whether a shift is one of instants: Spark shifts whole days by the clock of the session's time zone."""
-    shift = node.arguments[1]
-    below_a_day = isinstance(shift, Literal) and (shift.value is None or abs(shift.value) < dt.timedelta(1))
-    return below_a_day or known_zone(node)
+    shift = interval_micros(node.arguments[1])
+    return (shift is not None and abs(shift) < _DAY * _UNITS_PER_SECOND["us"]) or known_zone(node)
 
 
 # Day numbers wrap at 32 bits, as in Java.

@@ -1,0 +1,110 @@
+"""Joins of two streams: what is computed, and which columns are event times under a watermark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec
+
+WINDOW_END = 1
+"""Field of a window's struct that counts as its event time, as in Spark: its end."""
+
+STREAMED = (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinType.LEFT_SEMI)
+"""Types that Spark joins two streams by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """Where the event time of a row is: in a column of timestamps, or in a field of a column of structs.
+
+    Attributes
+    ----------
+    column : int
+        Position in the schema of a side.
+    field : int or None
+        Position of the field; ``None``: the column itself.
+    """
+
+    column: int
+    field: int | None = None
+
+    @classmethod
+    def of(cls, schema: pa.Schema, column: int) -> TimeColumn:
+        """Read a column of timestamps, or of windows, whose ends count.
+
+        Raises
+        ------
+        JoinSpecError
+            If the column has no times in microseconds.
+        """
+        if not 0 <= column < len(schema):
+            raise JoinSpecError(f"event-time column {column} of {len(schema)} does not exist")
+        dtype = schema.field(column).type
+        if _is_time(dtype):
+            return cls(column)
+        if pat.is_struct(dtype) and dtype.num_fields > WINDOW_END and _is_time(dtype.field(WINDOW_END).type):
+            return cls(column, WINDOW_END)
+        raise JoinSpecError(
+            f"event-time column {schema.field(column).name!r} is of type {dtype}; it must hold timestamps in"
+            " microseconds, or windows of these"
+        )
+
+
+def _is_time(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.unit == "us")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoin:
+    """A join of two streams.
+
+    Attributes
+    ----------
+    spec : JoinSpec
+        What is joined, with at least one equality; all of the join's ``ON`` but the equalities is in its condition.
+    left, right : Schema
+        Columns of the two sides.
+    left_times, right_times : tuple of int
+        Columns under a watermark, in the order of the schema; empty for a side without one.
+
+    Raises
+    ------
+    JoinSpecError
+        If Spark has no such join of streams, or a column is no event time.
+    """
+
+    spec: JoinSpec
+    left: pa.Schema
+    right: pa.Schema
+    left_times: tuple[int, ...] = ()
+    right_times: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.spec.join_type not in STREAMED or self.spec.as_of is not None:
+            known = ", ".join(kind.value for kind in STREAMED)
+            raise JoinSpecError(
+                f"streams are not joined by {self.spec.join_type.value} joins; there are {known}"
+            )
+        if not self.spec.keys:
+            raise JoinSpecError("a join of streams needs an equality of keys")
+        for side in Side:
+            for field in self.schema(side):
+                if pat.is_dictionary(field.type):
+                    raise JoinSpecError(
+                        f"the {side.value} column {field.name!r} is dictionary-encoded; decode it first"
+                    )
+            for column in self.times(side):
+                TimeColumn.of(self.schema(side), column)
+
+    def schema(self, side: Side) -> pa.Schema:
+        """Columns of one side."""
+        return self.left if side is Side.LEFT else self.right
+
+    def times(self, side: Side) -> tuple[int, ...]:
+        """Columns of one side that are under a watermark."""
+        return self.left_times if side is Side.LEFT else self.right_times
