@@ -13,11 +13,11 @@ or the same rows in another batch. Spark counts watermarks and thresholds in mil
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.comparison import MIRRORED
@@ -330,13 +330,13 @@ def _constant(node: Literal, *, negated: bool) -> _Term:
         return _Term(negated, None, float(value) * _SECOND)
     if _is_zoned(dtype):
         # Spark takes the microseconds of a constant time for seconds.
-        moment = (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        moment = pa.scalar(value, pa.timestamp("us", dtype.tz)).value
         return _Term(negated, None, float(moment) * _SECOND)
     raise _UnsolvedError
 
 
-def _is_zoned(dtype: object) -> bool:
-    return bool(pat.is_timestamp(dtype) and dtype.tz is not None)  # type: ignore[attr-defined]
+def _is_zoned(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.tz is not None)
 
 
 # -- bands -------------------------------------------------------------------------------------------------------
