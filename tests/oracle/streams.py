@@ -94,7 +94,8 @@ class StreamOracle:
 
     def push(self, left: pa.Table, right: pa.Table, late_ms: int, watermark_ms: int) -> list[Row]:
         """Output of a micro-batch."""
-        kind, out = self.spec.join_type, []
+        kind = self.spec.join_type
+        out: list[Row] = []
         for row in self._accepted(Side.LEFT, left, late_ms, out):
             matched = False
             for kept in self.state[Side.RIGHT]:
@@ -173,10 +174,10 @@ class StreamOracle:
 def time_of(column: int, field_name: str | None = None, schema: pa.Schema | None = None) -> Time:
     """Event time in a column, or in a field of a struct."""
     if field_name is None:
-        return lambda row: row[column]  # type: ignore[return-value]
+        return lambda row: row[column]
     assert schema is not None
     position = [f.name for f in schema.field(column).type].index(field_name)
-    return lambda row: None if row[column] is None else row[column][position]  # type: ignore[index,return-value]
+    return lambda row: None if row[column] is None else row[column][position]
 
 
 def rows_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> list[Row]:

@@ -93,7 +93,7 @@ def test_thresholds_are_sparks(spark_session: SparkSession, sides: tuple[Any, An
     plan = plan_stream_join(StreamJoin(spec, LEFT, RIGHT, (1,), (1,)))
     node = _join(sides[0].join(sides[1], f.expr(sql), "left")._jdf.queryExecution().analyzed())
     assert node is not None
-    jvm: Any = spark_session._jvm  # type: ignore[attr-defined]
+    jvm: Any = spark_session._jvm
     helper = getattr(jvm.org.apache.spark.sql.catalyst.analysis, "StreamingJoinHelper$").__getattr__(
         "MODULE$"
     )

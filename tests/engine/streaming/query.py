@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ class Query:
     """
 
     join: StreamJoin
-    make: dict[Side, Callable[..., tuple[object, ...]]]
+    make: Mapping[Side, Callable[..., tuple[object, ...]]]
     time: Callable[..., int]
     pick: Callable[..., tuple[Cell, ...]]
     delays: tuple[int | None, int | None] = (10, 10)

@@ -181,8 +181,8 @@ def rows(draw: random.Random, columns: pa.Schema, pool: list[object], base: int,
         if made and draw.random() < 0.1:
             made.append(dict(made[-1]))
             continue
-        time = base + draw.randint(-30, 12) * SECOND + draw.choice((0, 0, 0, 1, 500, 999, 1000, -1))
-        time = None if draw.random() < 0.08 else time
+        moment = base + draw.randint(-30, 12) * SECOND + draw.choice((0, 0, 0, 1, 500, 999, 1000, -1))
+        time = None if draw.random() < 0.08 else moment
         start = None if time is None else time // (10 * SECOND) * 10 * SECOND
         made.append({
             "k": draw.choice(pool), "t": time,
@@ -253,10 +253,10 @@ def check_stream(seed: int, tally: Tally) -> None:
     base = 100 * SECOND
     for push in range(draw.choice((4, 8, 12))):
         base += draw.choice((0, 3, 12, 12, 40)) * SECOND
-        tables = [rows(draw, columns, pool, base, draw.choice((0, 0, 1, 4, 9))) for _ in Side]
-        want = expecting.push(*tables, late, watermark)
-        given = [table.to_batches(max_chunksize=draw.choice((1, 3, 100))) for table in tables]
-        got = list(running.push(*given, watermark))
+        lefts, rights = (rows(draw, columns, pool, base, draw.choice((0, 0, 1, 4, 9))) for _ in Side)
+        want = expecting.push(lefts, rights, late, watermark)
+        cut = draw.choice((1, 3, 100))
+        got = list(running.push(lefts.to_batches(cut), rights.to_batches(cut), watermark))
         assert all(batch.schema == running.output_schema for batch in got), context
         output = rows_of(got, running.output_schema)
         assert counted(output) == counted(want), f"{context}, push {push}"

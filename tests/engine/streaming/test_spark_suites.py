@@ -61,7 +61,7 @@ def windowed(
 
     def pick(*row: Cell) -> tuple[Cell, ...]:
         own, other = row[:3], row[3:] or (None, None, None)
-        ends = [None if w is None else w[1] // SECOND for w in (own[1], other[1])]  # type: ignore[index]
+        ends = [None if w is None else w[1] // SECOND for w in (own[1], other[1])]
         if both_keys:
             return own[0], ends[0], own[2], other[0], ends[1], other[2]
         key, end = (own[0], ends[0]) if own[1] is not None else (other[0], ends[1])
@@ -290,7 +290,7 @@ def seconds(number: float) -> dt.timedelta:
 
 
 def second_of(cell: Cell) -> Cell:
-    return None if cell is None else cell // SECOND  # type: ignore[operator]
+    return None if cell is None else cell // SECOND
 
 
 def key_and_times(*row: Cell) -> tuple[Cell, ...]:
@@ -348,7 +348,7 @@ def test_inner_with_time_range_two_side_conditions() -> None:
     assert query.state_rows == 7
 
 
-OUTER = {
+OUTER: dict[JoinType, list[tuple[Cell, ...]]] = {
     JoinType.LEFT: [(3, Null, 5, Null)],
     JoinType.RIGHT: [(Null, 2, Null, 5)],
 }
@@ -435,7 +435,7 @@ def test_self_outer_join(kind: JoinType, mirrored: bool) -> None:
     third = (6, 6, 6, 6), (8, 8, 8, 8), (10, 10, 10, 10)
     expect(add_to_self(query, range(6, 11), mirrored=mirrored), *third)
     assert query.state_rows == 13
-    unmatched = [(1, Null, 1, Null), (3, Null, 3, Null)]
+    unmatched: list[tuple[Cell, ...]] = [(1, Null, 1, Null), (3, Null, 3, Null)]
     if mirrored:
         unmatched = [(Null, 1, Null, 1), (Null, 3, Null, 3)]
     expect(
@@ -531,7 +531,7 @@ def test_left_outer_nullable_keys(
     }
 
     def pick(*row: Cell) -> tuple[Cell, ...]:
-        return row[0], row[4], row[1], row[5], row[2][1] // SECOND, row[3], row[7]  # type: ignore[index,operator]
+        return row[0], row[4], row[1], row[5], row[2][1] // SECOND, row[3], row[7]
 
     query = Query(join, make, lambda _key, n: n, pick)
     query.add(lefts)
