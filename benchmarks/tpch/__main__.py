@@ -17,7 +17,7 @@ from benchmarks.tpch.measure import Measured, measure, open_session, warm_up
 from benchmarks.tpch.report import write
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.runner import parse_settings
-from gpujoin.cli.demo.show import progress
+from gpujoin.cli.demo.show import Progress
 from gpujoin.errors import ConfigurationError, GpuJoinError
 
 
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = parse_settings(arguments.conf)
     data = _tables(arguments.data, arguments.scale)
     measured: list[Measured] = []
-    with answers.connect(data) as connection, progress(len(arguments.queries)) as shown:
+    with answers.connect(data) as connection, Progress(len(arguments.queries)) as shown:
         texts = answers.queries(connection)
         spark = open_session(arguments.master, settings)
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import gpujoin
 from benchmarks.tpch import answers
+from gpujoin.cli import session
 from gpujoin.cli.demo.check import TOLERANCE, difference
-from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,26 +57,8 @@ class Measured:
 
 
 def open_session(master: str, settings: dict[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    from gpujoin.spark.settings import session_conf
-
-    if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    defaults = {
-        "spark.driver.memory": "4g",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.appName("gpujoin bench").master(master)
-    for key, value in {**defaults, **settings}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    check_resources(session_conf(spark))
-    return spark
+    defaults = {"spark.driver.memory": "4g", "spark.log.level": "ERROR"}
+    return session.open_session("gpujoin bench", master, {**defaults, **settings})
 
 
 def warm_up(spark: SparkSession) -> None:

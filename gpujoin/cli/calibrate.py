@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.cli.probes import HELD_OUT, PROBES, QUERIES, VALUES, Probe, Query
+from gpujoin.cli.session import open_session
 from gpujoin.costs import Costs
 from gpujoin.errors import GpuJoinError
-from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -168,17 +166,8 @@ def _prediction_lines(predicted: Mapping[str, Seconds], measured: Mapping[str, S
 
 def _session(master: str) -> SparkSession:
     """A session of its own, in which all that can be runs here, on the CPU."""
-    from pyspark.sql import SparkSession
-
-    from gpujoin.spark.settings import session_conf
-
-    if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("gpujoin calibrate").master(master)
-    for key in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(key, "false")
-    spark = builder.config("spark.log.level", "ERROR").getOrCreate().newSession()
-    check_resources(session_conf(spark))
+    settings = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "200"}
+    spark = open_session("gpujoin calibrate", master, settings).newSession()
     spark.conf.set("spark.gpujoin.backend", "cpu")
     spark.conf.set("spark.gpujoin.fallback", "silent")
     return spark

@@ -13,7 +13,7 @@ from gpujoin import cli
 from gpujoin.cli.demo import data, queries, runner
 from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
-from gpujoin.cli.demo.show import Plain, progress, table
+from gpujoin.cli.demo.show import Progress, report, table
 from gpujoin.errors import ConfigurationError, GpuJoinError
 
 HOWS = {"inner", "left", "right", "full", "left_semi", "left_anti", "cross"}
@@ -75,9 +75,7 @@ def test_tables_are_aligned() -> None:
 
 
 def test_progress_is_plain_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = progress(3)
-    assert isinstance(shown, Plain)
-    with shown:
+    with Progress(3) as shown:
         shown.step("one")
         shown.line("done")
     assert capsys.readouterr().err == "done\n"
@@ -175,12 +173,15 @@ def test_whole_queries_run_here_and_are_equal(spark: SparkSession, monkeypatch: 
     spark.conf.set("spark.gpujoin.backend", "cpu")
     chosen = ("revenue by nation of customer", "customers by number of orders")
     monkeypatch.setattr(queries, "QUERIES", {title: queries.QUERIES[title] for title in chosen})
-    outcomes = queries.run_queries(spark, data.tpch_directory(0.01))
-    assert [(outcome.joins, outcome.differences) for outcome in outcomes] == [
+    tables = data.tpch_directory(0.01)
+    for name in data.TABLES:
+        spark.read.parquet(str(tables / f"{name}.parquet")).createOrReplaceTempView(name)
+    outcomes = queries.run_queries(spark, tables)
+    assert [(outcome.labels[1], outcome.differences) for outcome in outcomes] == [
         ("3 of 3", ()),
         ("1 of 1", ()),
     ]
-    assert "2 of 2 queries equal" in queries.report_queries(outcomes)
+    assert "2 of 2 queries equal" in report("queries", ("query", "joins here"), outcomes, "queries")
 
 
 def test_differences_of_queries_are_told() -> None:

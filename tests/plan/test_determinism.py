@@ -26,7 +26,8 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.determinism import indeterminate_columns
-from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
+from gpujoin.plan.parts import ScanFacts, StageLimits
+from gpujoin.plan.stages import plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("d", pa.float64()), ("m", pa.decimal128(7, 2)), ("s", pa.string())])
 K, D, M, S = range(4)

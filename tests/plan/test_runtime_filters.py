@@ -19,8 +19,9 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.runtime_filters import with_runtime_filters
-from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_stages
+from gpujoin.plan.stages import numbered, plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 SCANNED = {0: 1e6, 1: 1e5, 2: 10.0}

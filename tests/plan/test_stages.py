@@ -26,14 +26,8 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Branch, DeterminismLevel, Distribution, NullKeys, SparkInput, Stage
-from gpujoin.plan.stages import (
-    ScanFacts,
-    StageLimits,
-    numbered,
-    plan_one_task,
-    plan_stages,
-    sources_in_order,
-)
+from gpujoin.plan.parts import ScanFacts, StageLimits, sources_in_order
+from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 
 MIB = 1 << 20
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.string())])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.cli.demo.check import TOLERANCE, create_views, difference
-from gpujoin.cli.demo.data import TABLES
-from gpujoin.cli.demo.show import progress, table
+from gpujoin.cli.demo.show import Outcome, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,59 +31,40 @@ QUERIES = {
               GROUP BY c_custkey) AS counted
         GROUP BY orders ORDER BY customers DESC, orders DESC""",
 }
-_HEADER = ("query", "joins here", "rows", "seconds here", "seconds in Spark", "result equal")
 
 
-@dataclass(frozen=True, slots=True)
-class QueryOutcome:
-    """What came of one query."""
+def run_queries(spark: SparkSession, data: Path) -> list[Outcome]:
+    """Run each query by Spark, then with the session enabled, and compare the rows with Spark's and DuckDB's.
 
-    title: str
-    joins: str
-    """How many of its joins ran here, of how many."""
-    rows: int
-    seconds: float
-    spark_seconds: float
-    """From the text of the query to its rows in the driver."""
-    differences: tuple[str, ...]
-    """What differs from Spark or DuckDB; empty when all are equal."""
-
-
-def run_queries(spark: SparkSession, data: Path) -> list[QueryOutcome]:
-    """Run each query by Spark, then with the session enabled, and compare the rows with Spark's and DuckDB's."""
+    The session has a view of each table; ``data`` has their files.
+    """
     import duckdb
 
     import gpujoin
 
     outcomes = []
-    with duckdb.connect() as connection, progress(len(QUERIES)) as shown:
+    with duckdb.connect() as connection, Progress(len(QUERIES)) as shown:
         create_views(connection, data)
-        for name in TABLES:
-            spark.read.parquet(str(data / f"{name}.parquet")).createOrReplaceTempView(name)
         for number, (title, text) in enumerate(QUERIES.items(), start=1):
             shown.step(title)
             expected = spark.sql(text).collect()
             spark_seconds = _seconds(spark, text)
             gpujoin.enable(spark)
             try:
-                found = spark.sql(text).collect()
+                actual = spark.sql(text).collect()
                 seconds = _seconds(spark, text)
             finally:
                 gpujoin.disable(spark)
             joins = gpujoin.explain(gpujoin.accelerate(spark.sql(text))).joins
-            outcome = QueryOutcome(
-                title=title,
-                joins=f"{sum(join.accelerated for join in joins)} of {len(joins)}",
-                rows=len(found),
+            outcome = Outcome(
+                labels=(title, f"{sum(join.accelerated for join in joins)} of {len(joins)}"),
+                rows=len(actual),
                 seconds=seconds,
                 spark_seconds=spark_seconds,
-                differences=_differences(found, expected, connection.execute(text).fetchall()),
+                differences=_differences(actual, expected, connection.execute(text).fetchall()),
             )
             outcomes.append(outcome)
-            verdict = "NOT EQUAL" if outcome.differences else "equal"
-            shown.line(f"[SQL {number}/{len(QUERIES)}] {title}: {outcome.rows:,} rows, {verdict}")
-            for what in outcome.differences:
-                shown.line(f"    {what}")
+            shown.outcome(f"SQL {number}/{len(QUERIES)}", title, outcome)
     return outcomes
 
 
@@ -96,33 +74,11 @@ def _seconds(spark: SparkSession, text: str) -> float:
     return time.perf_counter() - started
 
 
-def _differences(found: list[Any], by_spark: list[Any], by_duckdb: list[Any]) -> tuple[str, ...]:
-    if not found:
+def _differences(actual: list[Any], by_spark: list[Any], by_duckdb: list[Any]) -> tuple[str, ...]:
+    if not actual:
         return ("no rows, which proves nothing",)
     against = {
-        "Spark": None if found == by_spark else difference(found, by_spark, 0.0) or "the order of rows",
-        "DuckDB": difference(found, by_duckdb, TOLERANCE),
+        "Spark": None if actual == by_spark else difference(actual, by_spark, 0.0) or "the order of rows",
+        "DuckDB": difference(actual, by_duckdb, TOLERANCE),
     }
     return tuple(f"against {other}: {what}" for other, what in against.items() if what is not None)
-
-
-def report_queries(outcomes: Sequence[QueryOutcome]) -> str:
-    """The table of the queries, for people."""
-    rows = [
-        (
-            outcome.title,
-            outcome.joins,
-            f"{outcome.rows:,}",
-            f"{outcome.seconds:.2f}",
-            f"{outcome.spark_seconds:.2f}",
-            "NO" if outcome.differences else "yes",
-        )
-        for outcome in outcomes
-    ]
-    equal = sum(not outcome.differences for outcome in outcomes)
-    lines = [
-        "\nWhole queries, unchanged, after gpujoin.enable(spark)\n",
-        table(_HEADER, rows, right=(1, 2, 3, 4)),
-        f"\n{equal} of {len(outcomes)} queries equal",
-    ]
-    return "\n".join(lines)

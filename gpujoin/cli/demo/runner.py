@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,45 +15,18 @@ from gpujoin.cli.checks.software import java
 from gpujoin.cli.demo.check import Comparison, compare, create_views, parquet
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.joins import JOINS, DemoJoin
-from gpujoin.cli.demo.queries import report_queries, run_queries
-from gpujoin.cli.demo.show import Progress, progress, table
+from gpujoin.cli.demo.queries import run_queries
+from gpujoin.cli.demo.show import Outcome, Progress, report
+from gpujoin.cli.session import open_session
 from gpujoin.errors import BackendUnavailableError, ConfigurationError
-from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
 _STEPS_PER_JOIN = 4
-_HEADER = (
-    "join",
-    "type",
-    "backend",
-    "rows",
-    "seconds here",
-    "seconds in Spark",
-    "times faster",
-    "result equal",
-)
 _ALL_COLUMNS = "bit_xor(xxhash64(*))"
 """Has every value of every row computed, and brings back one number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one join."""
-
-    join: DemoJoin
-    backend: str
-    """What the planner chose."""
-    rows: int
-    seconds: float
-    spark_seconds: float
-    """Time of ``gpu_join`` and of Spark's own join, every row hashed by Spark."""
-    differences: tuple[str, ...]
-    """What differs from Spark or DuckDB; empty when all are equal."""
-    reasons: tuple[str, ...]
-    """Why a join was left to Spark, if it was."""
 
 
 def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], only: str) -> int:
@@ -77,17 +46,20 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
     try:
         spark = _session(master, settings)
         try:
+            for name in TABLES:
+                spark.read.parquet(str(data / f"{name}.parquet")).createOrReplaceTempView(name)
             outcomes = _run_all(spark, joins, data, work, backend)
             queries = run_queries(spark, data) if not only else []
         finally:
             spark.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print(_report(outcomes, scale))
+    about = f"TPC-H scale {scale:g}; every row of every result compared with Spark's own join and with DuckDB"
+    print(report(about, ("join", "type", "backend"), outcomes, "results"))
     if queries:
-        print(report_queries(queries))
-    wrong = [*(outcome.differences for outcome in outcomes), *(outcome.differences for outcome in queries)]
-    return 1 if any(wrong) else 0
+        about = "Whole queries, unchanged, after gpujoin.enable(spark)"
+        print(report(about, ("query", "joins here"), queries, "queries"))
+    return 1 if any(outcome.differences for outcome in (*outcomes, *queries)) else 0
 
 
 def parse_settings(conf: Sequence[str]) -> dict[str, str]:
@@ -116,34 +88,17 @@ def _require() -> None:
         )
 
 
-def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    from gpujoin.spark.settings import session_conf
-
+def _session(master: str, settings: dict[str, str]) -> SparkSession:
     # The table says all that the demo has to say.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-    cores = os.cpu_count() or 1
     quiet = Path(__file__).with_name("log4j2.properties")
     defaults = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
         "spark.driver.memory": "2g",
         "spark.gpujoin.costs": "start=0",
         "spark.gpujoin.fallback": "silent",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
-    if master.startswith("local"):
-        # Without it, workers run the first python3 on PATH, which need not be this environment's.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("gpujoin demo").master(master)
-    for key, value in {**defaults, **settings}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    check_resources(session_conf(spark))
-    return spark
+    return open_session("gpujoin demo", master, {**defaults, **settings})
 
 
 def _run_all(
@@ -151,27 +106,23 @@ def _run_all(
 ) -> list[Outcome]:
     import duckdb
 
-    tables = {name: spark.read.parquet(str(data / f"{name}.parquet")) for name in TABLES}
     outcomes = []
-    with duckdb.connect() as connection, progress(_STEPS_PER_JOIN * len(joins)) as shown:
+    with duckdb.connect() as connection, Progress(_STEPS_PER_JOIN * len(joins)) as shown:
         connection.execute(f"SET temp_directory = '{work / 'duckdb'}'")
         create_views(connection, data)
         for number, join in enumerate(joins, start=1):
             try:
-                outcome = _run_one(join, tables, connection, work / str(number), backend, shown)
+                outcome = _run_one(join, spark, connection, work / str(number), backend, shown)
             except Exception as problem:  # noqa: BLE001  # one join that fails is a finding; the others still run
                 outcome = _failed(join, problem)
             outcomes.append(outcome)
-            verdict = "NOT EQUAL" if outcome.differences else "equal"
-            shown.line(f"[{number}/{len(joins)}] {join.title} ({join.how}): {outcome.rows:,} rows, {verdict}")
-            for difference in outcome.differences:
-                shown.line(f"    {difference}")
+            shown.outcome(f"{number}/{len(joins)}", f"{join.title} ({join.how})", outcome)
     return outcomes
 
 
 def _run_one(
     join: DemoJoin,
-    tables: Mapping[str, DataFrame],
+    spark: SparkSession,
     connection: duckdb.DuckDBPyConnection,
     work: Path,
     backend: str,
@@ -180,22 +131,22 @@ def _run_one(
     from gpujoin import explain, gpu_join
 
     def ours() -> DataFrame:
-        left, right, on = join.sides(tables)
+        left, right, on = join.sides(spark)
         return gpu_join(left, right, on, join.how, backend=backend)
 
     def theirs() -> DataFrame:
-        left, right, on = join.sides(tables)
+        left, right, on = join.sides(spark)
         return left.join(right, on, join.how)
 
     shown.step(f"{join.title}: gpu_join")
     frame = ours()
     chosen = explain(frame).joins[0]
-    used = _text(chosen.backend)
+    used = str(chosen.backend)
     _write(frame, work / "ours")
     shown.step(f"{join.title}: Spark and DuckDB")
     _write(theirs(), work / "spark")
     by_spark = compare(connection, parquet(work / "ours"), parquet(work / "spark"))
-    by_duckdb = compare(connection, parquet(work / "ours"), f"({join.sql})")
+    by_duckdb = compare(connection, parquet(work / "ours"), f"({join.duckdb})")
     differences = (
         *_schema_differences(frame, theirs()),
         *_named("Spark", by_spark),
@@ -207,8 +158,7 @@ def _run_one(
     shown.step(f"{join.title}: Spark, timed")
     spark_seconds = _seconds(theirs)
     return Outcome(
-        join=join,
-        backend=used,
+        labels=(join.title, join.how, used),
         rows=by_spark.rows,
         seconds=seconds,
         spark_seconds=spark_seconds,
@@ -222,11 +172,7 @@ def _failed(join: DemoJoin, problem: Exception) -> Outcome:
     # What a Python worker says ends with its exception; what the JVM says begins with it.
     telling = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
     said = f"failed with {type(problem).__name__}: {telling}"
-    return Outcome(join, "-", 0, 0.0, 0.0, differences=(said,), reasons=())
-
-
-def _text(choice: object) -> str:
-    return str(choice.value if isinstance(choice, Enum) else choice)
+    return Outcome((join.title, join.how, "-"), 0, 0.0, 0.0, (said,))
 
 
 def _write(frame: DataFrame, path: Path) -> None:
@@ -254,29 +200,3 @@ def _named(other: str, comparison: Comparison) -> tuple[str, ...]:
     if comparison.rows != comparison.other_rows:
         counts = (f"{comparison.rows} rows instead of {other}'s {comparison.other_rows}",)
     return (*counts, *(f"against {other}: {difference}" for difference in comparison.differences))
-
-
-def _report(outcomes: Sequence[Outcome], scale: float) -> str:
-    rows = [
-        (
-            outcome.join.title,
-            outcome.join.how,
-            outcome.backend,
-            f"{outcome.rows:,}",
-            f"{outcome.seconds:.2f}",
-            f"{outcome.spark_seconds:.2f}",
-            f"{outcome.spark_seconds / outcome.seconds:.1f}" if outcome.seconds else "-",
-            "NO" if outcome.differences else "yes",
-        )
-        for outcome in outcomes
-    ]
-    equal = sum(not outcome.differences for outcome in outcomes)
-    lines = [
-        f"\nTPC-H scale {scale:g}; every row of every result compared with Spark's own join and with DuckDB\n",
-        table(_HEADER, rows, right=(3, 4, 5, 6)),
-        "",
-    ]
-    for outcome in outcomes:
-        lines += [f"{outcome.join.title} was left to Spark: {reason}" for reason in outcome.reasons]
-    lines.append(f"{equal} of {len(outcomes)} results equal")
-    return "\n".join(lines)

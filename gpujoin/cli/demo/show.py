@@ -1,39 +1,42 @@
-"""What the demo shows while it works, and the table at its end."""
+"""What the demo shows while it works, and the tables at its end."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 
-class Progress(Protocol):
-    """Tells a person how far the work is."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one join or query."""
 
-    def __enter__(self) -> Self:
-        """Start showing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop showing."""
-
-    def step(self, text: str) -> None:
-        """Begin the next step."""
-
-    def line(self, text: str) -> None:
-        """Print a line that stays."""
+    labels: tuple[str, ...]
+    """The first cells of its row; its title comes first."""
+    rows: int
+    seconds: float
+    spark_seconds: float
+    """Time here and in Spark."""
+    differences: tuple[str, ...]
+    """What differs from Spark or DuckDB; empty when all are equal."""
+    reasons: tuple[str, ...] = ()
+    """Why it was left to Spark, if it was."""
 
 
-class Bar:
-    """A progress bar, for terminals."""
+class Progress:
+    """Tells a person how far the work is: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, steps: int) -> None:
         from tqdm import tqdm
 
         self._bar = tqdm(
-            total=steps, file=sys.stderr, leave=False, bar_format="{l_bar}{bar}| {elapsed} {desc}"
+            total=steps,
+            file=sys.stderr,
+            leave=False,
+            disable=None,
+            bar_format="{l_bar}{bar}| {elapsed} {desc}",
         )
         self._begun = False
 
@@ -48,43 +51,22 @@ class Bar:
         self._bar.close()
 
     def step(self, text: str) -> None:
-        """Show the step under way; the one before it is done."""
+        """Begin the next step; the one before it is done."""
         if self._begun:
             self._bar.update()
         self._begun = True
         self._bar.set_description_str(text)
 
     def line(self, text: str) -> None:
-        """Print a line above the bar."""
+        """Print a line that stays."""
         self._bar.write(text, file=sys.stderr)
 
-
-class Plain:
-    """Lines only, for pipes and logs."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-
-    def __enter__(self) -> Self:
-        """Nothing to start."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to stop."""
-
-    def step(self, text: str) -> None:
-        """Steps are too small for lines of their own."""
-
-    def line(self, text: str) -> None:
-        """Print a line."""
-        print(text, file=sys.stderr, flush=True)
-
-
-def progress(steps: int) -> Progress:
-    """A bar on a terminal, plain lines elsewhere."""
-    return Bar(steps) if sys.stderr.isatty() else Plain(steps)
+    def outcome(self, number: str, title: str, outcome: Outcome) -> None:
+        """Print what came of a join or query."""
+        verdict = "NOT EQUAL" if outcome.differences else "equal"
+        self.line(f"[{number}] {title}: {outcome.rows:,} rows, {verdict}")
+        for difference in outcome.differences:
+            self.line(f"    {difference}")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
@@ -99,3 +81,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequen
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def report(about: str, labels: tuple[str, ...], outcomes: Sequence[Outcome], what: str) -> str:
+    """The table of the outcomes, for people."""
+    rows = [
+        (
+            *outcome.labels,
+            f"{outcome.rows:,}",
+            f"{outcome.seconds:.2f}",
+            f"{outcome.spark_seconds:.2f}",
+            f"{outcome.spark_seconds / outcome.seconds:.1f}" if outcome.seconds else "-",
+            "NO" if outcome.differences else "yes",
+        )
+        for outcome in outcomes
+    ]
+    header = (*labels, "rows", "seconds here", "seconds in Spark", "times faster", "result equal")
+    equal = sum(not outcome.differences for outcome in outcomes)
+    numbers = range(len(labels), len(labels) + 4)
+    left = [f"{one.labels[0]} was left to Spark: {reason}" for one in outcomes for reason in one.reasons]
+    return "\n".join(
+        [
+            f"\n{about}\n",
+            table(header, rows, right=numbers),
+            "",
+            *left,
+            f"{equal} of {len(outcomes)} {what} equal",
+        ]
+    )

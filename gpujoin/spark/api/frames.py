@@ -35,7 +35,8 @@ from gpujoin.model.relations import Join, Output, Project, Relation, SparkSource
 from gpujoin.model.stages import DeterminismLevel, Distribution, Stage
 from gpujoin.plan.estimates import row_bytes
 from gpujoin.plan.explain import IslandExplanation, show_bytes
-from gpujoin.plan.stages import StageLimits, plan_one_task, plan_stages
+from gpujoin.plan.parts import StageLimits
+from gpujoin.plan.stages import plan_one_task, plan_stages
 from gpujoin.spark.compat import arrow_schema, context_of
 from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.query.choice import IslandRun, StageRun

@@ -17,8 +17,9 @@ from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.cost import Estimate, predict
 from gpujoin.plan.explain import show_bytes
+from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.splits import plan_splits
-from gpujoin.plan.stages import ScanFacts, StageLimits, numbered, plan_one_task, plan_stages
+from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.island import Island

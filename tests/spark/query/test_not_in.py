@@ -13,7 +13,8 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join, Scan
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution, Exchange
-from gpujoin.plan.stages import ScanFacts, StageLimits, plan_stages
+from gpujoin.plan.parts import ScanFacts, StageLimits
+from gpujoin.plan.stages import plan_stages
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
 from gpujoin.spark.shuffle.skew import Heavy

@@ -1,0 +1,214 @@
+"""How the rows of a join are shared out among tasks.
+
+There are three ways: one side is shared out and every task reads the other; the other way round; or both sides are
+exchanged by their keys, but for a side that is partitioned by them already. The cheapest is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan, SparkSource
+from gpujoin.model.spec import JoinSpec, NullEquality
+from gpujoin.model.stages import Distribution, Exchange, null_keys_of
+from gpujoin.plan.distribution import DIVIDES
+from gpujoin.plan.key_types import key_type
+from gpujoin.plan.parts import EXCHANGED, HELD, STAGE_BYTES, Cut, Part, Partitioning, Planning
+from gpujoin.plan.remap import output_positions, remapped_spec
+
+
+@dataclass(frozen=True)
+class JoinPlacer:
+    """Shares the rows of joins out."""
+
+    planning: Planning
+
+    def place(self, node: Join, sides: Mapping[Side, Part | None]) -> Part | None:
+        """Share a join's rows out, given its sides'; ``None`` where that cannot be."""
+        if node.distribution is not Distribution.ANY:
+            sides = {side: part or self.planning.in_one_task(node.side(side)) for side, part in sides.items()}
+        legal = [side for side in Side if node.distribution.replicates(side.other)]
+        ways = [way for side in legal if (way := self._repeating(node, side, sides)) is not None]
+        left, right = sides[Side.LEFT], sides[Side.RIGHT]
+        if node.distribution.partitions and left is not None and right is not None:
+            exchanged = self._exchanging(node, {Side.LEFT: left, Side.RIGHT: right})
+            ways += [] if exchanged is None else [exchanged]
+        return min(ways, key=lambda way: way.cost, default=None)
+
+    def _repeating(self, node: Join, side: Side, sides: Mapping[Side, Part | None]) -> Part | None:
+        """Share one side out; every task reads the other."""
+        part = sides[side]
+        if part is None or node.spec.join_type not in DIVIDES[side]:
+            return None
+        other = node.side(side.other)
+        held = self.planning.size_of(other)
+        most = self.planning.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
+        inputs: tuple[Exchange, ...] = ()
+        if any(map(_is_computed_once, other.walk())):
+            sent = sides[side.other]
+            if sent is None or held > most:
+                return None
+            if part.spark is not None:
+                part = self.planning.spread(part, node.side(side))
+            inputs = (self.planning.replicated(sent, held),)
+            other = ExchangeSource(inputs[0].index, other.schema)
+            cost, repeated, scans = sent.cost + STAGE_BYTES, EXCHANGED * held, frozenset[int]()
+        else:
+            scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
+            cost, repeated = 0.0, sum(self.planning.facts[index].nbytes for index in scans)
+            if repeated > most:
+                return None
+        cost += part.cost + (repeated + HELD * held) * part.tasks(self.planning.limits)
+        trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
+        positions = output_positions(node.spec, side)
+        joined = part.reading(scans).above(
+            node.with_children(trees), (by.moved(positions) for by in part.known)
+        )
+        return dataclasses.replace(joined, cost=cost, inputs=(*part.inputs, *inputs))
+
+    def _exchanging(self, node: Join, sides: Mapping[Side, Part]) -> Part | None:
+        """Share both sides out by their keys."""
+        spec = node.spec
+        if not spec.keys:
+            return None
+        keys = _Keys.of(node)
+        plans = [{}, *({side: by} for side in Side for by in sides[side].known)]
+        ways = []
+        for kept in plans:
+            way = self._exchanged(node, sides, keys, kept)
+            ways += [] if way is None else [way]
+        return min(ways, key=lambda way: way.cost, default=None)
+
+    def _exchanged(
+        self, node: Join, sides: Mapping[Side, Part], keys: _Keys, kept: Mapping[Side, Partitioning]
+    ) -> Part | None:
+        """Exchange by all keys, or as one side is partitioned already."""
+        if not kept:
+            chosen: list[int] | None = list(range(len(keys.types)))
+        else:
+            ((side, partitioning),) = kept.items()
+            chosen = keys.served_by(partitioning, side)
+        if chosen is None:
+            return None
+        loose = {side: part.indeterminate for side, part in sides.items()}
+        fixed = [i for i in chosen if not any(keys.columns[side][i] in loose[side] for side in Side)]
+        if not fixed and not kept and self.planning.limits.indeterminate_keys:
+            fixed = chosen
+        if not fixed or (kept and fixed != chosen):
+            return None
+        chosen = fixed
+        spec = node.spec
+        unknown = {side: spec.join_type.null_aware and keys.may_be_unknown(side, chosen) for side in Side}
+        if kept and any(unknown.values()):
+            return None
+        placed: dict[Side, Part] = {}
+        moves: dict[Side, dict[int, int]] = {}
+        by: dict[Side, Partitioning] = {}
+        for side, part in sides.items():
+            columns = tuple(keys.columns[side][i] for i in chosen)
+            types = tuple(keys.types[i] for i in chosen)
+            known = [
+                partitioning
+                for partitioning in part.known
+                if (partitioning.columns, partitioning.types) == (columns, types)
+            ]
+            if any(keys.null_safe[i] for i in chosen):
+                known = [partitioning for partitioning in known if not partitioning.spread]
+            if kept and known:
+                placed[side], by[side] = part, known[0]
+                moves[side] = {i: i for i in range(len(node.side(side).schema))}
+                continue
+            cut = Cut(
+                _used(spec, side), columns, types, [keys.null_safe[i] for i in chosen],
+                null_keys_of(spec.join_type, side), side is Side.RIGHT and unknown[Side.LEFT],
+            )  # fmt: skip
+            placed[side], moves[side] = self.planning.cut(part, cut, node.side(side))
+            by[side] = placed[side].known[0]
+        left, right = placed[Side.LEFT], placed[Side.RIGHT]
+        joined = Join(left.tree, right.tree, remapped_spec(spec, moves), node.build_side, node.distribution)
+        known_after = []
+        for side in (side for side in Side if _keeps(spec.join_type, side)):
+            positions = output_positions(joined.spec, side)
+            spread = by[side].spread and not _matched_only(spec.join_type)
+            known_after.append(by[side].moved(positions, spread=spread))
+            known_after += [known.moved(positions) for known in placed[side].known if known != by[side]]
+        return Part(
+            joined, (), (*left.inputs, *right.inputs), left.replicated | right.replicated,
+            tuple(dict.fromkeys(known for known in known_after if known is not None)), left.cost + right.cost, 0.0,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of a join."""
+
+    columns: Mapping[Side, tuple[int, ...]]
+    types: tuple[pa.DataType, ...]
+    null_safe: tuple[bool, ...]
+    nullable: Mapping[Side, tuple[bool, ...]]
+
+    @classmethod
+    def of(cls, node: Join) -> _Keys:
+        pairs = node.spec.keys
+        schemas = {side: node.side(side).schema for side in Side}
+        return cls(
+            {side: tuple(pair.of(side) for pair in pairs) for side in Side},
+            tuple(
+                key_type(schemas[Side.LEFT].field(pair.left).type, schemas[Side.RIGHT].field(pair.right).type)
+                for pair in pairs
+            ),
+            tuple(pair.nulls is NullEquality.EQUAL for pair in pairs),
+            {side: tuple(schemas[side].field(pair.of(side)).nullable for pair in pairs) for side in Side},
+        )
+
+    def may_be_unknown(self, side: Side, chosen: Iterable[int]) -> bool:
+        """Whether a null on one side may make one of some equalities unknown."""
+        return any(self.nullable[side][i] and not self.null_safe[i] for i in chosen)
+
+    def served_by(self, known: Partitioning, side: Side) -> list[int] | None:
+        """Which of the keys a side is partitioned by; ``None`` if by others too."""
+        chosen = []
+        for place, dtype in zip(known.columns, known.types, strict=True):
+            found = [
+                i
+                for i, (at, wanted) in enumerate(zip(self.columns[side], self.types, strict=True))
+                if at == place and wanted == dtype and not (known.spread and self.null_safe[i])
+            ]
+            if not found:
+                return None
+            chosen.append(found[0])
+        return chosen
+
+
+def _is_computed_once(node: Relation) -> bool:
+    """Whether a node is not computed by each task that needs its rows."""
+    return isinstance(node, SparkSource) or (
+        isinstance(node, Join) and node.distribution is Distribution.PARTITIONED
+    )
+
+
+def _matched_only(kind: JoinType) -> bool:
+    """Whether all rows of the result have met a match, so that no null key is left that matches nothing."""
+    return kind in (JoinType.INNER, JoinType.LEFT_SEMI)
+
+
+def _keeps(kind: JoinType, side: Side) -> bool:
+    """Whether a side's columns are in the result as they were, in every row."""
+    if kind is JoinType.INNER:
+        return True
+    return side is Side.RIGHT if kind is JoinType.RIGHT else side is Side.LEFT and kind is not JoinType.FULL
+
+
+def _used(spec: JoinSpec, side: Side) -> list[int]:
+    used = {pair.of(side) for pair in spec.keys} | set(spec.output_of(side))
+    if spec.condition is not None:
+        used |= {ref.index for ref in spec.condition.columns() if ref.side is side}
+    if spec.as_of is not None:
+        used.add(spec.as_of.left if side is Side.LEFT else spec.as_of.right)
+    return sorted(used)

@@ -1,0 +1,264 @@
+"""Subtrees whose rows are shared out among tasks, and the exchanges by which they go on to the next stage."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gpujoin.model.relations import ExchangeSource, Join, Output, Project, Relation, Scan, SparkSource, column
+from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage
+from gpujoin.plan.determinism import indeterminate_columns
+from gpujoin.plan.estimates import estimate, row_bytes
+
+EXCHANGED = 1.5
+"""What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
+(`benchmarks/pipeline/README.md`, "exchange")."""
+STAGE_BYTES = 16 << 20
+"""What another stage costs, in compressed bytes read."""
+HELD = 0.3
+"""What building a byte of a side that every task reads costs."""
+
+
+@dataclass(frozen=True)
+class ScanFacts:
+    """What is known of a scan's input."""
+
+    rows: float
+    """Rows of its files."""
+    nbytes: int
+    """Compressed bytes of the columns read."""
+
+
+@dataclass(frozen=True)
+class StageLimits:
+    """By what stages are planned."""
+
+    cores: int
+    """Tasks that run at once."""
+    task_bytes: int
+    """Compressed bytes that a task reads of the input that is divided."""
+    broadcast_threshold: int
+    """Most bytes of an input that every task may read or be sent."""
+    partition_bytes: int = 64 << 20
+    """Size of what a task is given through exchanges."""
+    partitions: int | None = None
+    """Tasks of a stage fed by exchanges; ``None``: by size."""
+    guessed_partitions: int = 200
+    """Most of them, where the size is Spark's guess of rows that it computes: it takes a join for the product of both
+    sides.
+    """
+    indeterminate_keys: bool = False
+    """Whether rows may be exchanged by keys whose values may be others when a task runs again, as Spark's own
+    shuffles do, where there are no other keys.
+    """
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """Rows with equal values in these columns, as these types, are in one partition.
+
+    With ``spread`` that does not hold of rows in which one of them is null.
+    """
+
+    columns: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+    spread: bool
+
+    def moved(self, positions: Mapping[int, int], *, spread: bool | None = None) -> Partitioning | None:
+        """The same by the positions that columns have in another output; ``None`` if one is not there."""
+        if any(index not in positions for index in self.columns):
+            return None
+        where = tuple(positions[index] for index in self.columns)
+        return Partitioning(where, self.types, self.spread if spread is None else spread)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subtree with its rows shared out among tasks."""
+
+    tree: Relation
+    """The subtree, with sources where it was cut."""
+    branches: tuple[Branch, ...]
+    inputs: tuple[Exchange, ...]
+    replicated: frozenset[int]
+    known: tuple[Partitioning, ...]
+    """How its rows are known to be partitioned."""
+    cost: float
+    """Cumulative cost, producers included."""
+    nbytes: float
+    """Compressed bytes of what is divided, or bytes of the rows from Spark."""
+    spark: SparkInput | None = None
+    """Like the branches, inputs and replicated scans: as in :class:`Stage`."""
+
+    @property
+    def partitioned(self) -> tuple[Exchange, ...]:
+        """The exchanges of which every task gets a share."""
+        return tuple(exchange for exchange in self.inputs if not exchange.replicated)
+
+    def tasks(self, limits: StageLimits) -> int:
+        """Give the number of tasks of a stage that ends with these rows."""
+        if not self.partitioned:
+            return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
+        if limits.partitions is not None:
+            return limits.partitions
+        spread = not any(exchange.columns for exchange in self.partitioned)
+        if spread and len(self.partitioned) < len(self.inputs):
+            # Nothing is held of rows that are spread, and each task is sent one more copy of the others.
+            return limits.cores
+        needed = math.ceil(sum(exchange.nbytes for exchange in self.partitioned) / limits.partition_bytes)
+        if any(
+            stage.spark is not None for exchange in self.partitioned for stage in exchange.producer.walk()
+        ):
+            needed = min(needed, limits.guessed_partitions)
+        return max(limits.cores, needed)
+
+    @property
+    def indeterminate(self) -> frozenset[int]:
+        """Columns by whose values no row may be sent anywhere."""
+        sources = {exchange.index: exchange.indeterminate for exchange in self.inputs}
+        if self.spark is not None:
+            sources[self.spark.source] = self.spark.indeterminate
+        return indeterminate_columns(self.tree, sources)
+
+    def stage(self, limits: StageLimits) -> Stage:
+        """End a stage with these rows."""
+        inputs = _in_order(self.tree, self.inputs)
+        if self.branches:
+            return Stage(self.tree, self.branches, inputs)
+        partitions = self.tasks(limits) if inputs else 1
+        return Stage(self.tree, (), inputs, partitions, self.replicated, self.spark)
+
+    def above(self, tree: Relation, known: Iterable[Partitioning | None] = ()) -> Part:
+        """The same rows shared out the same way, with another tree over them."""
+        return dataclasses.replace(self, tree=tree, known=tuple(by for by in known if by is not None))
+
+    def reading(self, scans: frozenset[int]) -> Part:
+        """The same, where each task also reads some scans whole."""
+        branches = tuple(
+            dataclasses.replace(branch, replicated=branch.replicated | scans) for branch in self.branches
+        )
+        return dataclasses.replace(self, branches=branches, replicated=self.replicated | scans)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What goes into an exchange: columns used further on, and by which of them, as in :class:`Exchange`."""
+
+    used: Sequence[int]
+    columns: Sequence[int]
+    types: Sequence[pa.DataType]
+    null_safe: Sequence[bool]
+    nulls: NullKeys
+    last_complete: bool = False
+
+
+@dataclass
+class Planning:
+    """What a tree's stages are planned by, and the numbers of the sources so far."""
+
+    facts: Mapping[int, ScanFacts]
+    limits: StageLimits
+
+    def __post_init__(self) -> None:
+        self._source_numbers = itertools.count()
+        self._rows = {index: facts.rows for index, facts in self.facts.items()}
+
+    def size_of(self, node: Relation) -> float:
+        """About how many bytes the rows of a node have."""
+        return _size(node.schema, estimate(node, self._rows).rows)
+
+    def from_spark(self, node: SparkSource) -> Part:
+        """Take rows from Spark, in a task for each of its partitions."""
+        number = next(self._source_numbers)
+        columns = frozenset(range(len(node.columns)))
+        loose = columns if node.level is DeterminismLevel.INDETERMINATE else frozenset[int]()
+        nbytes = _size(node.columns, node.rows)
+        taken = SparkInput(number, node.index, loose)
+        return Part(
+            ExchangeSource(number, node.columns), (), (), frozenset(), (), nbytes, nbytes, spark=taken
+        )
+
+    def in_one_task(self, relation: Relation) -> Part:
+        """Have one task read all that a tree reads; rows from Spark are sent to it."""
+        inputs: list[Exchange] = []
+
+        def visit(node: Relation) -> Relation:
+            if not isinstance(node, SparkSource):
+                children = [visit(child) for child in node.children]
+                return node.with_children(children) if children else node
+            part = self.from_spark(node)
+            inputs.append(self.replicated(part, part.nbytes))
+            return ExchangeSource(inputs[-1].index, node.schema)
+
+        tree = visit(relation)
+        scans = frozenset(node.index for node in tree.walk() if isinstance(node, Scan))
+        nbytes = sum(float(self.facts[index].nbytes) for index in scans if index in self.facts)
+        cost = nbytes + sum(STAGE_BYTES + (1 + EXCHANGED) * exchange.nbytes for exchange in inputs)
+        return Part(tree, (Branch(None, scans),), tuple(inputs), frozenset(), (), cost, nbytes)
+
+    def replicated(self, part: Part, nbytes: float) -> Exchange:
+        """End a stage; all its rows go on to every task of the next one."""
+        return Exchange(
+            next(self._source_numbers), part.stage(self.limits), (), (), (), NullKeys.SPREAD, nbytes,
+            part.indeterminate, replicated=True,
+        )  # fmt: skip
+
+    def cut(self, part: Part, cut: Cut, node: Relation) -> tuple[Part, dict[int, int]]:
+        """End a stage; its rows, which are the node's, go on partitioned by keys, with the columns that are used."""
+        schema = part.tree.schema
+        moved = {old: new for new, old in enumerate(cut.used)}
+        tree = part.tree
+        if list(cut.used) != list(range(len(schema))):
+            kept = [(schema.field(i), column(schema, i)) for i in cut.used]
+            tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
+        nbytes = _size(tree.schema, estimate(node, self._rows).rows)
+        columns = tuple(moved[index] for index in cut.columns)
+        part = dataclasses.replace(part, tree=tree)
+        exchange = Exchange(
+            next(self._source_numbers), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe),
+            cut.nulls, nbytes, part.indeterminate, last_complete=cut.last_complete,
+        )  # fmt: skip
+        spread = cut.nulls is not NullKeys.DROP and not all(cut.null_safe)
+        cost = part.cost + EXCHANGED * nbytes * (2 if cut.last_complete else 1) + STAGE_BYTES
+        known = (Partitioning(columns, tuple(cut.types), spread),)
+        fed = Part(
+            ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0
+        )
+        return fed, moved
+
+    def spread(self, part: Part, node: Relation) -> Part:
+        """End a stage; each row goes on to any task of the next one."""
+        nbytes = self.size_of(node)
+        exchange = Exchange(
+            next(self._source_numbers), part.stage(self.limits), (), (), (), NullKeys.SPREAD, nbytes, part.indeterminate
+        )  # fmt: skip
+        cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
+        source = ExchangeSource(exchange.index, part.tree.schema)
+        return Part(source, (), (exchange,), frozenset(), (), cost, 0.0)
+
+
+def sources_in_order(tree: Relation) -> Iterator[int]:
+    """Give the sources of a tree in the order in which a pipeline reads them: a join's build side first."""
+    if isinstance(tree, ExchangeSource):
+        yield tree.index
+    children: Sequence[Relation] = tree.children
+    if isinstance(tree, Join):
+        children = (tree.side(tree.build_side), tree.side(tree.build_side.other))
+    for child in children:
+        yield from sources_in_order(child)
+
+
+def _in_order(tree: Relation, inputs: Iterable[Exchange]) -> tuple[Exchange, ...]:
+    """Exchanges in the order in which a tree reads them."""
+    order = {index: place for place, index in enumerate(sources_in_order(tree))}
+    return tuple(sorted(inputs, key=lambda exchange: order[exchange.index]))
+
+
+def _size(schema: pa.Schema, rows: float) -> float:
+    """About how many bytes rows have."""
+    return rows * row_bytes(schema)
