@@ -73,6 +73,8 @@ class PipelineMetrics:
     """Pieces joined within the query, and by the gather-map engine."""
     eager_aggregations: int = 0
     """Joins whose build side was aggregated before they were aggregated themselves."""
+    parts_reused: int = 0
+    """Times the rows of a part of the tree were taken from an equal part, not computed again."""
     groups: int = 0
     """Groups that partial aggregations gave out."""
     early_groups: int = 0

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression, Function
-from gpujoin.model.jointype import JoinType
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     Expand,
     Filter,
@@ -28,6 +28,7 @@ UNKNOWN_SIZE = 1 << 50
 _LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
 _MATCHED = 0.5
+_MUCH_SMALLER = 0.2
 _TEXT_BYTES = 24.0
 
 
@@ -82,6 +83,20 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
                 max((child.kept for child in below), default=1.0),
                 sum(child.read for child in below),
             )
+
+
+def build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:
+    """Choose the side to hold in memory: the smaller one of an inner join, else the one whose rows are not preserved.
+
+    A side of a semi or anti join whose rows are returned is held where it is much smaller than the other.
+    """
+    match kind:
+        case JoinType.INNER | JoinType.CROSS | JoinType.FULL:
+            return Side.LEFT if left_rows < right_rows else Side.RIGHT
+        case JoinType.LEFT_SEMI | JoinType.LEFT_ANTI:
+            return Side.LEFT if left_rows < _MUCH_SMALLER * right_rows else Side.RIGHT
+        case _:
+            return Side.LEFT if kind is JoinType.RIGHT else Side.RIGHT
 
 
 def row_bytes(schema: pa.Schema) -> float:

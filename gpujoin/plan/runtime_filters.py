@@ -12,6 +12,9 @@ customer ON o.c = c.c WHERE c.name = 'ann'``::
                                   3 7
 
 Only orders 1 and 3 are joined with lineitem. Without the filter, all orders are, and the last join drops order 2.
+
+A filter is passed on: where it makes one side of a join below selective, the keys of that side filter the other side as
+well. Here the filtered orders are selective where unfiltered ones are not, so their keys filter lineitem.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.plan.estimates import estimate
+from gpujoin.model.stages import Distribution
+from gpujoin.plan.estimates import build_side, estimate
 
 _SELECTIVE = 0.3
 """A side is selective if its filters keep at most this share of its keys."""
@@ -61,28 +65,40 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
         relation = relation.with_children(
             [with_runtime_filters(child, scanned) for child in relation.children]
         )
-    if not isinstance(relation, Join):
-        return relation
-    for side in _FILTERS.get(relation.spec.join_type, ()):
-        small = relation.side(side.other)
-        if any(isinstance(node, SparkSource) for node in small.walk()):
-            continue  # Spark would compute it twice
-        facts = estimate(small, scanned)
-        if facts.kept > _SELECTIVE:
-            continue
-        for pair in relation.spec.keys:
-            if pair.nulls is not NullEquality.UNEQUAL:
-                continue
-            keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
-            lookup = _Lookup(keys, facts.read * _SMALLER, scanned)
-            filtered = lookup.into(relation.side(side), pair.of(side), passed=False)
-            if filtered is not None:
-                relation = (
-                    dataclasses.replace(relation, left=filtered)
-                    if side is Side.LEFT
-                    else dataclasses.replace(relation, right=filtered)
-                )
+    if isinstance(relation, Join):
+        for side in Side:
+            relation = _filtered(relation, side, scanned)
     return relation
+
+
+def _filtered(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
+    """Filter one side of a join by the keys of the other side, where that side is small and selective."""
+    small = join.side(side.other)
+    if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, scanned):
+        return join
+    if any(isinstance(node, SparkSource) for node in small.walk()):
+        return join  # Spark would compute it twice
+    least = estimate(small, scanned).read * _SMALLER
+    for pair in join.spec.keys:
+        if pair.nulls is NullEquality.UNEQUAL:
+            keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
+            filtered = _Lookup(keys, least, scanned).into(join.side(side), pair.of(side), passed=False)
+            join = join if filtered is None else _with_side(join, side, filtered, scanned)
+    return join
+
+
+def _is_selective(relation: Relation, scanned: Mapping[int, float]) -> bool:
+    return estimate(relation, scanned).kept <= _SELECTIVE
+
+
+def _with_side(join: Join, side: Side, filtered: Relation, scanned: Mapping[int, float]) -> Join:
+    """Put a filtered side in the place of a join's side, and choose anew which one is built, unless that was asked."""
+    sides = {Side.LEFT: join.left, Side.RIGHT: join.right, side: filtered}
+    built = join.build_side
+    if join.spec.keys and join.distribution is Distribution.ANY:
+        rows = (estimate(relation, scanned).rows for relation in sides.values())
+        built = build_side(join.spec.join_type, *rows)
+    return dataclasses.replace(join, left=sides[Side.LEFT], right=sides[Side.RIGHT], build_side=built)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,19 +115,19 @@ class _Lookup:
             case Scan():
                 return self._above(relation, position) if passed else None
             case Filter():
-                return self._below(relation, 0, position, passed=passed)
+                return self._below(relation, position, passed=passed)
             case Project():
                 source = relation.outputs[position].expression
                 if not isinstance(source, ColumnRef):
                     return None
-                return self._below(relation, 0, source.index, passed=passed)
+                return self._below(relation, source.index, passed=passed)
             case PartialAggregate():
                 if position >= len(relation.keys):
                     return None
                 source = relation.keys[position].expression
                 if not isinstance(source, ColumnRef):
                     return None
-                return self._below(relation, 0, source.index, passed=True)
+                return self._below(relation, source.index, passed=True)
             case Join():
                 spec = relation.spec
                 side, place = Side.LEFT, position
@@ -119,18 +135,21 @@ class _Lookup:
                     side, place = Side.RIGHT, position - len(spec.left_output)
                 if spec.join_type not in _PASSES[side] or place >= len(spec.output_of(side)):
                     return None
-                number = 0 if side is Side.LEFT else 1
-                return self._below(relation, number, spec.output_of(side)[place], passed=True)
+                below = self.into(relation.side(side), spec.output_of(side)[place], passed=True)
+                return None if below is None else self._passed_on(relation, side, below)
             case _:
                 return None
 
-    def _below(self, relation: Relation, number: int, position: int, *, passed: bool) -> Relation | None:
-        children = list(relation.children)
-        filtered = self.into(children[number], position, passed=passed)
-        if filtered is None:
-            return None
-        children[number] = filtered
-        return relation.with_children(children)
+    def _passed_on(self, join: Join, side: Side, filtered: Relation) -> Join:
+        """Filter one side of a join; if that makes it selective, filter the other side by its keys."""
+        was_selective = _is_selective(join.side(side), self.scanned)
+        join = _with_side(join, side, filtered, self.scanned)
+        return join if was_selective else _filtered(join, side.other, self.scanned)
+
+    def _below(self, relation: Relation, position: int, *, passed: bool) -> Relation | None:
+        (child,) = relation.children
+        filtered = self.into(child, position, passed=passed)
+        return None if filtered is None else relation.with_children([filtered])
 
     def _above(self, scan: Scan, position: int) -> Relation | None:
         if estimate(scan, self.scanned).rows < self.least:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
 
 from gpujoin.engine.pipeline import run
 from gpujoin.model.expressions import Call, Function, Literal
-from gpujoin.model.jointype import JoinType
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ExchangeSource,
     Filter,
@@ -19,6 +21,7 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.stages import Distribution
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.plan.stages import numbered, plan_stages
@@ -66,6 +69,34 @@ def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, broadcast_threshold=1 << 28))
     assert stage is not None
     assert [branch.partitioned for branch in stage.branches] == [indexes.index(0)]
+
+
+def test_a_filter_is_passed_on_to_the_other_side_of_a_join_below() -> None:
+    below = joined(scan(1), joined(scan(0), scan(0), JoinType.LEFT_ANTI), key=0)
+    tree = joined(below, scan(2, selective=True), key=1)
+    scanned = {**SCANNED, 0: 1e7}
+    filtered = with_runtime_filters(tree, scanned)
+    assert semi_joins(filtered) == [1, 0, 1]  # the last one is among the keys that filter scan 0
+    assert filtered.schema == tree.schema
+    assert isinstance(filtered, Join)
+    inner = filtered.left
+    assert isinstance(inner, Join)
+    assert (below.build_side, inner.build_side) == (Side.RIGHT, Side.LEFT)
+
+
+def test_a_selective_side_has_sent_its_filter_already() -> None:
+    below = joined(scan(1, selective=True), scan(0), key=0)
+    tree = joined(below, scan(2, selective=True), key=1)
+    assert semi_joins(with_runtime_filters(tree, SCANNED)) == [1]
+
+
+def test_a_build_side_that_was_asked_for_stays() -> None:
+    below = dataclasses.replace(joined(scan(0), scan(1), key=1), distribution=Distribution.PARTITIONED)
+    filtered = with_runtime_filters(joined(below, scan(2, selective=True)), SCANNED)
+    assert semi_joins(filtered) == [0]
+    assert isinstance(filtered, Join)
+    assert isinstance(filtered.left, Join)
+    assert filtered.left.build_side is Side.RIGHT
 
 
 def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:

@@ -6,6 +6,10 @@ problem is a :class:`ScanError` that names the file.
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.parquet.locations import facts, open_binary
+from gpujoin.backends.parquet.locations import facts, is_local, open_binary
 from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physical, read_footer
 from gpujoin.backends.parquet.pruning import Statistics, may_match
 from gpujoin.backends.parquet.statistics import decoded
@@ -118,13 +122,75 @@ def footer_of(path: str, size: int) -> ParquetFooter:
     """
     try:
         with open_binary(path) as file:
-            return read_footer(path, file, size)
+            version = _Version.of(path, os.fstat(file.fileno())) if is_local(path) else None
+            if version is None or version.size != size:
+                return read_footer(path, file, size)
+            known = _footers.get(version)
+            return _footers.keep(version, read_footer(path, file, size)) if known is None else known
     except ScanError:
         raise
     except FileNotFoundError as problem:
         raise ScanError(f"{path}: there is no such file; was it removed?") from problem
     except (OSError, pa.ArrowException) as problem:
         raise ScanError(f"{path}: cannot be read: {problem}") from problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A local file as it is: no other file, and no other content, has all of these in common with it.
+
+    Two changes within the resolution of the file system's clock have the same times, so a file that has just been
+    changed has no version that can be told from the next.
+    """
+
+    path: str
+    size: int
+    inode: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, path: str, stat: os.stat_result) -> _Version:
+        return cls(path, stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        return time.time_ns() - max(self.modified_ns, self.changed_ns) > _SETTLED_NS
+
+
+_SETTLED_NS = 2_000_000_000
+"""Longer than the resolution of the clock of any file system."""
+_KEPT_BYTES = 16 << 20
+"""Bytes of footers that are kept, as they are in their files."""
+
+
+class _Footers:
+    """Footers of the local files that this process has read last: parsing one takes milliseconds."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Version, ParquetFooter] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, version: _Version) -> ParquetFooter | None:
+        with self._lock:
+            known = self._kept.get(version)
+            if known is not None:
+                self._kept.move_to_end(version)
+            return known
+
+    def keep(self, version: _Version, footer: ParquetFooter) -> ParquetFooter:
+        if version.is_settled:
+            with self._lock:
+                if version not in self._kept:
+                    self._kept[version] = footer
+                    self._bytes += footer.nbytes
+                while self._bytes > _KEPT_BYTES:
+                    self._bytes -= self._kept.popitem(last=False)[1].nbytes
+        return footer
+
+
+_footers = _Footers()
 
 
 def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:

@@ -177,12 +177,24 @@ class ParquetFooter:
     """Rows of all groups."""
     _data: bytes = field(repr=False)
     _data_end: int = field(repr=False)
+    _chunks: dict[tuple[int, int], ColumnChunk] = field(repr=False, compare=False, default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the footer in the file."""
+        return len(self._data)
 
     def chunk(self, group: int, leaf: int) -> ColumnChunk:
         """Describe a column chunk.
 
         Raises ``ScanError`` if the chunk is encrypted or in another file, or if its description cannot be true.
         """
+        known = self._chunks.get((group, leaf))
+        if known is None:
+            known = self._chunks[group, leaf] = self._chunk(group, leaf)
+        return known
+
+    def _chunk(self, group: int, leaf: int) -> ColumnChunk:
         about = self.leaves[leaf]
         name = ".".join(about.path)
 

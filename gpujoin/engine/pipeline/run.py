@@ -21,6 +21,7 @@ from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
+from gpujoin.engine.pipeline.repeated import RepeatedParts
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
@@ -184,6 +185,7 @@ class _Runner:
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
+        self._repeated = RepeatedParts(tree, self._metrics)
         yield from self._clock.timed("output", self._output(tree))
 
     def _output(self, tree: Relation) -> Iterator[pa.RecordBatch]:
@@ -191,6 +193,16 @@ class _Runner:
             yield from self._backend.give_out(piece, tree.schema, self._options.batch_bytes)
 
     def _pieces(self, node: Relation) -> Iterator[_Piece]:
+        if node not in self._repeated:
+            return self._computed(node)
+        return self._repeated.pieces(
+            node,
+            lambda: map(self._backend.collect, self._computed(node)),
+            lambda piece: self._backend.size(piece)[1],
+            self._backend.budget(self._memory.build_bytes),
+        )
+
+    def _computed(self, node: Relation) -> Iterator[_Piece]:
         return self._watched(self._clock.timed(self._clock.name(node), self._pieces_of(node)))
 
     def _watched(self, pieces: Iterator[_Piece]) -> Iterator[_Piece]:

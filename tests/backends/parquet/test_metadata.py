@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import os
 import shutil
 import struct
 from decimal import Decimal
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from gpujoin.backends.parquet import thrift
+from gpujoin.backends.parquet import footers, thrift
 from gpujoin.backends.parquet.footers import Source, footer_of, statistics_of
 from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical
 from gpujoin.backends.parquet.statistics import decoded
@@ -237,3 +238,38 @@ def test_files_of_tpch(tmp_path: Path) -> None:
     assert len(paths) == 8
     for path in paths:
         assert_as_pyarrow_reads_it(path)
+
+
+def test_footers_are_kept_while_their_files_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+    pq.write_table(pa.table({"x": [3, 4]}), other)
+    assert path.stat().st_size == other.stat().st_size
+    assert read(path) is not read(path), "a file that has just been written may be written again"
+    monkeypatch.setattr(footers, "_SETTLED_NS", 0)
+    kept = read(path)
+    assert read(path) is kept
+    assert read(path).chunk(0, 0) is kept.chunk(0, 0)
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_bytes(other.read_bytes())
+    os.utime(path, ns=times)
+    assert read(path) is not kept, "its content was replaced, its size and modification time are as before"
+    assert read(path).chunk(0, 0).statistics != kept.chunk(0, 0).statistics
+
+
+def test_kept_footers_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{n}.parquet" for n in range(8)]
+    for path in paths:
+        pq.write_table(pa.table({"x": [1]}), path)
+    monkeypatch.setattr(footers, "_SETTLED_NS", 0)
+    monkeypatch.setattr(footers, "_footers", footers._Footers())
+    monkeypatch.setattr(footers, "_KEPT_BYTES", 3 * read(paths[0]).nbytes)
+    first = read(paths[0])
+    for path in paths[1:3]:
+        read(path)
+    assert read(paths[0]) is first
+    for path in paths[1:]:
+        read(path)
+    assert read(paths[0]) is not first

@@ -10,6 +10,7 @@ from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import Hint
+from gpujoin.plan.estimates import build_side
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
 from gpujoin.spark.catalyst.joins import NULL_AWARE, join_type_in, spark_type_name
@@ -91,7 +92,7 @@ def _joined(
         assert exists is not None
         ids.append(exists)
     distribution = distribution_of(builder, node, kind, keys=bool(pairs))
-    side = _build_side(kind, builder.rows(left), builder.rows(right))
+    side = build_side(kind, builder.rows(left), builder.rows(right))
     if kind is JoinType.INNER and not pairs:
         side = better_build_side(residual, tuple(Side)) or side
     elif kind is JoinType.INNER:
@@ -106,11 +107,3 @@ def _hinted_build_side(node: PlanNode, distribution: Distribution) -> Side | Non
         return Side.LEFT if distribution is Distribution.LEFT_REPLICATED else Side.RIGHT
     hinted = [side for side, hint in node.hints.items() if hint is Hint.SHUFFLE_HASH]
     return hinted[0] if len(hinted) == 1 and distribution is Distribution.PARTITIONED else None
-
-
-def _build_side(kind: JoinType, left_rows: float, right_rows: float) -> Side:
-    """The side to hold in memory: the smaller one of an inner join, else the one whose rows are not preserved."""
-    if kind in (JoinType.INNER, JoinType.CROSS, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI):
-        factor = 1.0 if kind in (JoinType.INNER, JoinType.CROSS, JoinType.FULL) else 0.2
-        return Side.LEFT if left_rows < factor * right_rows else Side.RIGHT
-    return Side.LEFT if kind is JoinType.RIGHT else Side.RIGHT

@@ -1,0 +1,110 @@
+"""Repeated parts: what occurs several times in a tree is computed once, and its rows are read again.
+
+Queries repeat themselves (a view used twice), and runtime filters repeat a side of a join. In TPC-H 18 the orders with
+more than 300 pieces filter orders and, as a runtime filter, lineitem::
+
+    join ── semi join ── scan orders
+      │         └─────── filter (sum > 300) ── aggregate ── scan lineitem     computed
+      └──── semi join ── scan lineitem
+                └─────── filter (sum > 300) ── aggregate ── scan lineitem     its rows are taken from there
+
+Rows are kept for parts with a join or an aggregation, since reading a file again costs less memory, and only up to a
+limit, beyond which the part is computed again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpujoin.engine.memory import hold
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan
+
+
+class _Kept(list[Any]):
+    """Pieces of a part, whose bytes count as held while it exists."""
+
+
+class RepeatedParts:
+    """The parts of a tree that occur several times, and their rows from the first use to the last one.
+
+    Parameters
+    ----------
+    tree : Relation
+        The tree, its scans bound to what they read.
+    metrics : PipelineMetrics
+        Counters to add to.
+    """
+
+    def __init__(self, tree: Relation, metrics: PipelineMetrics) -> None:
+        self._metrics = metrics
+        worth = {id(node): _unnumbered(node) for node in tree.walk() if _is_worth_keeping(node)}
+        times = Counter(worth[id(node)] for node in tree.walk() if id(node) in worth)
+        self._parts: dict[int, Relation] = {}
+        """Their largest forms, by ``id()`` of the nodes that they stand at."""
+        self._uses: Counter[Relation] = Counter()
+        """How often each is still to be read."""
+        self._kept: dict[Relation, _Kept] = {}
+
+        def visit(node: Relation) -> None:
+            part = worth.get(id(node))
+            if part is not None and times[part] > 1:
+                self._parts[id(node)] = part
+                self._uses[part] += 1
+            else:
+                for child in node.children:
+                    visit(child)
+
+        visit(tree)
+
+    def __contains__(self, node: Relation) -> bool:
+        return id(node) in self._parts
+
+    def pieces(
+        self, node: Relation, computed: Callable[[], Iterator[Any]], size: Callable[[Any], int], limit: int
+    ) -> Iterator[Any]:
+        """Give the pieces of a repeated part.
+
+        Parameters
+        ----------
+        node : Relation
+            Where it stands.
+        computed : callable
+            Computes its pieces, collected.
+        size : callable
+            Bytes of a piece.
+        limit : int
+            Bytes that may be kept.
+        """
+        part = self._parts[id(node)]
+        self._uses[part] -= 1
+        kept = self._kept.get(part) if self._uses[part] else self._kept.pop(part, None)
+        if kept is not None:
+            self._metrics.parts_reused += 1
+            yield from kept
+            return
+        kept, taken = _Kept(), 0
+        for piece in computed():
+            taken += size(piece)
+            if taken <= limit and self._uses[part]:
+                kept.append(piece)
+            else:
+                kept.clear()
+            yield piece
+        if taken <= limit and self._uses[part]:
+            hold(kept, taken)
+            self._kept[part] = kept
+
+
+def _is_worth_keeping(node: Relation) -> bool:
+    return any(isinstance(below, (Join, PartialAggregate)) for below in node.walk())
+
+
+def _unnumbered(node: Relation) -> Relation:
+    """Leave out the numbers of scans: files that are read twice are numbered twice."""
+    if isinstance(node, Scan):
+        return dataclasses.replace(node, index=0)
+    return node.with_children([_unnumbered(child) for child in node.children]) if node.children else node

@@ -1,0 +1,107 @@
+"""Parts that occur several times in a tree: computed once where they may be, with the same rows everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.model.expressions import left
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Limit, Relation, Union
+from gpujoin.testing.compare import assert_same_rows
+from tests.engine.pipeline.places import everywhere, run
+from tests.trees import Tree, total
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def path(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """A file of keys with nulls, and numbers."""
+    keys = rng.integers(0, 500, ROWS)
+    table = pa.table({
+        "k": pa.array(keys, mask=keys % 50 == 0),
+        "n": pa.array(rng.integers(0, 100, ROWS), pa.int32()),
+        "x": pa.array(rng.choice([0.0, -0.0, 1.5, np.nan], ROWS)),
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "t.parquet")
+    return tmp_path / "t.parquet"
+
+
+def sums(path: Path, index: int, limit: int = 0) -> Tree:
+    """Sums by key of a scan with a number of its own."""
+    return filtered(path, index, limit).group("k", s=total(left("n")))
+
+
+def filtered(path: Path, index: int = 1, limit: int = 0) -> Tree:
+    return Tree.scan(path, ["k", "n"], index=index).where(left("n") >= limit)
+
+
+def ran(tree: Relation, **settings: int) -> tuple[pa.Table, PipelineMetrics]:
+    metrics = PipelineMetrics()
+    batches = run(tree, options=Options(**settings), metrics=metrics)  # type: ignore[arg-type]
+    return pa.Table.from_batches(list(batches), tree.schema), metrics
+
+
+@everywhere
+def test_equal_parts_are_computed_once(path: Path) -> None:
+    joined = (
+        sums(path, 0).join(sums(path, 1).select(key=left("k"), other=left("s.sum")), {"k": "key"}).relation
+    )
+    result, metrics = ran(joined)
+    # They differ by the projection above one of them, which is computed each time.
+    assert (metrics.parts_reused, metrics.scanned_rows) == (1, ROWS)
+    expected, alone = ran(sums(path, 0).relation)
+    assert alone.parts_reused == 0
+    assert result.num_rows == expected.num_rows - 1  # without the group of null
+    assert result["s.sum"].equals(result["other"])
+    assert_same_rows(
+        result.select(["k", "s.sum"]), expected.filter(expected["k"].is_valid()).select(["k", "s.sum"])
+    )
+
+
+@pytest.mark.parametrize("budget", [1, 1 << 30])
+def test_where_memory_is_short_they_are_computed_again(path: Path, budget: int) -> None:
+    tree = Union((sums(path, 0).relation, sums(path, 1).relation, sums(path, 2).relation))
+    result, metrics = ran(tree, memory_budget=budget)
+    expected, _ = ran(sums(path, 0).relation)
+    assert_same_rows(result, pa.concat_tables([expected] * 3))
+    assert (metrics.parts_reused, metrics.scanned_rows) == ((0, 3 * ROWS) if budget == 1 else (2, ROWS))
+
+
+def test_a_part_that_was_not_read_to_its_end_is_computed_again(path: Path) -> None:
+    once = Limit(sums(path, 0).relation, 3)
+    result, metrics = ran(Union((once, sums(path, 1).relation)))
+    expected, _ = ran(sums(path, 0).relation)
+    assert result.num_rows == expected.num_rows + 3
+    assert metrics.scanned_rows in (ROWS, 2 * ROWS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda path: sums(path, 1, limit=5),
+        lambda path: filtered(path).group("k", s=total(left("n"), left("n") > 3)),
+    ],
+    ids=["filter", "filtered aggregate"],
+)
+def test_parts_that_differ_are_not_taken_for_equal(path: Path, other: Callable[[Path], Tree]) -> None:
+    tree = Union((sums(path, 0).relation, other(path).relation))
+    _, metrics = ran(tree)
+    assert (metrics.parts_reused, metrics.scanned_rows) == (0, 2 * ROWS)
+
+
+def test_zeros_of_both_signs_are_different_constants(path: Path) -> None:
+    def signed(zero: float, index: int) -> Relation:
+        grouped = Tree.scan(path, ["k", "n"], index=index).select("k", z=zero).group("k", "z")
+        return grouped.relation
+
+    result, metrics = ran(Union((signed(0.0, 0), signed(-0.0, 1))))
+    assert metrics.parts_reused == 0
+    assert result.num_rows == 2 * (ran(signed(0.0, 0))[0].num_rows)
