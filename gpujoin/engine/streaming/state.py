@@ -46,6 +46,9 @@ from gpujoin.plan.streams import StreamPlan
 Micros = npt.NDArray[np.int64]
 Span = tuple[int, int]
 
+_TIERS = 3
+"""Tiers of small chunks. In the last one are all that are smaller still, whose rows weigh less than their schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class StateOptions:
@@ -335,7 +338,7 @@ class State:
                 share -= self._matched(member) / member.rows
             size = max(1.0, member.nbytes * share)
             if 2 * size < self._options.chunk_bytes:
-                tier = int(math.log(self._options.chunk_bytes / size, self._options.fan_in))
+                tier = min(_TIERS, int(math.log(self._options.chunk_bytes / size, self._options.fan_in)))
                 tiers.setdefault((member.span is None, tier), []).append(member)
         crowded = (group for group in tiers.values() if len(group) >= self._options.fan_in)
         return next(crowded, None)
@@ -392,8 +395,10 @@ def moments(rows: pa.RecordBatch, time: TimeColumn) -> tuple[Micros, Marks | Non
     column = rows.column(time.column)
     if time.field is not None:
         column = pc.struct_field(column, [time.field])
-    valid = None if column.null_count == 0 else pc.is_valid(column).to_numpy(zero_copy_only=False)
-    return column.view(pa.int64()).fill_null(0).to_numpy(), valid
+    micros = column.view(pa.int64())
+    if not column.null_count:
+        return micros.to_numpy(), None
+    return pc.fill_null(micros, 0).to_numpy(), pc.is_valid(column).to_numpy(zero_copy_only=False)
 
 
 def span(rows: pa.RecordBatch, time: TimeColumn | None) -> Span | None:

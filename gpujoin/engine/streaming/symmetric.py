@@ -155,7 +155,11 @@ class SymmetricJoin:
         RecordBatch
             Rows of ``output_schema``, in batches near ``options.batch_bytes``.
         """
-        yield from self._coalesced(self._pushed(left, right, watermark_ms, late_ms))
+        state = self._state()
+        watermark_ms = max(watermark_ms, self._manifest.watermark_ms)
+        late_ms = self._manifest.watermark_ms if late_ms is None else late_ms
+        yield from self._coalesced(self._pushed(state, left, right, watermark_ms, late_ms * MILLISECOND))
+        self._manifest = state.commit(watermark_ms)
 
     def rows(self, side: Side) -> Iterator[pa.RecordBatch]:
         """Rows of a side that are in the state and may still match or be returned."""
@@ -165,11 +169,9 @@ class SymmetricJoin:
         return State(self.plan, self._manifest, self.store, self.state_options, self.metrics)
 
     def _pushed(
-        self, left: Batches, right: Batches, watermark_ms: int, late_ms: int | None
+        self, state: State, left: Batches, right: Batches, watermark_ms: int, late: int
     ) -> Iterator[pa.RecordBatch]:
-        state = self._state()
-        watermark_ms = max(watermark_ms, self._manifest.watermark_ms)
-        late = (self._manifest.watermark_ms if late_ms is None else late_ms) * MILLISECOND
+        """Output of a micro-batch; rows at or before ``late``, in microseconds, are dropped."""
         new: dict[Side, _NewRows] = {}
         for side, batches in ((Side.LEFT, left), (Side.RIGHT, right)):
             new[side], failed = self._new_rows(side, batches, late)
@@ -179,7 +181,6 @@ class SymmetricJoin:
         for side in Side:
             yield from self._evicted(state, side, new[side], self.plan.threshold(side, watermark_ms))
             state.merge(side)
-        self._manifest = state.commit(watermark_ms)
 
     # -- new rows ------------------------------------------------------------------------------------------
 
