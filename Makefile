@@ -15,6 +15,7 @@ PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST
 # Sweeps are single files of many tests: these are dealt out one by one.
 SWEEP = -m pytest -n $(WORKERS) --dist load -rs $(PYTEST_ARGS)
 JOINS ?= 4000
+STREAMS ?= 4000
 QUERIES ?= 320
 TYPED = gpujoin scripts startup tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
@@ -51,9 +52,10 @@ chaos: ## Inject faults of disks, files, processes, signals and inputs, and coun
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 
 sweep: export GPUJOIN_TEST_SEED ?= 20260807
-sweep: ## Compare JOINS generated joins, QUERIES generated queries and TPC-H with Spark and a row loop (some 30 minutes)
+sweep: ## Compare JOINS and STREAMS generated joins, QUERIES queries and TPC-H with Spark and row loops (some 30 minutes)
 	@$(SETUP) test
 	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
+	@$(JAVA) && GPUJOIN_TEST_STREAMS=$(STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/streaming/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 

@@ -16,6 +16,7 @@ PROGRAMS = {
     "quadratic": [],
     "script": [],
     "spark": [],
+    "streams": [],
 }
 
 

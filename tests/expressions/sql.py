@@ -60,6 +60,8 @@ def _call(node: Call) -> str:
         case Function.LIKE:
             escape = f" ESCAPE {arguments[2]}" if len(arguments) > 2 else ""
             return f"({arguments[0]} LIKE {arguments[1]}{escape})"
+        case Function.TIMESTAMP_ADD:
+            return f"({arguments[0]} + {arguments[1]})"
         case Function.GET_FIELD:
             name = node.arguments[1]
             assert isinstance(name, Literal)
@@ -88,6 +90,8 @@ def _literal(node: Literal) -> str:
             return _quoted(value)
         case bytes():
             return f"X'{value.hex()}'"
+        case dt.timedelta():
+            return f"make_dt_interval(0, 0, 0, {value // dt.timedelta(microseconds=1)} / 1000000BD)"
         case dt.datetime():
             name = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
             return f"{name}'{value.isoformat(sep=' ')}'"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
+from gpujoin.errors import ConditionError, ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge
@@ -49,6 +50,47 @@ def test_shifts(judge: Callable[..., Judge], mode: EvalMode) -> None:
         call(Function.DATE_DIFF, left("ts"), right("ntz")),
     ]
     judge(*KINDS).check(trees, mode)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_shifts_of_timestamps(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    intervals = [dt.timedelta(seconds=5), dt.timedelta(microseconds=-1), dt.timedelta(days=-400, hours=7)]
+    trees: list[Expression] = [
+        call(Function.TIMESTAMP_ADD, left(kind), interval) for kind in ("ts", "ntz") for interval in intervals
+    ]
+    trees += [left("ts") + dt.timedelta(hours=1), lit(dt.timedelta(hours=1)) + left("ntz")]
+    trees += [right("ts") > left("ts") - dt.timedelta(days=1)]
+    judge(*KINDS).check(trees, mode)
+
+
+def test_shifts_of_timestamps_that_overflow_raise_in_any_mode() -> None:
+    rows = pa.record_batch({"t": pa.array([0, (1 << 63) - 1, None], pa.int64()).cast(pa.timestamp("us"))})
+    tree = resolve_value(left("t") + dt.timedelta(microseconds=1), rows.schema, rows.schema)
+    assert evaluate_column(tree, rows.take([0, 2]), rows.take([0, 2]), 2).cast(pa.int64()).to_pylist() == [
+        1,
+        None,
+    ]
+    with pytest.raises(ExpressionEvaluationError, match="the timestamp overflows"):
+        evaluate_column(tree, rows, rows, 3)
+
+
+def test_whole_days_are_not_added_where_the_clock_changes() -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "Europe/Berlin")), ("n", pa.timestamp("us"))])
+    below, day = dt.timedelta(hours=23), dt.timedelta(days=1)
+    covered = [
+        can_evaluate(resolve_value(tree, schema, schema))
+        for tree in (left("t") + below, left("t") + day, left("n") + day, left("t") - below, left("t") - day)
+    ]
+    assert covered == [True, False, True, True, False]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "ns"])
+def test_only_microseconds_are_shifted(unit: str) -> None:
+    schema = pa.schema([("t", pa.timestamp(unit))])
+    assert not can_evaluate(resolve_value(left("t") + dt.timedelta(seconds=1), schema, schema))
+    with pytest.raises(ConditionError, match="cannot be applied"):
+        resolve_value(left("t") - left("t"), schema, schema)
 
 
 @pytest.mark.spark

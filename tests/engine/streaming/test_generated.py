@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.engine.streaming.streams import FORMS, Tally, check_stream
 
 STREAMS = 150
-MANY = 4000
+MANY = int(os.environ.get("GPUJOIN_TEST_STREAMS", "4000"))
+"""Streams of the long sweep: set it for a longer one."""
 BLOCK = 500
 
 
