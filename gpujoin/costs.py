@@ -58,7 +58,7 @@ class Costs:
         """
         if isinstance(text, Costs):
             return text
-        names = [one.name for one in dataclasses.fields(cls)]
+        names = [cost.name for cost in dataclasses.fields(cls)]
         given: dict[str, float] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = (part.strip() for part in pair.partition("="))
@@ -73,4 +73,4 @@ class Costs:
         return cls(**given)
 
     def __str__(self) -> str:
-        return ", ".join(f"{one.name}={getattr(self, one.name):.3g}" for one in dataclasses.fields(self))
+        return ", ".join(f"{cost.name}={getattr(self, cost.name):.3g}" for cost in dataclasses.fields(self))

@@ -112,7 +112,9 @@ def run(arguments: argparse.Namespace) -> int:
         predicted = {name: predict(name, costs) for name in HELD_OUT}
     measured = (Measured("start", first - seconds[_FIRST].here), *measured)
     print("\n".join([*_constant_lines(measured), *_prediction_lines(predicted, seconds)]))
-    pairs = ",".join(f"{one.constant}={one.seconds:.3g}" for one in measured if one.plausible)
+    pairs = ",".join(
+        f"{constant.constant}={constant.seconds:.3g}" for constant in measured if constant.plausible
+    )
     print(f"{SETTING} {pairs}")
     if arguments.write is not None:
         put(arguments.write, SETTING, pairs)
@@ -151,10 +153,10 @@ def put(path: Path, key: str, value: str) -> None:
 
 
 def _constant_lines(measured: Sequence[Measured]) -> Iterator[str]:
-    for one in measured:
-        default = getattr(Costs(), one.constant)
-        note = "" if one.plausible else "  implausible: the default is kept"
-        yield f"{one.constant:18}  measured {one.seconds:9.2e} s  default {default:8.2e} s{note}"
+    for constant in measured:
+        default = getattr(Costs(), constant.constant)
+        note = "" if constant.plausible else "  implausible: the default is kept"
+        yield f"{constant.constant:18}  measured {constant.seconds:9.2e} s  default {default:8.2e} s{note}"
 
 
 def _prediction_lines(predicted: Mapping[str, Seconds], measured: Mapping[str, Seconds]) -> Iterator[str]:

@@ -30,8 +30,8 @@ class Report:
 
     def usable(self, group: str) -> bool:
         """Whether every check of the group is usable; ``spark`` and ``gpu`` need the engine too."""
-        found = dict(self.groups)
-        return all(check.status is not Status.MISSING for name in ("engine", group) for check in found[name])
+        checks = dict(self.groups)
+        return all(check.status is not Status.MISSING for name in ("engine", group) for check in checks[name])
 
     def as_json(self) -> dict[str, Any]:
         """The report for machines; keys and values are stable within a minor version."""
@@ -82,9 +82,9 @@ def _examine_group(group: str, probe: Probe) -> list[Check]:
         for check in probe():
             checks.append(check)  # noqa: PERF402  # what was found before a failure is kept
     except Exception as problem:  # noqa: BLE001  # the report must come out whatever a machine is like
-        found = f"{type(problem).__name__}: {problem}"
+        failure = f"{type(problem).__name__}: {problem}"
         checks.append(
-            Check(f"{group} checks", Status.MISSING, found, "Report this as a bug of gpujoin doctor.")
+            Check(f"{group} checks", Status.MISSING, failure, "Report this as a bug of gpujoin doctor.")
         )
     return checks
 

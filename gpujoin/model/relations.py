@@ -66,7 +66,6 @@ class Scan(Relation):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
         return self.columns
 
     @property
@@ -75,7 +74,6 @@ class Scan(Relation):
         return pa.schema(list(self.columns)[: len(self.columns) - self.partition_columns])
 
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         return self.filters
 
 
@@ -94,7 +92,6 @@ class ExchangeSource(Relation):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
         return self.columns
 
 
@@ -121,44 +118,44 @@ class SparkSource(Relation):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
         return self.columns
 
 
 @dataclass(frozen=True, eq=False)
-class Filter(Relation):
-    """Rows for which a condition is true."""
+class OneInput(Relation):
+    """A node over one input, with its columns unless it says otherwise."""
 
     child: Relation
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.child.schema
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return (self.child,)
+
+    def with_children(self, children: Sequence[Relation]) -> Relation:
+        return dataclasses.replace(self, child=children[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(OneInput):
+    """Rows for which a condition is true."""
+
     condition: Expression
 
     def __post_init__(self) -> None:
         check_over(self.condition, self.child.schema, boolean=True)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
-        return self.child.schema
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        return dataclasses.replace(self, child=children[0])
-
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         return (self.condition,)
 
 
 @dataclass(frozen=True, eq=False)
-class Project(Relation):
+class Project(OneInput):
     """One output column per expression."""
 
-    child: Relation
     outputs: tuple[Output, ...]
 
     def __post_init__(self) -> None:
@@ -167,20 +164,9 @@ class Project(Relation):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
         return pa.schema([output.field for output in self.outputs])
 
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        return dataclasses.replace(self, child=children[0])
-
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         return tuple(output.expression for output in self.outputs)
 
 
@@ -215,16 +201,13 @@ class Join(Relation):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
         return self.spec.output_schema(self.left.schema, self.right.schema)
 
     @property
     def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
         return (self.left, self.right)
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
         return dataclasses.replace(self, left=children[0], right=children[1])
 
     def side(self, side: Side) -> Relation:
@@ -232,12 +215,11 @@ class Join(Relation):
         return self.left if side is Side.LEFT else self.right
 
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         return () if self.spec.condition is None else (self.spec.condition,)
 
 
 @dataclass(frozen=True, eq=False)
-class PartialAggregate(Relation):
+class PartialAggregate(OneInput):
     """Partial aggregation: per group, buffers that Spark's own final aggregation can merge.
 
     A group may come out more than once; the buffers of all its rows together are what is defined. Without aggregates it
@@ -245,8 +227,6 @@ class PartialAggregate(Relation):
     exactly one output row, also for empty input.
     """
 
-    child: Relation
-    """Input."""
     keys: tuple[Output, ...]
     """Grouping expressions. Nulls are one group, all NaNs are one, −0.0 is 0.0 and comes out as 0.0."""
     aggregates: tuple[AggregateCall, ...] = ()
@@ -265,31 +245,19 @@ class PartialAggregate(Relation):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
         return pa.schema(
             [key.field for key in self.keys] + [part for call in self.aggregates for part in call.buffer]
         )
 
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        return dataclasses.replace(self, child=children[0])
-
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         calls = tuple(e for call in self.aggregates for e in call.expressions())
         return (*(key.expression for key in self.keys), *calls)
 
 
 @dataclass(frozen=True, eq=False)
-class TopN(Relation):
+class TopN(OneInput):
     """The first rows in an order; which of equal rows is not said. Output is in no promised order."""
 
-    child: Relation
     order: tuple[SortKey, ...]
     count: int
 
@@ -299,49 +267,19 @@ class TopN(Relation):
         for key in self.order:
             check_over(key.expression, self.child.schema)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
-        return self.child.schema
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        return dataclasses.replace(self, child=children[0])
-
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         return tuple(key.expression for key in self.order)
 
 
 @dataclass(frozen=True, eq=False)
-class Limit(Relation):
+class Limit(OneInput):
     """Any rows, at most ``count`` of them; nothing is read once they are there."""
 
-    child: Relation
     count: int
 
     def __post_init__(self) -> None:
         if self.count < 0:
             raise RelationError(f"a limit is 0 or more, not {self.count}")
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the node's output."""
-        return self.child.schema
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        return dataclasses.replace(self, child=children[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,23 +306,19 @@ class Union(Relation):
 
     @property
     def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
         return self.inputs
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
         return Union(tuple(children))
 
 
 @dataclass(frozen=True, eq=False)
-class Expand(Relation):
+class Expand(OneInput):
     """Each row of an input several times, projected in several ways.
 
     Grouping sets are made of it, and distinct aggregates of several columns.
     """
 
-    child: Relation
-    """Input."""
     projections: tuple[tuple[Output, ...], ...]
     """Of one row type; a column's name is that in the first."""
 
@@ -407,17 +341,7 @@ class Expand(Relation):
             [column[0].field.with_nullable(any(o.nullable for o in column)) for column in columns]
         )
 
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        """Inputs, in order."""
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        """The same node over other inputs."""
-        return dataclasses.replace(self, child=children[0])
-
     def expressions(self) -> tuple[Expression, ...]:
-        """All expressions of this node."""
         return tuple(output.expression for projection in self.projections for output in projection)
 
 

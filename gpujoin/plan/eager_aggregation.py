@@ -147,14 +147,14 @@ class _Rewrite:
         raise _NotApplicable
 
     def _count(self, call: AggregateCall, sides: frozenset[Side]) -> _Rewritten:
-        one, zero = Literal(value=1, type=_INT64), Literal(value=0, type=_INT64)
+        unit, zero = Literal(value=1, type=_INT64), Literal(value=0, type=_INT64)
         present = [_call(Function.IS_NOT_NULL, pa.bool_(), argument) for argument in call.arguments]
         if not present:
-            return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, self._build_count, one)
+            return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, self._build_count, unit)
         if len(sides) > 1:
             raise _NotApplicable
         every = reduce(lambda a, b: _call(Function.AND, pa.bool_(), a, b), present)
-        plain = Case(conditions=(every,), values=(one,), otherwise=zero, type=_INT64)
+        plain = Case(conditions=(every,), values=(unit,), otherwise=zero, type=_INT64)
         if sides == {self.build}:
             counted = AggregateCall(
                 function=AggregateFunction.COUNT, arguments=tuple(map(self._of_build, call.arguments))

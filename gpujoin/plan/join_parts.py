@@ -175,14 +175,14 @@ class _Keys:
         """Which of the keys a side is partitioned by; ``None`` if by others too."""
         chosen = []
         for place, dtype in zip(known.columns, known.types, strict=True):
-            found = [
+            equal = [
                 i
                 for i, (at, wanted) in enumerate(zip(self.columns[side], self.types, strict=True))
                 if at == place and wanted == dtype and not (known.spread and self.null_safe[i])
             ]
-            if not found:
+            if not equal:
                 return None
-            chosen.append(found[0])
+            chosen.append(equal[0])
         return chosen
 
 

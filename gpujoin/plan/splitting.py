@@ -46,7 +46,7 @@ class SplitJoin:
 
 def split_joins(stage: Stage) -> Iterator[SplitJoin]:
     """Joins of a stage in which keys may be divided, without those of earlier stages."""
-    keyed = {one.index for one in stage.inputs if one.columns}
+    keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
     node: Relation | None = stage.tree
     while node is not None:
         match node:

@@ -66,14 +66,14 @@ def assert_same_rows(
         if actual.num_rows != expected.num_rows:
             raise AssertionError(f"{head}{actual.num_rows} rows of no columns, expected {expected.num_rows}")
         return
-    mine, theirs = row_counts(actual, zeros=zeros), row_counts(expected, zeros=zeros)
-    if mine == theirs:
+    actual_counts, expected_counts = row_counts(actual, zeros=zeros), row_counts(expected, zeros=zeros)
+    if actual_counts == expected_counts:
         return
     lines = [
         f"{head}the tables hold different rows: {actual.num_rows} actual, {expected.num_rows} expected",
         f"columns: {', '.join(f'{f.name} {f.type}' for f in expected.schema)}",
-        *_difference("missing", theirs - mine),
-        *_difference("unexpected", mine - theirs),
+        *_difference("missing", expected_counts - actual_counts),
+        *_difference("unexpected", actual_counts - expected_counts),
     ]
     raise AssertionError("\n".join(lines))
 
@@ -136,12 +136,12 @@ def _same_schema(
 ) -> None:
     if actual.names != expected.names:
         raise AssertionError(f"{head}columns {actual.names}, expected {expected.names}")
-    for mine, theirs in zip(actual, expected, strict=True):
-        if check_types and not mine.type.equals(theirs.type):
-            raise AssertionError(f"{head}column {mine.name!r} has type {mine.type}, expected {theirs.type}")
-        if check_nullability and mine.nullable is not theirs.nullable:
+    for got, wanted in zip(actual, expected, strict=True):
+        if check_types and not got.type.equals(wanted.type):
+            raise AssertionError(f"{head}column {got.name!r} has type {got.type}, expected {wanted.type}")
+        if check_nullability and got.nullable is not wanted.nullable:
             raise AssertionError(
-                f"{head}column {mine.name!r} has nullable={mine.nullable}, expected {theirs.nullable}"
+                f"{head}column {got.name!r} has nullable={got.nullable}, expected {wanted.nullable}"
             )
 
 

@@ -225,13 +225,13 @@ class Generator:
             self.random.getrandbits(48),
             Mix(nulls=0.1, special=0.2, spread=8 * count, longest=8, invalid_text=self.mix.invalid_text),
         )
-        found: dict[Any, Cell] = {}
+        values: dict[Any, Cell] = {}
         for _ in range(count * 12):
-            if len(found) >= count:
+            if len(values) >= count:
                 break
             value = inner.cell(dtype, nullable=False)
-            found.setdefault(repr(sort_key(value)), value)
-        return list(found.values())
+            values.setdefault(repr(sort_key(value)), value)
+        return list(values.values())
 
     def _respelled(self, value: Cell) -> Cell:
         """An equal key: another NaN, the other zero."""

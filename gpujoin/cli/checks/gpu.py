@@ -38,8 +38,8 @@ def gpu() -> Iterator[Check]:
     try:
         gpus = list_gpus()
     except BackendUnavailableError as problem:
-        found, _, advice = str(problem).partition(". ")
-        yield Check("gpu", Status.MISSING, found, advice)
+        problem_text, _, advice = str(problem).partition(". ")
+        yield Check("gpu", Status.MISSING, problem_text, advice)
     for device in gpus:
         yield _device(device, extra)
     if gpus:
@@ -73,7 +73,7 @@ def installed_extra() -> str | None:
 
 def _device(device: Gpu, extra: str) -> Check:
     free = device.memory_total - device.memory_used
-    found = (
+    memory = (
         f"{device.name}, {device.memory_total / _GIB:.1f} GiB ({free / _GIB:.1f} free), "
         f"compute capability {device.compute_capability}"
     )
@@ -84,12 +84,12 @@ def _device(device: Gpu, extra: str) -> Check:
         advice = f"cuDF of {extra} needs a GPU of compute capability {_OLDEST_GPU[oldest]} or newer."
         if capability >= _OLDEST_CAPABILITY["cu12"]:
             advice += " Or install the extra cu12 in its place."
-        return Check(name, Status.MISSING, found, advice)
+        return Check(name, Status.MISSING, memory, advice)
     if device.memory_total and free < _GIB:
         return Check(
-            name, Status.WARNING, found, "Less than 1 GiB is free: see nvidia-smi for who holds the rest."
+            name, Status.WARNING, memory, "Less than 1 GiB is free: see nvidia-smi for who holds the rest."
         )
-    return Check(name, Status.OK, found)
+    return Check(name, Status.OK, memory)
 
 
 def driver_cuda_version() -> tuple[int, int] | None:
@@ -110,14 +110,14 @@ def _driver(device: Gpu, cuda: tuple[int, int] | None, extra: str) -> Check:
             "driver", Status.MISSING, f"{device.driver_version}, but libcuda.so.1 cannot be loaded",
             "In a container, give it the driver's compute libraries: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )  # fmt: skip
-    found = f"{device.driver_version}, CUDA {cuda[0]}.{cuda[1]}"
+    versions = f"{device.driver_version}, CUDA {cuda[0]}.{cuda[1]}"
     oldest = _OLDEST_CUDA[extra]
     if cuda < oldest:
         advice = f"Update the NVIDIA driver to one for CUDA {oldest[0]}.{oldest[1]} or newer."
         if cuda >= _OLDEST_CUDA["cu12"]:
             advice += " Or install the extra cu12 in its place."
-        return Check("driver", Status.MISSING, found, advice)
-    return Check("driver", Status.OK, found)
+        return Check("driver", Status.MISSING, versions, advice)
+    return Check("driver", Status.OK, versions)
 
 
 def _slots(gpus: tuple[Gpu, ...]) -> Check:
@@ -126,14 +126,14 @@ def _slots(gpus: tuple[Gpu, ...]) -> Check:
         slots = GpuSlots(each)
         held = sum(slots.held(device.index) for device in gpus)
     except ConfigurationError as problem:
-        found, _, advice = str(problem).partition(". ")
-        return Check("gpu slots", Status.MISSING, found, advice)
+        state, _, advice = str(problem).partition(". ")
+        return Check("gpu slots", Status.MISSING, state, advice)
     if not gpus:
         return Check("gpu slots", Status.OK, f"none without a GPU; lock files would be in {slots.directory}")
-    found = f"{each * len(gpus)}, {held} taken; lock files in {slots.directory}"
+    state = f"{each * len(gpus)}, {held} taken; lock files in {slots.directory}"
     if each > 1 and any(device.exclusive for device in gpus):
         return Check(
-            "gpu slots", Status.WARNING, f"{found}, but a GPU admits one process only",
+            "gpu slots", Status.WARNING, f"{state}, but a GPU admits one process only",
             "Set spark.gpujoin.gpu.concurrentTasks=1, or nvidia-smi --compute-mode=DEFAULT.",
         )  # fmt: skip
-    return Check("gpu slots", Status.OK, found)
+    return Check("gpu slots", Status.OK, state)

@@ -44,14 +44,14 @@ def _memory() -> Check:
     )
     total = int(fields["MemTotal"].split()[0]) << 10
     available = int(fields["MemAvailable"].split()[0]) << 10
-    found = f"{total / _GIB:.1f} GiB, {available / _GIB:.1f} available"
+    amounts = f"{total / _GIB:.1f} GiB, {available / _GIB:.1f} available"
     limit = _first_line(_CGROUP / "memory.max")
     if limit.isdigit() and int(limit) < total:
         total = int(limit)
-        found = f"{total / _GIB:.1f} GiB (the container's limit)"
+        amounts = f"{total / _GIB:.1f} GiB (the container's limit)"
     if min(total, available) < _LEAST_MEMORY:
-        return Check("memory", Status.WARNING, found, "Less than 4 GiB: lower spark.gpujoin.memoryBudget.")
-    return Check("memory", Status.OK, found)
+        return Check("memory", Status.WARNING, amounts, "Less than 4 GiB: lower spark.gpujoin.memoryBudget.")
+    return Check("memory", Status.OK, amounts)
 
 
 def _shared_memory(path: Path) -> Check:
@@ -78,12 +78,12 @@ def _local_disk(directory: Path) -> Check:
         return Check(name, Status.MISSING, "not a writable directory", advice)
     free = shutil.disk_usage(directory).free
     kind = _file_system(directory)
-    found = f"{free / _GIB:.1f} GiB free ({kind})"
+    free_space = f"{free / _GIB:.1f} GiB free ({kind})"
     if kind == "tmpfs":
-        return Check(name, Status.WARNING, f"{found}: spilling there takes memory", advice)
+        return Check(name, Status.WARNING, f"{free_space}: spilling there takes memory", advice)
     if free < _LEAST_DISK:
-        return Check(name, Status.WARNING, found, f"Less than 5 GiB to spill to. {advice}")
-    return Check(name, Status.OK, found)
+        return Check(name, Status.WARNING, free_space, f"Less than 5 GiB to spill to. {advice}")
+    return Check(name, Status.OK, free_space)
 
 
 def _file_system(directory: Path) -> str:
@@ -91,10 +91,10 @@ def _file_system(directory: Path) -> str:
     best, kind = "", "unknown"
     real = directory.resolve()
     for line in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
-        _, mount, found, *_ = line.split()
+        _, mount, file_system, *_ = line.split()
         mount = mount.replace("\\040", " ")
         if len(mount) >= len(best) and real.is_relative_to(mount):
-            best, kind = mount, found
+            best, kind = mount, file_system
     return kind
 
 

@@ -97,8 +97,8 @@ def defaults() -> Iterator[Check]:
     if not path.is_file():
         return
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = [_SETTING.match(line.strip()) for line in lines]
-    settings = {one["key"]: one["value"] for one in found if one is not None}
+    matches = [_SETTING.match(line.strip()) for line in lines]
+    settings = {match["key"]: match["value"] for match in matches if match is not None}
     problem = starved({"spark.master": "local[*]", **settings})
     if problem is None:
         yield Check("spark defaults", Status.OK, str(path))
@@ -110,14 +110,14 @@ def defaults() -> Iterator[Check]:
 def workers() -> Check:
     """The Python that workers of a local session would run: ``PYSPARK_PYTHON`` if set, else ``python3``."""
     given = os.environ.get("PYSPARK_PYTHON")
-    found = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
-    said = f"{found}, by PYSPARK_PYTHON" if given else f"{found}, PYSPARK_PYTHON being unset"
-    if found.path is None:
+    python = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
+    said = f"{python}, by PYSPARK_PYTHON" if given else f"{python}, PYSPARK_PYTHON being unset"
+    if python.path is None:
         return Check(
             "workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice()
         )
-    if found.obstacle:
-        return Check("workers' python", Status.WARNING, f"{said}: it {found.obstacle}", _workers_advice())
+    if python.obstacle:
+        return Check("workers' python", Status.WARNING, f"{said}: it {python.obstacle}", _workers_advice())
     return Check("workers' python", Status.OK, said)
 
 
@@ -157,12 +157,14 @@ def java() -> Check:
     if done.returncode != 0 or match is None:
         said = " ".join((done.stderr + done.stdout).split())[:200]
         return Check("java", Status.MISSING, f"{command} does not work: {said or 'no message'}", _JAVA_ADVICE)
-    found = f"{match[0].removeprefix('version ').strip(chr(34))} ({command})"
+    version = f"{match[0].removeprefix('version ').strip(chr(34))} ({command})"
     if int(match[1]) < JAVA_MINIMUM:
-        return Check("java", Status.MISSING, f"{found}; Spark 4 needs {JAVA_MINIMUM} or newer", _JAVA_ADVICE)
+        return Check(
+            "java", Status.MISSING, f"{version}; Spark 4 needs {JAVA_MINIMUM} or newer", _JAVA_ADVICE
+        )
     modules = subprocess.run(
         [command, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
     )
     if modules.returncode == 0 and "jdk.incubator.vector" not in modules.stdout:
-        return Check("java", Status.MISSING, f"{found} lacks the module jdk.incubator.vector", _JAVA_ADVICE)
-    return Check("java", Status.OK, found)
+        return Check("java", Status.MISSING, f"{version} lacks the module jdk.incubator.vector", _JAVA_ADVICE)
+    return Check("java", Status.OK, version)

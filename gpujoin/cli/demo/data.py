@@ -69,7 +69,7 @@ def _generate(scale: float, into: Path) -> None:
 
 def _generator() -> str:
     beside = Path(sys.executable).parent / "tpchgen-cli"
-    found = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
-    if found is None:
+    command = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
+    if command is None:
         raise ConfigurationError('tpchgen-cli is not installed. Run: pip install "gpujoin[demo]"')
-    return found
+    return command

@@ -130,33 +130,33 @@ def _run_one(
 ) -> Outcome:
     from gpujoin import explain, gpu_join
 
-    def ours() -> DataFrame:
+    def here() -> DataFrame:
         left, right, on = join.sides(spark)
         return gpu_join(left, right, on, join.how, backend=backend)
 
-    def theirs() -> DataFrame:
+    def in_spark() -> DataFrame:
         left, right, on = join.sides(spark)
         return left.join(right, on, join.how)
 
     shown.step(f"{join.title}: gpu_join")
-    frame = ours()
+    frame = here()
     chosen = explain(frame).joins[0]
     used = str(chosen.backend)
     _write(frame, work / "ours")
     shown.step(f"{join.title}: Spark and DuckDB")
-    _write(theirs(), work / "spark")
+    _write(in_spark(), work / "spark")
     by_spark = compare(connection, parquet(work / "ours"), parquet(work / "spark"))
     by_duckdb = compare(connection, parquet(work / "ours"), f"({join.duckdb})")
     differences = (
-        *_schema_differences(frame, theirs()),
+        *_schema_differences(frame, in_spark()),
         *_named("Spark", by_spark),
         *_named("DuckDB", by_duckdb),
     )
     shutil.rmtree(work)
     shown.step(f"{join.title}: gpu_join, timed")
-    seconds = _seconds(ours)
+    seconds = _seconds(here)
     shown.step(f"{join.title}: Spark, timed")
-    spark_seconds = _seconds(theirs)
+    spark_seconds = _seconds(in_spark)
     return Outcome(
         labels=(join.title, join.how, used),
         rows=by_spark.rows,
@@ -189,10 +189,10 @@ def _seconds(make: Callable[[], DataFrame]) -> float:
     return seconds
 
 
-def _schema_differences(ours: DataFrame, theirs: DataFrame) -> tuple[str, ...]:
-    if ours.schema == theirs.schema:
+def _schema_differences(actual: DataFrame, expected: DataFrame) -> tuple[str, ...]:
+    if actual.schema == expected.schema:
         return ()
-    return (f"schema {ours.schema.simpleString()} instead of Spark's {theirs.schema.simpleString()}",)
+    return (f"schema {actual.schema.simpleString()} instead of Spark's {expected.schema.simpleString()}",)
 
 
 def _named(other: str, comparison: Comparison) -> tuple[str, ...]:

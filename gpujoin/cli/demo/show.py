@@ -99,7 +99,7 @@ def report(about: str, labels: tuple[str, ...], outcomes: Sequence[Outcome], wha
     header = (*labels, "rows", "seconds here", "seconds in Spark", "times faster", "result equal")
     equal = sum(not outcome.differences for outcome in outcomes)
     numbers = range(len(labels), len(labels) + 4)
-    left = [f"{one.labels[0]} was left to Spark: {reason}" for one in outcomes for reason in one.reasons]
+    left = [f"{this.labels[0]} was left to Spark: {reason}" for this in outcomes for reason in this.reasons]
     return "\n".join(
         [
             f"\n{about}\n",

@@ -177,10 +177,10 @@ class OpaquePipeline:
         computed = {node.signature(): node for node in needed if node is not None}
         values: dict[Any, pa.ChunkedArray] = {}
         if computed:
-            found = self._out(
+            results = self._out(
                 self.inner.project(*self._read(piece, [*computed.values()])), [*computed.values()]
             )
-            values = dict(zip(computed, found.columns, strict=True))
+            values = dict(zip(computed, results.columns, strict=True))
         columns = [
             _passed_on(
                 None if ride is None else piece.column(ride.column.index),

@@ -165,9 +165,9 @@ def _joins(lines: list[tuple[int, str]]) -> Iterator[JoinExplanation | IslandExp
         elif native:
             yield JoinExplanation(
                 join_type=join_type_called(native[1]), strategy=Strategy.SPARK, backend="spark", condition=native[2],
-                inputs=tuple(one for one in below if isinstance(one, JoinExplanation)),
+                inputs=tuple(part for part in below if isinstance(part, JoinExplanation)),
             )  # fmt: skip
-            yield from (one for one in below if isinstance(one, IslandExplanation))
+            yield from (part for part in below if isinstance(part, IslandExplanation))
         else:
             end = position + 1
         position = end
@@ -213,8 +213,8 @@ def _position(schema: t.StructType, name: str, *, exact: bool) -> int:
     """The one column of a name: that there is one, Spark has checked."""
     same = [
         i
-        for i, found in enumerate(schema.names)
-        if (found == name if exact else found.lower() == name.lower())
+        for i, candidate in enumerate(schema.names)
+        if (candidate == name if exact else candidate.lower() == name.lower())
     ]
     if len(same) != 1:
         raise JoinSpecError(f"{len(same)} columns are named {name!r}")

@@ -141,8 +141,8 @@ def explain(frame: DataFrame) -> Explanation:
         raise GpuJoinError(f"explain() takes a Spark DataFrame, got {type_name(frame)}")
     spark = frame.sparkSession
     if is_connect(spark):
-        found: Explanation = _connect().explain(frame)
-        return found
+        explanation: Explanation = _connect().explain(frame)
+        return explanation
     known = explanation_of(frame)
     if known is not None:
         return known

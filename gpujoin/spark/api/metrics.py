@@ -286,13 +286,13 @@ def store_of(context: SparkContext) -> MetricsStore:
 
 def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
     with _lock:
-        found = _accumulators.get(context)
-        if found is None:
+        registered = _accumulators.get(context)
+        if registered is None:
             store = MetricsStore()
             # Tasks start from an empty tuple; the driver's value is the store, which takes theirs in.
-            found = (context.accumulator(store, AddingAccumulatorParam(())), store)
-            _accumulators[context] = found
-        return found
+            registered = (context.accumulator(store, AddingAccumulatorParam(())), store)
+            _accumulators[context] = registered
+        return registered
 
 
 def _join_lines(m: JoinMetrics) -> list[str]:
@@ -323,10 +323,10 @@ def _tasks(count: int) -> str:
     return f"{count} task{'' if count == 1 else 's'}"
 
 
-def _backends(found: JoinMetrics, tasks: int) -> str:
-    if list(found.backends.values()) == [tasks]:
-        return next(iter(found.backends))
-    return ", ".join(f"{name} ×{count}" for name, count in sorted(found.backends.items())) or "none"
+def _backends(joins: JoinMetrics, tasks: int) -> str:
+    if list(joins.backends.values()) == [tasks]:
+        return next(iter(joins.backends))
+    return ", ".join(f"{name} ×{count}" for name, count in sorted(joins.backends.items())) or "none"
 
 
 def _size(count: int) -> str:

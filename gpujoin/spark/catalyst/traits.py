@@ -52,15 +52,15 @@ def across(part: Node, ids: Mapping[Side, frozenset[int]]) -> bool:
 
 def obstacles(node: Node) -> tuple[Reason, ...]:
     """Find what keeps a condition from being taken apart at all: subqueries, outer references, non-determinism."""
-    found = []
+    reasons = []
     if not node.deterministic:
-        found.append(_unsupported(f"{node} is not deterministic"))
+        reasons.append(_unsupported(f"{node} is not deterministic"))
     for part in node.walk():
         if part.name in _SUBQUERIES or "plan" in part.fields:
-            found.append(_unsupported(f"{part.name} is a subquery"))
+            reasons.append(_unsupported(f"{part.name} is a subquery"))
         elif part.name == "OuterReference":
-            found.append(_unsupported(f"{part} refers to a query around the join"))
-    return tuple(found)
+            reasons.append(_unsupported(f"{part} refers to a query around the join"))
+    return tuple(reasons)
 
 
 def may_fail(node: Node) -> MayFail:
@@ -97,8 +97,8 @@ _MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)
 
 def _fits(node: Node) -> bool:
     """Whether a sum or a difference of integers is in its type whatever the rows hold."""
-    own, found = _RANGES.get(type(node.data_type)), _sum_of(node)
-    return own is not None and found is not None and own[0] <= found[0] and found[1] <= own[1]
+    own, sums = _RANGES.get(type(node.data_type)), _sum_of(node)
+    return own is not None and sums is not None and own[0] <= sums[0] and sums[1] <= own[1]
 
 
 def _sum_of(node: Node) -> tuple[int, int] | None:
@@ -132,8 +132,10 @@ _RANGES: dict[type, tuple[int, int]] = {
 
 def _lossless(source: t.DataType, target: t.DataType) -> bool:
     """Whether every value has an image, so that not even an ANSI cast can fail."""
-    one, two = _arrow(source), _arrow(target)
-    return source == target or (one is not None and two is not None and is_lossless(one, two))
+    if source == target:
+        return True
+    types = _arrow(source), _arrow(target)
+    return types[0] is not None and types[1] is not None and is_lossless(types[0], types[1])
 
 
 def _arrow(dtype: t.DataType) -> pa.DataType | None:

@@ -171,8 +171,8 @@ def ordered_by(order: Node, what: str, name: str) -> bool:
 
     Raises ``NotTranslatableError`` if its JSON form does not say.
     """
-    found = order.fields[what]
-    kind = str(found["object"]).rpartition(".")[2].rstrip("$") if isinstance(found, dict) else ""
+    property_ = order.fields[what]
+    kind = str(property_["object"]).rpartition(".")[2].rstrip("$") if isinstance(property_, dict) else ""
     if not kind:
         raise NotTranslatableError(f"{order}: its {what} is not understood")
     return kind == name

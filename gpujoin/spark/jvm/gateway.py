@@ -34,19 +34,19 @@ class JvmNames:
     def __getattr__(self, name: str) -> Any:
         """Give a class or a package in this package."""
         full = self._prefix + name
-        found = _Class(full, self._client) if name[0].isupper() else JvmNames(self._client, f"{full}.")
-        self.__dict__[name] = found
-        return found
+        member = _Class(full, self._client) if name[0].isupper() else JvmNames(self._client, f"{full}.")
+        self.__dict__[name] = member
+        return member
 
 
 class _Class(JavaClass):  # type: ignore[misc]  # py4j has no types
     """A class that remembers its static methods."""
 
     def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
-        if isinstance(found, JavaMember):
-            self.__dict__[name] = found
-        return found
+        member = super().__getattr__(name)
+        if isinstance(member, JavaMember):
+            self.__dict__[name] = member
+        return member
 
 
 _names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
@@ -60,10 +60,10 @@ def gateway_of(spark: SparkSession) -> JvmNames:
 def names_of(java_object: Any) -> JvmNames:
     """Give the names of the JVM that an object of py4j is of."""
     client = java_object._gateway_client
-    found = _names.get(client)
-    if found is None:
-        found = _names[client] = JvmNames(client)
-    return found
+    names = _names.get(client)
+    if names is None:
+        names = _names[client] = JvmNames(client)
+    return names
 
 
 def reader_of(gateway: JvmNames) -> Any:

@@ -222,5 +222,5 @@ def _untouched(frame: DataFrame, options: Options) -> Reason | None:
 
 def explanation_of(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a result of :func:`accelerate`; ``None`` for any other DataFrame."""
-    found: Any = analyzed_plan(frame).getTagValue(query_tag(gateway_of(frame.sparkSession)))
-    return kept_query(str(found.get())) if found.isDefined() else None
+    tag: Any = analyzed_plan(frame).getTagValue(query_tag(gateway_of(frame.sparkSession)))
+    return kept_query(str(tag.get())) if tag.isDefined() else None

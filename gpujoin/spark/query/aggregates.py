@@ -74,7 +74,7 @@ class ReadAggregate:
 
         Equal ones share one call. Raises ``NotTranslatableError`` if a function or an argument is not covered.
         """
-        found: dict[int, AggregateCall] = {}
+        calls: dict[int, AggregateCall] = {}
         seen: dict[Any, AggregateCall] = {}
         for number, node in enumerate(self.aggregates):
             if node.fields["isDistinct"]:
@@ -87,8 +87,8 @@ class ReadAggregate:
                 call.mode,
                 call.ignore_nulls,
             )
-            found[number] = seen.setdefault(key, call)
-        return found
+            calls[number] = seen.setdefault(key, call)
+        return calls
 
 
 def unique_calls(calls: Mapping[int, AggregateCall]) -> tuple[AggregateCall, ...]:
@@ -112,10 +112,12 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         operands = operands[0].children
     if known is None:
         raise NotTranslatableError(f"aggregate function {function.name} is not covered")
-    arguments = tuple(reader(one) for one in operands)
+    arguments = tuple(reader(operand) for operand in operands)
     if known is AggregateFunction.COUNT:
         arguments = tuple(
-            one for one in arguments if not (isinstance(one, Literal) and one.value is not None)
+            operand
+            for operand in arguments
+            if not (isinstance(operand, Literal) and operand.value is not None)
         )
     mode = EvalMode.LEGACY
     if known in (AggregateFunction.SUM, AggregateFunction.AVG):

@@ -228,15 +228,15 @@ def _reads(
     files = {index: island.sources[scans[index]].files.files for index in own}
     if not stage.branches:
         return (files,)
-    found: list[Reads] = []
+    reads: list[Reads] = []
     for branch in stage.branches:
         always: Reads = {index: files[index] if index in branch.replicated else () for index in own}
         if branch.partitioned is None:
-            found.append(always)
+            reads.append(always)
             continue
         parts = plan_splits(island.sources[scans[branch.partitioned]].footers, cores, task_bytes)
-        found += [{**always, branch.partitioned: part} for part in parts or [()]]
-    return tuple(found)
+        reads += [{**always, branch.partitioned: part} for part in parts or [()]]
+    return tuple(reads)
 
 
 def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[str]:

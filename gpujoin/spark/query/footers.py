@@ -37,10 +37,10 @@ def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]
     columns = tuple((field.name, field.type) for field in scan.columns)
     keys = [(file.path, file.size, file.modified_ms, file.constants, columns) for file in files]
     with _lock:
-        found = {key: _known[key] for key in keys if key in _known}
-        for key in found:
+        by_key = {key: _known[key] for key in keys if key in _known}
+        for key in by_key:
             _known.move_to_end(key)
-    missing = [number for number, key in enumerate(keys) if key not in found]
+    missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
         try:
             read = read_footers(scan, [files[n].path for n in missing], [files[n].constants for n in missing])
@@ -48,10 +48,10 @@ def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]
             raise NotTranslatableError(str(problem)) from problem
         with _lock:
             for number, footer in zip(missing, read, strict=True):
-                found[keys[number]] = _known[keys[number]] = footer
+                by_key[keys[number]] = _known[keys[number]] = footer
             while len(_known) > _KEPT:
                 _known.popitem(last=False)
-    footers = tuple(found[key] for key in keys)
+    footers = tuple(by_key[key] for key in keys)
     for file, footer in zip(files, footers, strict=True):
         if footer.obstacles:
             raise NotTranslatableError(footer.obstacles[0])
@@ -62,8 +62,8 @@ def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]
 
 def _check_listed(file: FileSlice) -> None:
     try:
-        found = Path(file.path).stat()
+        facts = Path(file.path).stat()
     except OSError as problem:
         raise NotTranslatableError(f"{file.path}: {problem.strerror}") from problem
-    if (found.st_size, found.st_mtime_ns // 1_000_000) != (file.size, file.modified_ms):
+    if (facts.st_size, facts.st_mtime_ns // 1_000_000) != (file.size, file.modified_ms):
         raise NotTranslatableError(f"{file.path}: has changed since Spark listed it")

@@ -64,8 +64,8 @@ class _Part:
         taken, hashes = 0, []
         for rows in run(Limit(self.tree, SAMPLE_ROWS), sources or {}, self.reads, options=options):
             taken += rows.num_rows
-            mask, found = self.outlet.null_mask(rows), self.outlet.hashes(rows)
-            hashes.append(found if mask is None else found[~mask])
+            mask, row_hashes = self.outlet.null_mask(rows), self.outlet.hashes(rows)
+            hashes.append(row_hashes if mask is None else row_hashes[~mask])
         return counted(self.number, taken, hashes)
 
 
@@ -147,14 +147,14 @@ def find_heavy_rows(
             raise
         _log.debug("no look for heavy keys: %s", problem)
         return {}
-    found: dict[int, HeavyRows] = {}
+    heavy_rows: dict[int, HeavyRows] = {}
     for stage, join in joins:
         seen = {side: samples[join.source(side)] for side in Side}
         sizes = {side: _exchange(stage, join.source(side)).nbytes for side in Side}
         heavy = heavy_keys(seen, sizes, join.sides, stage.tasks)
         if heavy is not None:
-            found |= {join.source(side): HeavyRows(heavy, side) for side in Side}
-    return found
+            heavy_rows |= {join.source(side): HeavyRows(heavy, side) for side in Side}
+    return heavy_rows
 
 
 def _stages(run: StageRun) -> Iterator[StageRun]:

@@ -268,7 +268,7 @@ def _whole(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBu
 
 def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
     """The columns whose distinct values are to be kept, beside the keys."""
-    found: list[Node] = []
+    distinct: list[Node] = []
     sets: set[frozenset[int | str]] = set()
     keys = set(map(_identity, read.keys))
     for node in read.aggregates:
@@ -283,10 +283,10 @@ def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
                 f"{node}: distinct constants, of which there are none if there are no rows"
             )
         sets.add(frozenset(map(_identity, columns)))
-        found += [column for column in columns if _identity(column) not in keys]
+        distinct += [column for column in columns if _identity(column) not in keys]
     if len(sets) > 1:
         raise NotTranslatableError("distinct aggregates over different columns")
-    return tuple({_identity(column): column for column in found}.values())
+    return tuple({_identity(column): column for column in distinct}.values())
 
 
 def _identity(node: Node) -> int | str:

@@ -32,15 +32,15 @@ def folders(listing: Mapping[str, Sequence[Any]], schema: StructType) -> Folders
 
 def _value(dtype: Any, value: Any) -> Constant:
     try:
-        found: Constant = python_value(dtype, value)
+        constant: Constant = python_value(dtype, value)
     except OverflowError:
         raise NotTranslatableError("it is partitioned by a date that Python does not have") from None
-    if isinstance(found, Decimal) and -int(found.as_tuple().exponent) != dtype.scale:
+    if isinstance(constant, Decimal) and -int(constant.as_tuple().exponent) != dtype.scale:
         # Spark takes the digits of such a value for those of its declared type.
         raise NotTranslatableError(
-            f"it is partitioned by {dtype.simpleString()}, and a folder is named {found}"
+            f"it is partitioned by {dtype.simpleString()}, and a folder is named {constant}"
         )
-    return found
+    return constant
 
 
 def folder_of(path: str) -> str:

@@ -106,12 +106,12 @@ class QueryPlanner:
         """Rewrite an optimized logical plan: one with the same columns, or the given one where nothing was replaced."""
         root = self._marked(read_plan(plan, self._gateway))
         self._rewriting = Rewriting(self._spark, root.reading)
-        found = self._visit(root)
-        self.explanation = Explanation(found.parts, tuple(dict.fromkeys(self._reasons)))
-        self.changed = found.changed
-        if self._runs and not found.changed:
+        visited = self._visit(root)
+        self.explanation = Explanation(visited.parts, tuple(dict.fromkeys(self._reasons)))
+        self.changed = visited.changed
+        if self._runs and not visited.changed:
             _start.missed(self._application, self._missed)
-        return self._rewriting.result(root, self._large) if found.changed and self._runs else plan
+        return self._rewriting.result(root, self._large) if visited.changed and self._runs else plan
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:
@@ -134,14 +134,14 @@ class QueryPlanner:
             if self._runs:
                 self._rewriting.leave_out(node)
             return below[0]
-        parts = tuple(part for found in below for part in found.parts)
-        changed = any(found.changed for found in below)
+        parts = tuple(part for visited in below for part in visited.parts)
+        changed = any(visited.changed for visited in below)
         inner = [self._visit(self._marked(subquery_plan(subquery))) for subquery in node.subqueries]
-        replaced = any(found.changed for found in inner)
+        replaced = any(visited.changed for visited in inner)
         if islands and node.class_name == AGGREGATE and id(node) not in self._left:
             self._reasons += self._obstacles(node)
         if node.class_name == JOIN:
-            large = tuple(found.nbytes > self._broadcast_threshold for found in below)
+            large = tuple(visited.nbytes > self._broadcast_threshold for visited in below)
             if any(large):
                 self._large[node.number] = large
             others = tuple(part for part in parts if isinstance(part, IslandExplanation))
@@ -150,8 +150,8 @@ class QueryPlanner:
         if made_by is not None:
             known = kept(made_by)
             parts = parts if known is None else (known, *parts)
-        nbytes = max((found.nbytes for found in below), default=0.0)
-        shown = (*parts, *(part for found in inner for part in found.parts))
+        nbytes = max((visited.nbytes for visited in below), default=0.0)
+        shown = (*parts, *(part for visited in inner for part in visited.parts))
         return Rewritten(shown, changed or replaced, nbytes)
 
     def _depends_on_layout(self, node: PlanNode) -> bool:
@@ -193,7 +193,7 @@ class QueryPlanner:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
-        inputs = tuple(part for found in below for part in found.parts)
+        inputs = tuple(part for visited in below for part in visited.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
         explained = explain_island(island, run, island_id, BackendName(backend), warnings, estimate)
         explained = dataclasses.replace(explained, notes=(*explained.notes, *told))

@@ -151,7 +151,7 @@ class PlanNode:
 
     def files(self, conditions: Sequence[Node]) -> Mapping[str, Any]:
         """Have Spark list a relation's files of the partitions that conditions leave."""
-        numbers = ",".join(str(one.number) for one in conditions)
+        numbers = ",".join(str(condition.number) for condition in conditions)
         listing: Mapping[str, Any] = unpacked(self.reading.handle.files(self.number, numbers))
         return listing
 

@@ -149,8 +149,8 @@ class StageWork:
         def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
             stage = run.stage
             forms = tuple(
-                BlobFormat(one.schema, compression=options.exchange_compression, place=place)
-                for place, one in enumerate(stage.inputs)
+                BlobFormat(exchange.schema, compression=options.exchange_compression, place=place)
+                for place, exchange in enumerate(stage.inputs)
             )
             places = partition_labels(run.tasks).tolist() if forms else []
             outlets = [
@@ -162,7 +162,9 @@ class StageWork:
                 for place, (before, out) in enumerate(zip(run.inputs, outlets, strict=True))
             )
             sources = (
-                tuple(one.index for one in stage.inputs) if stage.spark is None else (stage.spark.source,)
+                tuple(exchange.index for exchange in stage.inputs)
+                if stage.spark is None
+                else (stage.spark.source,)
             )
             labels = tuple(places) if stage.branches else ()
             work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name)
@@ -257,13 +259,13 @@ class IslandPlacer:
         """Pickle a function as PySpark does; a large one is broadcast."""
         start, context = len(self._commands), self._spark.sparkContext
         command = CloudPickleSerializer().dumps((function, schema))  # type: ignore[no-untyped-call]
-        found: dict[str, Any] = {}
+        described: dict[str, Any] = {}
         if len(command) > _BROADCAST_BYTES:
             command, broadcasts, _, _ = _prepare_for_python_RDD(context, (function, schema))
-            found["broadcasts"] = len(self._broadcasts)
+            described["broadcasts"] = len(self._broadcasts)
             self._broadcasts.append(broadcasts)
         self._commands += command
-        return {**found, "command": [start, len(self._commands)]}
+        return {**described, "command": [start, len(self._commands)]}
 
 
 _BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())

@@ -64,19 +64,19 @@ class ParquetFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
         at = [list(self.partitions).index(i) for i in chosen]
         files = tuple(
-            dataclasses.replace(one, constants=tuple(one.constants[n] for n in at)) for one in self.files
+            dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files
         )
         return ParquetFiles(files, self.columns, {i: self.partitions[i] for i in chosen})
 
     @property
     def nbytes(self) -> int:
         """Bytes of all files."""
-        return sum(one.size for one in self.files)
+        return sum(file.size for file in self.files)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Their paths."""
-        return tuple(one.path for one in self.files)
+        return tuple(file.path for file in self.files)
 
 
 def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None:
@@ -122,13 +122,15 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     if names & set(keys) or not set(keys) <= by_name.keys():
         raise NotTranslatableError("a partition column is also in its files")
     parts = {by_name[name].expr_id: _field(by_name[name]) for name in keys}
-    choosing = [one for one in conditions if prunes(one, {i: f.name for i, f in parts.items()})]
+    choosing = [
+        condition for condition in conditions if prunes(condition, {i: f.name for i, f in parts.items()})
+    ]
     listing = relation.get("listing") or node.files(choosing)
     _expect(listing["index"], _INDEX, "the list of files")
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
     files = _files(listing["files"], _Stores(options, node), values)
     columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
-    rest = tuple(one for one in conditions if one not in choosing)
+    rest = tuple(condition for condition in conditions if condition not in choosing)
     return ReadRelation(ParquetFiles(files, columns, parts), rest)
 
 
@@ -141,24 +143,24 @@ def _field(attribute: Node) -> pa.Field:
     return pa.field(str(attribute.fields["name"]), dtype, bool(attribute.fields["nullable"]))
 
 
-def _expect(found: str, wanted: str, what: str) -> None:
-    if found != wanted:
-        raise NotTranslatableError(f"{what} is {found.rpartition('.')[2]}")
+def _expect(actual: str, wanted: str, what: str) -> None:
+    if actual != wanted:
+        raise NotTranslatableError(f"{what} is {actual.rpartition('.')[2]}")
 
 
 def _files(
     listed: Sequence[tuple[str, bool, int, int]], stores: _Stores, folders: Folders | None
 ) -> tuple[FileSlice, ...]:
     """Describe files; each has the constants of its folder."""
-    found = []
+    slices = []
     for path, is_folder, size, modified_ms in listed:
         if is_folder:
             raise NotTranslatableError(f"its list of files holds the folder {path}")
         if folders is not None and folder_of(path) not in folders:
             raise NotTranslatableError(f"{path} is in no folder of a partition")
         constants = () if folders is None else folders[folder_of(path)]
-        found.append(FileSlice(stores.path(path), size, modified_ms, constants=constants))
-    return tuple(found)
+        slices.append(FileSlice(stores.path(path), size, modified_ms, constants=constants))
+    return tuple(slices)
 
 
 class _Stores:

@@ -39,14 +39,14 @@ class Top:
             return Fragment(Limit(below.relation, self.count), below.positions)
         reader = builder.reader(below)
         keys = []
-        for one in self.order:
-            value = reader(one.children[0])
+        for order in self.order:
+            value = reader(order.children[0])
             dtype = logical(value.type)
             ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
             if not ordered and not pat.is_boolean(dtype):
-                raise NotTranslatableError(f"{one} orders by {dtype}")
-            descending = ordered_by(one, "direction", "Descending")
-            keys.append(SortKey(value, descending, ordered_by(one, "nullOrdering", "NullsFirst")))
+                raise NotTranslatableError(f"{order} orders by {dtype}")
+            descending = ordered_by(order, "direction", "Descending")
+            keys.append(SortKey(value, descending, ordered_by(order, "nullOrdering", "NullsFirst")))
         return Fragment(TopN(below.relation, tuple(keys), self.count), below.positions)
 
 

@@ -177,10 +177,10 @@ class Outlet:
     ) -> npt.NDArray[np.bool_] | None:
         if self.heavy is None:
             return None
-        found = self.heavy.keys.mask(hashes)
+        heavy = self.heavy.keys.mask(hashes)
         if nulls is not None:
-            found &= ~nulls
-        return found if found.any() else None
+            heavy &= ~nulls
+        return heavy if heavy.any() else None
 
     def null_mask(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
         """Tell which rows have a null key, of keys that are not null-safe; ``None`` if there are none."""
@@ -192,7 +192,7 @@ class Outlet:
 
     @property
     def _places(self) -> tuple[tuple[int, int], ...]:
-        return tuple((one, one) for one in self.columns)
+        return tuple((column, column) for column in self.columns)
 
     @property
     def _hashed(self) -> KeyCodec:

@@ -25,14 +25,14 @@ def partition_labels(partitions: int) -> npt.NDArray[np.int32]:
 def hashed_labels(partitions: int) -> npt.NDArray[np.int32]:
     """Labels whose Murmur3 hash, as Spark's hash partitioning computes it, falls into each partition in turn."""
     labels = np.full(partitions, -1, np.int32)
-    found, start = 0, 0
+    labelled, start = 0, 0
     step = max(1024, 4 * partitions)
-    while found < partitions:
+    while labelled < partitions:
         candidates = np.arange(start, start + step, dtype=np.int32)
         targets, first = np.unique(np.mod(murmur3(candidates), partitions), return_index=True)
         fresh = labels[targets] < 0
         labels[targets[fresh]] = candidates[first[fresh]]
-        found += int(fresh.sum())
+        labelled += int(fresh.sum())
         start += step
     return labels
 

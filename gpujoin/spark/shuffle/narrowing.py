@@ -22,7 +22,7 @@ def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Make whole numbers of a batch narrow; columns that would not become narrower stay as they are."""
     if batch.num_rows == 0 or batch.num_columns == 0:
         return batch
-    return pa.RecordBatch.from_arrays([_narrow(one) for one in batch.columns], names=batch.schema.names)
+    return pa.RecordBatch.from_arrays([_narrow(column) for column in batch.columns], names=batch.schema.names)
 
 
 def widened(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordBatch:
@@ -30,7 +30,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordB
 
     Raises ``CorruptBlobError`` if it cannot have been made of a batch with that schema.
     """
-    types = [one.type for one in schema]
+    types = [field.type for field in schema]
     if batch.schema.equals(schema):
         return batch
     if batch.num_columns != len(types):

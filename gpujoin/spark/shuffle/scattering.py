@@ -44,16 +44,16 @@ def spread_codec(schema: pa.Schema, indeterminate: frozenset[int] = frozenset())
 
     Indeterminate columns are not taken: a mapper that runs again may find other values there.
     """
-    found: list[KeyPair] = []
-    for index in (one for one in range(len(schema)) if one not in indeterminate):
+    pairs: list[KeyPair] = []
+    for index in (place for place in range(len(schema)) if place not in indeterminate):
         pair = KeyPair(index, index, NullEquality.EQUAL)
         try:
             KeyCodec.of(JoinSpec(JoinType.INNER, (pair,)), schema, schema)
         except KeyTypeError:
             continue
-        found.append(pair)
+        pairs.append(pair)
     # Keys come first in most schemas and are the null ones here: take the last columns.
-    return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(found[-_SPREAD_COLUMNS:])), schema, schema)
+    return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(pairs[-_SPREAD_COLUMNS:])), schema, schema)
 
 
 def spread(rows: pa.RecordBatch, codec: KeyCodec, salt: int, partitions: int) -> npt.NDArray[np.int32]:

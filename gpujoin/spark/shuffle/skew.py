@@ -57,10 +57,10 @@ def counted(number: int, rows: int, hashes: Sequence[npt.NDArray[np.uint64]]) ->
     )
 
 
-def samples_of(found: pa.Table) -> dict[int, Sample]:
+def samples_of(table: pa.Table) -> dict[int, Sample]:
     """Give what tasks have seen, by the number of the input."""
     samples: dict[int, Sample] = defaultdict(Sample)
-    for number, key, seen in zip(*(column.to_pylist() for column in found.columns), strict=True):
+    for number, key, seen in zip(*(column.to_pylist() for column in table.columns), strict=True):
         samples[number].add(key, seen)
     return samples
 
@@ -111,13 +111,13 @@ def heavy_keys(
     all_pairs = sum(pairs.values())
     best: tuple[float, Heavy] | None = None
     for side in sides:
-        found = {
+        heavy = {
             key: samples[side].share(key)
             for key in samples[side].keys
             if samples[side].share(key) * partitions >= 1 or pairs.get(key, 0.0) * partitions >= all_pairs > 0
         }
-        chosen = sorted(found, key=lambda key: -found[key])[:MOST_HEAVY]
-        weight = sum(found[key] for key in chosen) * (sizes[side] or 1)
+        chosen = sorted(heavy, key=lambda key: -heavy[key])[:MOST_HEAVY]
+        weight = sum(heavy[key] for key in chosen) * (sizes[side] or 1)
         replicated = sum(samples[side.other].share(key) for key in chosen) * (sizes[side.other] or 1)
         if chosen and weight >= replicated and (best is None or weight > best[0]):
             best = weight, Heavy(tuple(chosen), side)

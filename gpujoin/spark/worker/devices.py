@@ -73,13 +73,13 @@ def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.enviro
         return tuple(Device(str(ordinal), ordinal) for ordinal in range(count))
     if not addresses:
         return tuple(Device(name, ordinal) for ordinal, name in enumerate(visible))
-    found: list[Device] = []
+    usable: list[Device] = []
     for address in addresses:
         if address in visible:
-            found.append(Device(address, visible.index(address)))
+            usable.append(Device(address, visible.index(address)))
         elif address.isdigit() and int(address) < len(visible):
-            found.append(Device(visible[int(address)], int(address)))
-    return tuple(found)
+            usable.append(Device(visible[int(address)], int(address)))
+    return tuple(usable)
 
 
 @contextmanager

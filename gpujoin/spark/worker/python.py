@@ -175,7 +175,7 @@ def _obstacle(path: str, needed: tuple[str, ...]) -> str:
     if done.returncode != 0 or not version:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return f"cannot be run: {said}"
-    mine = "{}.{}".format(*sys.version_info[:2])
-    if version != mine:
-        return f"is Python {version}, not {mine} as here"
+    own = "{}.{}".format(*sys.version_info[:2])
+    if version != own:
+        return f"is Python {version}, not {own} as here"
     return f"lacks {', '.join(missing)}" if missing else ""

@@ -206,13 +206,13 @@ class TreeBuilder:
         if build is None:
             raise BrokenError(node, f"{node.name} is not covered")
         try:
-            found = build(self, node, required)
-            reasons = self.obstacles(found.relation)
+            fragment = build(self, node, required)
+            reasons = self.obstacles(fragment.relation)
         except (NotTranslatableError, RelationError, JoinSpecError, KeyTypeError) as problem:
             raise BrokenError(node, str(problem)) from problem
         if reasons:
             raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
-        return found
+        return fragment
 
     def input(self, node: PlanNode, required: frozenset[int], *, any_rows: bool = False) -> Fragment:
         """Translate an input of a join, an aggregation or a union; what is not covered Spark computes.
@@ -288,10 +288,10 @@ class TreeBuilder:
         if id(relation) in self.sound:
             return ()
         below = [reason for child in relation.children for reason in self.obstacles(child)]
-        found = tuple(dict.fromkeys([*supports_node(relation), *below]))
-        if not found:
+        reasons = tuple(dict.fromkeys([*supports_node(relation), *below]))
+        if not reasons:
             self.sound[id(relation)] = relation
-        return found
+        return reasons
 
     def reader(self, *fragments: Fragment) -> ColumnReader:
         """Make a translator over one fragment, or over a join's two."""
@@ -323,12 +323,12 @@ def _spark_schema(columns: Sequence[Node]) -> pa.Schema:
 
 def _plainest(columns: Sequence[Node]) -> list[Node]:
     """A column by which rows can be counted: the first that is no nested one, if there is any."""
-    return [*[one for one in columns if isinstance(one.data_type, AtomicType)], *columns][:1]
+    return [*[plain for plain in columns if isinstance(plain.data_type, AtomicType)], *columns][:1]
 
 
 def counting_column(schema: pa.Schema) -> int:
     """Position of a column by which rows can be counted: the first that is no nested one, if there is any."""
-    return next((i for i, one in enumerate(schema) if not pat.is_nested(one.type)), 0)
+    return next((i for i, of_type in enumerate(schema.types) if not pat.is_nested(of_type)), 0)
 
 
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
@@ -343,9 +343,9 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
 
 
-def both(one: Expression, two: Expression) -> Expression:
+def both(first: Expression, second: Expression) -> Expression:
     """Give the conjunction of two conditions."""
-    return Call(function=Function.AND, arguments=(one, two), type=pa.bool_())
+    return Call(function=Function.AND, arguments=(first, second), type=pa.bool_())
 
 
 def check_column(attribute: Node) -> None:
@@ -371,7 +371,7 @@ def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, key
 
     Raises ``BrokenError`` if that cannot be, or the join is to be left to Spark.
     """
-    found = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
-    if isinstance(found, Reason):
-        raise BrokenError(node, str(found), found.kind)
-    return found
+    distribution = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
+    if isinstance(distribution, Reason):
+        raise BrokenError(node, str(distribution), distribution.kind)
+    return distribution

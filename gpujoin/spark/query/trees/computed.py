@@ -86,7 +86,7 @@ class ComputedParts:
 
     Attributes
     ----------
-    found : dict of Side to list of StandIn
+    stand_ins : dict of Side to list of StandIn
         What Spark has to compute with the rows of each side.
     """
 
@@ -94,7 +94,7 @@ class ComputedParts:
         self._builder = builder
         self._sides = sides
         self._reading = reading
-        self.found: dict[Side, list[StandIn]] = {side: [] for side in Side}
+        self.stand_ins: dict[Side, list[StandIn]] = {side: [] for side in Side}
 
     def condition(self, part: Node) -> Node:
         """Give a conjunct in which everything is covered.
@@ -177,11 +177,11 @@ class ComputedParts:
         if reasons:
             raise NotTranslatableError(reasons[0].why)
         refuse_collation(node)
-        for known in self.found[side]:
+        for known in self.stand_ins[side]:
             if known.source.name == node.name and known.source.jvm.semanticEquals(node.jvm):
                 return known
-        self.found[side].append(StandIn.of(node, self._reading))
-        return self.found[side][-1]
+        self.stand_ins[side].append(StandIn.of(node, self._reading))
+        return self.stand_ins[side][-1]
 
     def _side_of(self, node: Node) -> Side | None:
         """The side whose columns alone an expression reads; ``None`` where it reads both, or none."""
@@ -191,7 +191,7 @@ class ComputedParts:
 
 def _with_children(node: Node, change: Callable[[Node], Node]) -> Node:
     children = tuple(map(change, node.children))
-    same = all(one is other for one, other in zip(children, node.children, strict=True))
+    same = all(new is other for new, other in zip(children, node.children, strict=True))
     return node if same else dataclasses.replace(node, children=children)
 
 
@@ -215,11 +215,15 @@ def join_inputs(
             problems.append(str(problem))
     if problems:
         raise NotTranslatableError("; ".join(problems))
-    if any(computed.found.values()):
+    if any(computed.stand_ins.values()):
         builder.state = start
         sides = {
             side: with_stand_ins(
-                builder, node.child(side), _needed(required, covered), computed.found[side], any_rows=any_rows
+                builder,
+                node.child(side),
+                _needed(required, covered),
+                computed.stand_ins[side],
+                any_rows=any_rows,
             )
             for side in Side
         }

@@ -61,21 +61,24 @@ def _joined(
 ) -> Fragment:
     wanted = required.union(*(part.attribute_ids for part in rest))
     placed = {}
-    by_side = {Side.LEFT: [one for one, _, _ in keys], Side.RIGHT: [two for _, two, _ in keys]}
+    by_side = {
+        Side.LEFT: [left_key for left_key, _, _ in keys],
+        Side.RIGHT: [right_key for _, right_key, _ in keys],
+    }
     for side in Side:
         sides[side], placed[side] = with_keys(builder, sides[side], by_side[side], wanted)
     left, right = sides[Side.LEFT], sides[Side.RIGHT]
     pairs = tuple(
-        KeyPair(one, two, key[2])
-        for one, two, key in zip(placed[Side.LEFT], placed[Side.RIGHT], keys, strict=True)
+        KeyPair(left_key, right_key, key[2])
+        for left_key, right_key, key in zip(placed[Side.LEFT], placed[Side.RIGHT], keys, strict=True)
     )
     for pair in pairs:
         key_type(left.relation.schema.field(pair.left).type, right.relation.schema.field(pair.right).type)
     reader = builder.reader(left, right)
     residual: Expression | None = None
     for part in rest:
-        one = reader(part)
-        residual = one if residual is None else both(residual, one)
+        conjunct = reader(part)
+        residual = conjunct if residual is None else both(residual, conjunct)
     if kind in (JoinType.INNER, JoinType.CROSS):
         kind = JoinType.INNER if pairs or residual is not None else JoinType.CROSS
     outputs = {side: [i for i in sides[side].positions if i in required] for side in Side}

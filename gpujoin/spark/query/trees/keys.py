@@ -88,13 +88,13 @@ def not_in(
     keys: list[Key] = []
     rest = []
     for part, key in parts:
-        found = key
-        if found is None and (part.name == "EqualNullSafe" or not part.nullable):
-            found = key_of(part, sides)
-        if found is None:
+        read = key
+        if read is None and (part.name == "EqualNullSafe" or not part.nullable):
+            read = key_of(part, sides)
+        if read is None:
             rest.append(part)
-        elif found not in keys:
-            keys.append(found)
+        elif read not in keys:
+            keys.append(read)
     return keys, rest
 
 

@@ -66,15 +66,15 @@ def nearest_join(
     first = len(outputs[0])
     positions = {i: n for n, i in enumerate(ids[Side.LEFT])}
     positions |= {i: first + n for n, i in enumerate(ids[Side.RIGHT])}
-    found = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT, distribution), positions)
-    order = found.reference(nearest.column)
+    joined = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT, distribution), positions)
+    order = joined.reference(nearest.column)
     matched: Expression = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
-    reader = builder.reader(found)
+    reader = builder.reader(joined)
     for test in tests:
         matched = both(matched, reader(test))
     if kind is JoinType.INNER:
-        return Fragment(Filter(found.relation, matched), found.positions)
-    return _only_where(matched, found, first) if tests else found
+        return Fragment(Filter(joined.relation, matched), joined.positions)
+    return _only_where(matched, joined, first) if tests else joined
 
 
 def _inputs(
@@ -112,14 +112,14 @@ def _inputs(
         conditions=tuple(map(computed.condition, nearest.conditions)),
     )
     first = None if not nearest.ties else _first(covered, sides, computed)
-    if first is None and not any(computed.found.values()):
+    if first is None and not any(computed.stand_ins.values()):
         return sides, covered
     builder.state = start
     sides = {
-        Side.LEFT: matched(covered, computed.found[Side.LEFT]),
+        Side.LEFT: matched(covered, computed.stand_ins[Side.LEFT]),
         Side.RIGHT: with_stand_ins(
             builder, searched, needed(covered).union(tie.expr_id for tie in nearest.ties),
-            computed.found[Side.RIGHT], first,
+            computed.stand_ins[Side.RIGHT], first,
         ),
     }  # fmt: skip
     return sides, covered
@@ -127,7 +127,9 @@ def _inputs(
 
 def _first(nearest: Nearest, sides: Mapping[Side, Fragment], computed: ComputedParts) -> First:
     """Make the choice among searched rows with equal keys and equal order: by the further order keys."""
-    searched = sides[Side.RIGHT].positions.keys() | {one.expr_id for one in computed.found[Side.RIGHT]}
+    searched = sides[Side.RIGHT].positions.keys() | {
+        stand_in.expr_id for stand_in in computed.stand_ins[Side.RIGHT]
+    }
     keys = [
         bare_key(child) for part in nearest.keys for child in part.children if child.attribute_ids <= searched
     ]
@@ -153,13 +155,13 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     return Fragment(Project(below.relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
 
 
-def _only_where(matched: Expression, found: Fragment, first: int) -> Fragment:
+def _only_where(matched: Expression, joined: Fragment, first: int) -> Fragment:
     """Leave out the right row, whose columns begin at a position, where a condition is not true."""
     outputs = []
-    for at, field_ in enumerate(found.relation.schema):
-        value: Expression = column(found.relation.schema, at)
+    for at, field_ in enumerate(joined.relation.schema):
+        value: Expression = column(joined.relation.schema, at)
         if at >= first:
             nothing = Literal(value=None, type=field_.type)
             value = Case(conditions=(matched,), values=(value,), otherwise=nothing, type=field_.type)
         outputs.append(Output(f"c{at}", value))
-    return Fragment(Project(found.relation, tuple(outputs)), found.positions)
+    return Fragment(Project(joined.relation, tuple(outputs)), joined.positions)

@@ -59,8 +59,8 @@ def scan(
     builder.sources[index] = ScanSource(
         files, footers, tuple(bare.columns.names), tuple(map(show_expression, filters))
     )
-    found = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
-    return narrowed(found, required)
+    filtered = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
+    return narrowed(filtered, required)
 
 
 def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
