@@ -86,12 +86,10 @@ class Kernel(Protocol):
     @property
     def name(self) -> str:
         """The function's name in the source."""
-        ...
 
     @property
     def module(self) -> ModuleSpec:
         """The specialisation it was compiled from."""
-        ...
 
 
 class Device(Protocol):
@@ -100,51 +98,41 @@ class Device(Protocol):
     @property
     def xp(self) -> Any:
         """The array module of the device's arrays: ``cupy`` or ``numpy``."""
-        ...
 
     @property
     def properties(self) -> DeviceProperties:
         """Properties by which grids and tables are sized."""
-        ...
 
     @property
     def free_bytes(self) -> int:
         """Bytes that can still be allocated, as far as known."""
-        ...
 
     def kernel(self, module: ModuleSpec, name: str) -> Kernel:
         """A kernel, compiled at the first call.
 
         Raises ``KernelCompileError`` if the source does not compile, or has no such kernel.
         """
-        ...
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """Allocate an array without setting its content. The emulator reports reads of unset content.
 
         Raises ``DeviceMemoryError`` if there is not enough device memory; likewise for the other allocations.
         """
-        ...
 
     def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """Allocate an array of zeros."""
-        ...
 
     def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
         """Allocate an array of one value."""
-        ...
 
     def upload(self, host: np.ndarray[Any, Any]) -> Array:
         """Copy a host array to the device."""
-        ...
 
     def download(self, array: Array) -> np.ndarray[Any, Any]:
         """Copy a device array to the host, after the work queued before."""
-        ...
 
     def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
         """Table of the addresses of contiguous device arrays, to be passed as one argument."""
-        ...
 
     def launch(
         self,
@@ -173,7 +161,6 @@ class Device(Protocol):
         KernelLaunchError
             If the device refuses the launch.
         """
-        ...
 
 
 def check_room(device: Device, nbytes: int, what: str) -> None:

@@ -70,28 +70,22 @@ class Probe(Protocol[Vector]):
     @property
     def rows(self) -> int:
         """Rows of the probed key frame."""
-        ...
 
     @property
     def pairs(self) -> int:
         """Exact number of matching pairs, in 64 bits."""
-        ...
 
     def matched(self) -> Vector:
         """Mask of the probe rows that have a match."""
-        ...
 
     def lookup(self) -> Indices:
         """Map from each probe row to its build row, −1 where it has none (``NULLIFY``). Only if the build is unique."""
-        ...
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """All pairs, at most ``max_pairs`` at a time."""
-        ...
 
     def mark_build(self, marks: Vector) -> None:
         """Set ``marks`` (a mask over build rows) wherever a build row has a match, without making pairs."""
-        ...
 
 
 class Build(Protocol[KeyFrame, Vector]):
@@ -100,26 +94,21 @@ class Build(Protocol[KeyFrame, Vector]):
     @property
     def rows(self) -> int:
         """Rows of the key frame it was built from, those that match nothing included."""
-        ...
 
     @property
     def unique(self) -> bool:
         """Whether no two build rows are known to have equal keys."""
-        ...
 
     @property
     def algorithm(self) -> str:
         """Name of the algorithm that was chosen, such as ``direct``; shown in metrics and explanations."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     def probe(self, keys: KeyFrame) -> Probe[Vector]:
         """Find the matches of each row of a key frame with the same column types."""
-        ...
 
 
 @runtime_checkable
@@ -133,16 +122,13 @@ class Resumable(Protocol):
     @property
     def resumable(self) -> bool:
         """Whether :meth:`pairs_at` is possible."""
-        ...
 
     @property
     def counts(self) -> Any:
         """Number of pairs of each probe row, as the backend's integer vector."""
-        ...
 
     def pairs_at(self, rows: npt.NDArray[np.int64], offset: int, limit: int) -> PairSlice:
         """The pairs ``offset`` to ``offset + limit - 1`` of each given probe row, or fewer if it has fewer."""
-        ...
 
 
 class RangeProbe(Probe[Vector], Resumable, Protocol[Vector]):
@@ -153,7 +139,6 @@ class RangeProbe(Probe[Vector], Resumable, Protocol[Vector]):
 
         Where several matches have that point, the first or the last row is taken. Only for builds of one point a row.
         """
-        ...
 
 
 class RangeBuild(Protocol[KeyFrame, Vector]):
@@ -166,12 +151,10 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
     @property
     def algorithm(self) -> str:
         """Name of the algorithm that was chosen, such as ``range``; shown in metrics and explanations."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     def probe(self, bounds: KeyFrame) -> RangeProbe[Vector]:
         """Find the matches of each row.
@@ -182,7 +165,6 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
             int64 columns: the group, if the build has any, and for each point the lowest and the highest that match,
             both included. A null in any means that the row matches nothing.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -206,7 +188,6 @@ class NearestBuild(Protocol[KeyFrame, Vector]):
     @property
     def finds_nearest(self) -> bool:
         """Whether :meth:`nearest` is possible."""
-        ...
 
     def nearest(self, points: KeyFrame, terms: NearestTerms) -> Probe[Vector]:
         """Find the nearest row for each row.
@@ -222,7 +203,6 @@ class NearestBuild(Protocol[KeyFrame, Vector]):
         terms : NearestTerms
             Which row is wanted.
         """
-        ...
 
 
 class Grouper(Protocol):
@@ -230,7 +210,6 @@ class Grouper(Protocol):
 
     def groups(self, codes: pa.Table) -> npt.NDArray[np.int64]:
         """Number of each row of a table of key codes; negative where no row of the first table has its key."""
-        ...
 
 
 class Backend(Protocol[Frame, Vector]):
@@ -239,51 +218,41 @@ class Backend(Protocol[Frame, Vector]):
     @property
     def name(self) -> BackendName:
         """Name of the backend."""
-        ...
 
     @property
     def threads(self) -> int:
         """Number of probes that the engine should run at once."""
-        ...
 
     @property
     def morsel_rows(self) -> int:
         """Number of probe rows that suits this backend at a time: it fits the caches, or fills the device."""
-        ...
 
     # -- what it can do ------------------------------------------------------------------------------------
 
     def can_gather(self, dtype: pa.DataType) -> bool:
         """Whether columns of this type may be put into frames; others are gathered on the host."""
-        ...
 
     def can_evaluate(self, condition: Expression) -> bool:
         """Whether a resolved condition evaluates here exactly as Spark would; otherwise the CPU backend does it."""
-        ...
 
     # -- tables --------------------------------------------------------------------------------------------
 
     def from_arrow(self, table: pa.Table) -> Frame:
         """Convert a table to a frame. Zero-copy where possible: columns may share memory with the table."""
-        ...
 
     def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
         """Convert a frame to one batch of exactly this schema."""
-        ...
 
     def frame_rows(self, frame: Frame) -> int:
         """Number of rows, also of a frame without columns."""
-        ...
 
     def frame_bytes(self, frame: Frame) -> int:
         """Memory a frame holds."""
-        ...
 
     # -- joining -------------------------------------------------------------------------------------------
 
     def takes_key(self, dtype: pa.DataType) -> bool:
         """Whether :meth:`key_frame` takes key columns of this type; if not of all, keys come as codes."""
-        ...
 
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
         """Convert key columns to a frame whose keys the backend normalises itself.
@@ -298,7 +267,6 @@ class Backend(Protocol[Frame, Vector]):
         null_safe : sequence of bool
             For each column whether null equals null; otherwise a row with a null matches nothing.
         """
-        ...
 
     def build(
         self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
@@ -316,7 +284,6 @@ class Backend(Protocol[Frame, Vector]):
             ``MARKS``: only :meth:`Probe.matched` will be called, so the build may keep less, and ``unique`` means
             nothing.
         """
-        ...
 
     def build_ranges(
         self, points: Frame, *, grouped: bool, kernels: bool = True
@@ -333,14 +300,12 @@ class Backend(Protocol[Frame, Vector]):
         kernels : bool
             Whether a device may search by gpujoin's own kernels, and not by array operations alone.
         """
-        ...
 
     def gather(self, frame: Frame, rows: RowMap, choose: ChooseGather | None = None) -> Frame:
         """Gather rows of a frame by a map; the row is null where the map has no row.
 
         A backend with several methods asks ``choose``. Without it, columns are gathered one by one.
         """
-        ...
 
     def emit(
         self,
@@ -372,14 +337,12 @@ class Backend(Protocol[Frame, Vector]):
             The output rows of each side, in the order of the probe rows. ``None``: gather maps must be used, because
             the planner chose them or because the backend cannot do without, out of memory included.
         """
-        ...
 
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
         """Exact bytes of data, offsets excluded, that each variable-width column would hold after :meth:`gather`.
 
         Zero for fixed-width columns. Cheap relative to gathering.
         """
-        ...
 
     def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Vector:
         """Mask of the candidate pairs for which a resolved condition is true; a null result counts as false.
@@ -391,7 +354,6 @@ class Backend(Protocol[Frame, Vector]):
         ExpressionEvaluationError
             If the expression fails on a value in ANSI mode.
         """
-        ...
 
     def restrict(
         self, probe: Any, condition: Expression, own: Frame, other: Frame, probe_side: Side
@@ -414,41 +376,32 @@ class Backend(Protocol[Frame, Vector]):
         Probe or None
             Probe of the same rows with fewer matches. ``None``: use :meth:`evaluate` on the pairs instead.
         """
-        ...
 
     # -- vectors -------------------------------------------------------------------------------------------
 
     def filter_map(self, rows: RowMap, mask: Vector) -> RowMap:
         """Keep the entries of a map at which a mask is true."""
-        ...
 
     def selection(self, mask: Vector, value: bool) -> RowMap:
         """Positions at which a mask has a value, ascending."""
-        ...
 
     def marks(self, length: int) -> Vector:
         """A new mask, all false."""
-        ...
 
     def mark(self, marks: Vector, rows: RowMap) -> None:
         """Set a mask to true at the rows of a map that is never out of bounds."""
-        ...
 
     def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
         """Copy a map to the host, as NumPy indices that are negative where there is no row."""
-        ...
 
     def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
         """Copy NumPy indices to a map of this backend."""
-        ...
 
     def mask_to_host(self, mask: Vector) -> npt.NDArray[np.bool_]:
         """Copy a mask to the host."""
-        ...
 
     def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Vector:
         """Copy a mask from the host."""
-        ...
 
 
 ColumnEvaluator: TypeAlias = Callable[[Expression, pa.RecordBatch, pa.RecordBatch, int], pa.Array]

@@ -123,7 +123,6 @@ class AggregateState(Protocol[Piece, State]):
     @property
     def merged_rows(self) -> int:
         """Number of rows from which on merging new states pays."""
-        ...
 
     def reduce(self, piece: Piece) -> Sequence[State]:
         """Aggregate the rows of a piece into states; into several where memory is short.
@@ -133,31 +132,24 @@ class AggregateState(Protocol[Piece, State]):
         DeviceMemoryError
             If not even a small part of the rows fits the device.
         """
-        ...
 
     def merge(self, states: Sequence[State]) -> State:
         """Merge states into one. A single state is merged with itself: its groups may occur several times."""
-        ...
 
     def nothing(self) -> State:
         """State of an aggregation without keys over no rows: one row."""
-        ...
 
     def finish(self, state: State) -> Piece:
         """Convert a state to the keys and Spark's aggregation buffers."""
-        ...
 
     def size(self, state: State) -> tuple[int, int]:
         """Rows and bytes."""
-        ...
 
     def divide(self, state: State, division: int) -> Sequence[pa.Table]:
         """Divide a state by the hash of its keys, as it goes to disk. Each division uses another hash."""
-        ...
 
     def restore(self, batch: pa.RecordBatch) -> State:
         """Read back a state that was on disk."""
-        ...
 
 
 class Lookup(Protocol[Piece]):
@@ -165,11 +157,9 @@ class Lookup(Protocol[Piece]):
 
     def join(self, piece: Piece) -> Iterator[Piece]:
         """Join rows of the stream side; output as the join's schema says."""
-        ...
 
     def finish(self) -> Iterator[Piece]:
         """Rows that are returned only after the stream side has ended."""
-        ...
 
 
 class PipelineBackend(Protocol[Piece]):
@@ -178,94 +168,72 @@ class PipelineBackend(Protocol[Piece]):
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
         """Exceptions by which the backend's library reports faults of its own, not of the data."""
-        ...
 
     @property
     def joins(self) -> AnyBackend | None:
         """Backend for joins by the gather-map engine; ``None``: the CPU backend."""
-        ...
 
     def budget(self, asked: int) -> int:
         """Bytes that a build side may take here, given its budget in host memory."""
-        ...
 
     def carries(self, schema: pa.Schema) -> bool:
         """Whether rows of these types can be a piece."""
-        ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
         """Reasons why the expressions of one node, without its inputs, are not computed exactly as Spark would."""
-        ...
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet. Raises :class:`~gpujoin.errors.ScanError`."""
-        ...
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file. Raises :class:`~gpujoin.errors.ScanError`."""
-        ...
 
     def take_in(
         self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
     ) -> Piece:
         """Convert Arrow batches, in any layout of the schema's values, to a piece."""
-        ...
 
     def give_out(self, piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Convert a piece to batches of exactly a schema, none of them empty."""
-        ...
 
     def filter(self, piece: Piece, condition: Expression) -> Piece:
         """Keep the rows for which a condition is true."""
-        ...
 
     def project(self, piece: Piece, expressions: Sequence[Expression]) -> Piece:
         """Compute one column for each expression."""
-        ...
 
     def collect(self, piece: Piece) -> Piece:
         """Run the query of a piece that is not computed yet."""
-        ...
 
     def size(self, piece: Piece) -> tuple[int, int]:
         """Rows and bytes of a collected piece."""
-        ...
 
     def concat(self, pieces: Sequence[Piece], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         """Put pieces together, collected."""
-        ...
 
     def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> AggregateState[Piece, Any]:
         """Make the aggregation state of a node."""
-        ...
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """The first rows in an order, collected."""
-        ...
 
     def head(self, piece: Piece, count: int) -> Piece:
         """Any ``count`` rows, collected."""
-        ...
 
     def lookup(self, node: Join, build: Piece) -> Lookup[Piece] | None:
         """Prepare a join within the backend's query; ``None`` where that would be inexact or slow."""
-        ...
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         """Number of rows of the commonest key in a sample of a collected piece."""
-        ...
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""
-        ...
 
     def join_schema(self, node: Join, side: Side) -> pa.Schema:
         """The layout in which one side's rows go to the gather-map engine."""
-        ...
 
     def to_join(self, piece: Piece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
         """Rows of a collected piece for the gather-map engine, in that layout."""
-        ...
 
     def from_join(
         self,
@@ -275,7 +243,6 @@ class PipelineBackend(Protocol[Piece]):
         metrics: PipelineMetrics,
     ) -> Iterator[Piece]:
         """Convert the output of the gather-map engine to pieces. Known bounds of the sides' columns are kept."""
-        ...
 
 
 AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
@@ -291,85 +258,65 @@ class DevicePipelineBackend(Protocol[Piece]):
     @property
     def backend(self) -> AnyBackend:
         """Backend that joins the frames."""
-        ...
 
     def budget(self, asked: int) -> int:
         """Bytes that a build side may take here, given its budget in host memory."""
-        ...
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
         """Reasons why one node, without its inputs, cannot be computed on the device exactly as Spark would."""
-        ...
 
     def carries(self, schema: pa.Schema) -> bool:
         """Whether rows of these types can be on the device."""
-        ...
 
     def computes(self, expressions: Sequence[Expression]) -> bool:
         """Whether expressions are computed on the device exactly as in Spark."""
-        ...
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece | FileSlice]:
         """Read Parquet. Slices of files that must be read on the host are passed through."""
-        ...
 
     def take_in(self, table: pa.Table, schema: pa.Schema) -> Piece:
         """Copy rows, in any layout of a schema's values, to the device."""
-        ...
 
     def give_out(self, frame: Piece, schema: pa.Schema) -> pa.RecordBatch:
         """Copy a frame to the host as one batch; text and bytes may have 64-bit offsets."""
-        ...
 
     def filter(self, frame: Piece, condition: Expression) -> Piece:
         """Keep the rows for which a condition is true."""
-        ...
 
     def project(self, frame: Piece, expressions: Sequence[Expression]) -> Piece:
         """Compute one column for each expression."""
-        ...
 
     def size(self, frame: Piece) -> tuple[int, int]:
         """Rows and bytes."""
-        ...
 
     def concat(self, frames: Sequence[Piece]) -> Piece:
         """Put frames of the same types together; at least one."""
-        ...
 
     def aggregate(self, node: PartialAggregate) -> AggregateState[Piece, Any]:
         """Make the aggregation state of a node."""
-        ...
 
     def top(self, frame: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """The first rows in an order."""
-        ...
 
     def head(self, frame: Piece, count: int) -> Piece:
         """Any ``count`` rows."""
-        ...
 
     def slice(self, frame: Piece, start: int, length: int) -> Piece:
         """Rows ``start`` to ``start + length - 1``."""
-        ...
 
     def keys(
         self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]
     ) -> Piece:
         """Key columns as a key frame of :attr:`backend`; see :meth:`gpujoin.model.backend.Backend.key_frame`."""
-        ...
 
     def select(self, frame: Piece, at: Sequence[int]) -> Piece:
         """Select columns by position."""
-        ...
 
     def hstack(self, frames: Sequence[Piece]) -> Piece:
         """Put the columns of frames side by side."""
-        ...
 
     def mask_column(self, mask: Any, rows: int) -> Piece:
         """Make a boolean column of a mask of :attr:`backend`."""
-        ...
 
 
 AnyDevicePipeline: TypeAlias = DevicePipelineBackend[Any]

@@ -92,7 +92,6 @@ class ColumnLayout(Protocol):
 
     def encode(self, column: pa.Array) -> KeyRows:
         """Words of a column; ``valid`` leaves out nulls and values that the build side cannot hold."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,16 +38,13 @@ class Locator(Protocol):
     @property
     def algorithm(self) -> str:
         """Name of the algorithm, for metrics and explanations."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     def locate(self, ops: ArrayOps, probe: KeyCodes) -> Array:
         """Group of each row as int32, −1 where there is none."""
-        ...
 
 
 @dataclass(frozen=True)

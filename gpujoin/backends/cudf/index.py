@@ -40,32 +40,26 @@ class Keys(Protocol):
 
     def __len__(self) -> int:
         """Row count."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     @property
     def exact(self) -> bool:
         """Whether equal codes imply equal keys; otherwise matches are verified."""
-        ...
 
     def columns(self) -> tuple[KeyColumn, ...]:
         """The columns for kernels, which code and compare them in place of the two methods below."""
-        ...
 
     def coded(self, seed: int) -> KeyCodes:
         """Codes of the rows. The seed chooses the hash function where codes are not exact."""
-        ...
 
     def same(self, rows: Array, other: Any, other_rows: Array) -> Array:
         """Compare keys pairwise: row ``rows[i]`` of this frame with row ``other_rows[i]`` of ``other``.
 
         None of these rows has a null key.
         """
-        ...
 
 
 class Matcher(Protocol):
@@ -74,25 +68,20 @@ class Matcher(Protocol):
     @property
     def algorithm(self) -> str:
         """Its name, for metrics and explanations."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     @property
     def places(self) -> Places | None:
         """Build rows ordered by code, ascending within each; ``None`` if no code has two rows."""
-        ...
 
     def match(self, probe: KeyCodes) -> UniqueMatches | Ranges:
         """Matches of each probe row; ``UniqueMatches`` if and only if ``places`` is ``None``."""
-        ...
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """Probe and build rows of the pairs ``begin … end - 1`` as int32, given the running count of the matches."""
-        ...
 
 
 class Coding(Protocol):
@@ -101,15 +90,12 @@ class Coding(Protocol):
     @property
     def exact(self) -> bool:
         """Whether equal codes imply equal keys; otherwise matches are verified."""
-        ...
 
     def codes(self, keys: Keys) -> KeyCodes:
         """Codes of keys of either side."""
-        ...
 
     def same(self, left: Keys, left_rows: Array, right: Keys, right_rows: Array) -> Array:
         """Compare the keys of pairs of rows."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -131,7 +117,6 @@ class Entered(Protocol):
 
     def __call__(self) -> AbstractContextManager[Any]:
         """Context manager that makes the device current."""
-        ...
 
 
 class Index:

@@ -25,11 +25,9 @@ class UniqueTable(Protocol):
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """Find the build row of each probe row."""
-        ...
 
 
 class ManyTable(Protocol):
@@ -38,16 +36,13 @@ class ManyTable(Protocol):
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ...
 
     @property
     def places(self) -> Places:
         """Build rows ordered by key."""
-        ...
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
         """Find the matches of each probe row, as first place and number of places."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -142,7 +137,6 @@ class _Keys(Protocol):
 
     def columns(self) -> tuple[KeyColumn, ...]:
         """The columns, for kernels."""
-        ...
 
 
 @dataclass(frozen=True)

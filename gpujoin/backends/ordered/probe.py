@@ -43,22 +43,18 @@ class OrderedIndex(Protocol):
     @property
     def ops(self) -> OrderOps:
         """The array module."""
-        ...
 
     @property
     def order(self) -> Array:
         """Build row at each position."""
-        ...
 
     @property
     def places(self) -> int:
         """Number of positions."""
-        ...
 
     @property
     def depth(self) -> int:
         """Steps of a search by the second point."""
-        ...
 
 
 class OrderedProbe(ABC):

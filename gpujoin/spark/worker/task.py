@@ -55,7 +55,6 @@ class Work(Protocol):
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Turn a task's input into its output."""
-        ...
 
 
 def enter(

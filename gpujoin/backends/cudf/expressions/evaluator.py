@@ -35,23 +35,18 @@ class Text(Protocol):
     @property
     def valid(self) -> Array | None:
         """Mask of the texts that are not null; ``None``: there are no nulls."""
-        ...
 
     def compare(self, function: Function, other: Any) -> Array:
         """Compare by bytes; the result is arbitrary where an operand is null."""
-        ...
 
     def search(self, function: Function, other: Any) -> Array:
         """Compute ``startswith``, ``endswith`` or ``contains``; the result is arbitrary where an operand is null."""
-        ...
 
     def like(self, pattern: str, escape: str) -> Array:
         """Compute SQL's LIKE; the result is arbitrary where the text is null."""
-        ...
 
     def length(self) -> Array:
         """Number of characters, as int32; arbitrary where the text is null."""
-        ...
 
 
 class Source(Protocol):
@@ -59,15 +54,12 @@ class Source(Protocol):
 
     def column(self, node: ColumnRef) -> Value | Text:
         """Values of a column."""
-        ...
 
     def text(self, value: str | None) -> Text:
         """A text constant."""
-        ...
 
     def column_valid(self, node: ColumnRef) -> Array | None:
         """Mask of the rows at which a column of any type is not null; ``None``: all."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -70,64 +70,49 @@ class Columns(Protocol[Frame]):
     @property
     def ops(self) -> ArrayOps:
         """The array module."""
-        ...
 
     @property
     def backend(self) -> Backend[Frame, Any]:
         """Backend that joins and gathers frames, and copies them to and from the host."""
-        ...
 
     def memory_errors(self) -> AbstractContextManager[None]:
         """Convert the library's out-of-memory errors to ``DeviceMemoryError``."""
-        ...
 
     def types(self, frame: Frame) -> tuple[pa.DataType, ...]:
         """Types of a frame's columns."""
-        ...
 
     def source(self, frame: Frame) -> Source:
         """Columns of a frame as leaves of expressions, all on the left side."""
-        ...
 
     def select(self, frame: Frame, positions: Sequence[int]) -> Frame:
         """Select columns; a frame without columns keeps its number of rows."""
-        ...
 
     def hstack(self, frames: Sequence[Frame]) -> Frame:
         """Put the columns of frames side by side; at least one frame, all of the same length."""
-        ...
 
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> Frame:
         """Make a frame of computed values of carried types; a single value is repeated for each row."""
-        ...
 
     def relabelled(self, frame: Frame, types: Sequence[pa.DataType]) -> Frame:
         """View the columns as other types of the same layout."""
-        ...
 
     def null_safe(self, keys: Frame, null_safe: Sequence[bool]) -> Frame:
         """Set for each key column whether null equals null, as in :meth:`gpujoin.model.backend.Backend.key_frame`."""
-        ...
 
     def concat(self, frames: Sequence[Frame]) -> Frame:
         """Concatenate the rows of frames of the same types."""
-        ...
 
     def order(self, frame: Frame, descending: Sequence[bool], nulls_first: Sequence[bool]) -> Array:
         """Positions of the rows in a stable order, as int32; text by bytes. Not for floats, whose order differs."""
-        ...
 
     def codes(self, keys: Frame) -> tuple[Frame, Array]:
         """Distinct rows, with equal nulls, and the int32 position of each row's equal among them. Not for floats."""
-        ...
 
     def grouped(self, keys: Frame, reductions: Sequence[Reduction]) -> tuple[Frame, list[Reduced]]:
         """Distinct keys, with equal nulls, and the results of reductions for each. Keys must not be floats."""
-        ...
 
     def partition(self, frame: Frame, keys: int, parts: int) -> list[Frame]:
         """Divide rows into parts by the hash of the first ``keys`` columns: equal keys go to the same part."""
-        ...
 
     def read(
         self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],
@@ -138,4 +123,3 @@ class Columns(Protocol[Frame]):
         Integers, timestamps and dates come in the file's types, decimals and text in those of
         :func:`.offers.carried`. Raises ``ScanError``, naming the file, if a page is corrupt.
         """
-        ...
