@@ -16,7 +16,7 @@ from pathlib import Path
 from gpujoin.spark.catalyst.joins import covered_join_types
 from gpujoin.spark.catalyst.translate import covered_expressions
 from gpujoin.spark.query.aggregates import covered_aggregates
-from gpujoin.spark.query.trees.covered import covered_plan_nodes
+from gpujoin.spark.query.trees.covered import BUILDERS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "catalyst.md"
 
@@ -43,7 +43,7 @@ def page() -> str:
     return HEAD + "".join(
         f"\n## {title}\n\n{_listed(names)}\n"
         for title, names in (
-            ("Operations", covered_plan_nodes()),
+            ("Operations", BUILDERS),
             ("Join types", covered_join_types()),
             ("Aggregate functions", covered_aggregates()),
             ("Expressions", covered_expressions()),

@@ -42,6 +42,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         raise JoinSpecError(str(problem)) from problem
 
 
+def arrow_type(dtype: DataType) -> pa.DataType:
+    """Give the Arrow form of a Spark type. Raises ``JoinSpecError`` if there is none."""
+    try:
+        return arrow_schema(StructType([StructField("c", dtype)])).field(0).type
+    except JoinSpecError:
+        raise JoinSpecError(f"type {dtype.simpleString()} has no Arrow form") from None
+
+
 def type_in_arrow(dtype: DataType) -> DataType:
     """Give the type that Spark reads from Arrow data of a type: without collations, intervals of days to seconds."""
     match dtype:

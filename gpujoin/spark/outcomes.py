@@ -14,11 +14,13 @@ from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.jvm.rewrite import MARK
+from gpujoin.spark.settings import join_options, session_conf
+from gpujoin.spark.worker.python import note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
@@ -158,3 +160,16 @@ def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.
     warnings = [warning for join in joins for warning in join.warnings]
     for warning in (*warnings, *(warning for island in explanation.islands for warning in island.warnings)):
         log.warning("a join of the query: %s", warning)
+
+
+def give_back(spark: SparkSession, problem: Exception) -> None:
+    """Tell that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
+
+    ``spark.gpujoin.fallback`` says which.
+    """
+    note_failure(spark.sparkContext, problem)
+    options = join_options(session_conf(spark), None, None)
+    if options.fallback is FallbackMode.RAISE:
+        raise problem
+    level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
+    log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=problem)

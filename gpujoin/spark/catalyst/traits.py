@@ -15,8 +15,8 @@ from gpujoin.functions.spec import Raises
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.compat import arrow_type
 
 EQUALITIES = ("EqualTo", "EqualNullSafe")
 """Classes of equalities, strict and null-safe."""

@@ -17,9 +17,9 @@ from pyspark.sql import types as t
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Literal
-from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
+from gpujoin.spark.compat import arrow_type
 
 
 class NotTranslatableError(Exception):

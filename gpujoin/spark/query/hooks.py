@@ -31,9 +31,8 @@ from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
 from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
-from gpujoin.spark.outcomes import Scope, log, note_query
+from gpujoin.spark.outcomes import Scope, give_back, log, note_query
 from gpujoin.spark.query import rule
-from gpujoin.spark.query.fallback import give_back
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage

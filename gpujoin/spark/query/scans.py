@@ -14,8 +14,8 @@ from gpujoin.backends.parquet.locations import in_store
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice
-from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, prunes
 from gpujoin.spark.query.stores import store_obstacle
 

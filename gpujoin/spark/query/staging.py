@@ -27,8 +27,7 @@ from pyspark import StorageLevel
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property
-from gpujoin.spark.outcomes import log
-from gpujoin.spark.query.fallback import give_back
+from gpujoin.spark.outcomes import give_back, log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

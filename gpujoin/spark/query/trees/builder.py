@@ -23,9 +23,9 @@ from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import estimate, row_bytes
 from gpujoin.spark.catalyst import moments
-from gpujoin.spark.catalyst.columns import arrow_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import ParquetFiles
 

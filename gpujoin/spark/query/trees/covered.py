@@ -16,8 +16,3 @@ BUILDERS: dict[str, BuildNode] = {
     "Expand": expand,
 }
 """How each class of plan nodes becomes a fragment."""
-
-
-def covered_plan_nodes() -> tuple[str, ...]:
-    """Name the classes of plan nodes that are covered."""
-    return tuple(BUILDERS)
