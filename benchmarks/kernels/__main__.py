@@ -146,8 +146,8 @@ def machine() -> dict[str, Any]:
 def work(given: argparse.Namespace) -> int:
     """Measure in this process; what an earlier one has found is not measured again."""
     from benchmarks.kernels.measure import DeviceMeter
-    from gpujoin.launch.catalogue import specialisations
     from gpujoin.launch.cuda import CudaDevice
+    from scripts.check_kernels import specialisations
 
     logging.basicConfig(level=logging.WARNING)
     meter = DeviceMeter()

@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.kernels import data
 from benchmarks.kernels.measure import Meter
-from gpujoin.launch import machine, partition
+from benchmarks.kernels import accesses
+from gpujoin.launch import partition
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn
@@ -63,16 +64,16 @@ def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) ->
         return min(meter.seconds(run) for _ in range(repeats))
 
     source, target = (device.zeros(words, np.uint64) for _ in range(2))
-    copy = best(lambda: machine.copy(device, source, target))
-    gather = best(lambda: machine.gather_words(device, source, words))
-    sectors = best(lambda: machine.gather_sectors(device, source, words // 4))
+    copy = best(lambda: accesses.copy(device, source, target))
+    gather = best(lambda: accesses.gather_words(device, source, words))
+    sectors = best(lambda: accesses.gather_sectors(device, source, words // 4))
     lookups, atomics = {}, {}
     for megabytes in TABLE_MEGABYTES:
         size = min(megabytes << 17, words)
         table = source[:size]
-        lookups[megabytes] = words / best(lambda: machine.gather_words(device, table, words))  # noqa: B023
+        lookups[megabytes] = words / best(lambda: accesses.gather_words(device, table, words))  # noqa: B023
         counters = device.zeros(2 * size, np.uint32)
-        atomics[megabytes] = words / best(lambda: machine.add_counters(device, counters, words))  # noqa: B023
+        atomics[megabytes] = words / best(lambda: accesses.add_counters(device, counters, words))  # noqa: B023
     rows = words // 2
     keys = KeyCodes(data.sparse(device.xp, data.numbers(device.xp, 0, rows)), None)
     column = FieldColumn(source[:rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpujoin.launch import machine
+from benchmarks.kernels import accesses
 from tests.kernels.devices import RecordingDevice
 from tests.kernels.test_partition import mix
 
@@ -25,27 +25,27 @@ def words(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
 def test_every_word_is_copied(device: RecordingDevice, rng: np.random.Generator) -> None:
     for count in (0, 2, 2 * MANY):
         source, target = words(rng, count), device.zeros(count, np.uint64)
-        machine.copy(device, device.upload(source), target)
+        accesses.copy(device, device.upload(source), target)
         assert (device.download(target) == source).all()
 
 
 def test_every_word_is_gathered(device: RecordingDevice, rng: np.random.Generator) -> None:
     source = words(rng, 1000)
     for reads in (0, 1, MANY):
-        gathered = machine.gather_words(device, device.upload(source), reads)
+        gathered = accesses.gather_words(device, device.upload(source), reads)
         assert device.download(gathered)[0] == source[places(reads, 1000)].sum(dtype=np.uint64)
 
 
 def test_every_sector_is_gathered(device: RecordingDevice, rng: np.random.Generator) -> None:
     source = words(rng, 1000)
     for reads in (0, 1, MANY):
-        gathered = machine.gather_sectors(device, device.upload(source), reads)
+        gathered = accesses.gather_sectors(device, device.upload(source), reads)
         assert device.download(gathered)[0] == source.reshape(-1, 4)[places(reads, 250)].sum(dtype=np.uint64)
 
 
 def test_every_counter_is_added_to(device: RecordingDevice) -> None:
     for additions in (0, 1, MANY):
         counters = device.zeros(100, np.uint32)
-        machine.add_counters(device, counters, additions)
+        accesses.add_counters(device, counters, additions)
         wanted = np.bincount(places(additions, 100), minlength=100)
         assert device.download(counters).tolist() == wanted.tolist()
