@@ -66,43 +66,28 @@ class Evaluator(Enum):
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """Everything that is known of one function.
-
-    Attributes
-    ----------
-    function : Function
-        The function.
-    classes : tuple of str
-    Spark's expression classes that are translated to the function.
-    signature : Signature
-        Operand types, implicit casts and result type.
-    raises : Raises
-        When a call may raise.
-    safe : callable or None
-        Whether a given call never raises although the function may.
-    nulls : Nulls
-        How the function treats null operands.
-    order : Order
-        Which operand is evaluated first. A function that reads nulls evaluates all, or decides itself.
-    zoned : bool
-        Whether the result depends on the session's time zone if an operand is a timestamp with one.
-    selectivity : float or None
-        Estimated share of rows that a predicate keeps.
-    lacks : mapping of Evaluator to str
-        Reason for each evaluator that does not compute the function.
-    """
+    """Everything that is known of one function."""
 
     function: Function
     classes: tuple[str, ...]
+    """Spark's expression classes that are translated to the function."""
     signature: Signature
+    """Operand types, implicit casts and result type."""
     _: KW_ONLY
     raises: Raises = Raises.NEVER
+    """When a call may raise."""
     safe: Callable[[Call], bool] | None = None
+    """Whether a given call never raises although the function may."""
     nulls: Nulls = Nulls.PROPAGATE
+    """How the function treats null operands."""
     order: Order = Order.LEFT_FIRST
+    """Which operand is evaluated first. A function that reads nulls evaluates all, or decides itself."""
     zoned: bool = False
+    """Whether the result depends on the session's time zone if an operand is a timestamp with one."""
     selectivity: float | None = None
+    """Estimated share of rows that a predicate keeps."""
     lacks: Mapping[Evaluator, str] = field(default_factory=dict)
+    """Reason for each evaluator that does not compute the function."""
 
 
 @dataclass(frozen=True)

@@ -47,23 +47,7 @@ class HeavyRows:
 
 @dataclass(frozen=True)
 class Outlet:
-    """Where the rows of a stage go.
-
-    Attributes
-    ----------
-    form : BlobFormat
-        Of the blobs.
-    columns, types, null_safe, nulls, indeterminate, last_complete :
-        As in :class:`~gpujoin.model.stages.Exchange`.
-    labels : tuple of int
-        Label of each partition.
-    blob_bytes : int
-        Target size of a blob.
-    heavy : HeavyRows or None
-        Keys whose rows go elsewhere than the hash says.
-    replicated : bool
-        Whether all rows go to every partition; there are no keys then.
-    """
+    """Where the rows of a stage go, as said by an :class:`~gpujoin.model.stages.Exchange`."""
 
     form: BlobFormat
     columns: tuple[int, ...]
@@ -72,8 +56,11 @@ class Outlet:
     nulls: NullKeys
     indeterminate: frozenset[int]
     labels: tuple[int, ...]
+    """Label of each partition."""
     blob_bytes: int
+    """Target size of a blob."""
     heavy: HeavyRows | None = None
+    """Keys whose rows go elsewhere than the hash says."""
     replicated: bool = False
     last_complete: bool = False
 
@@ -88,18 +75,9 @@ class Outlet:
     ) -> Outlet:  # fmt: skip
         """Make the outlet of an exchange's producer."""
         return cls(
-            form,
-            exchange.columns,
-            exchange.types,
-            exchange.null_safe,
-            exchange.nulls,
-            exchange.indeterminate,
-            tuple(labels),
-            blob_bytes,
-            heavy,
-            exchange.replicated,
-            exchange.last_complete,
-        )
+            form, exchange.columns, exchange.types, exchange.null_safe, exchange.nulls, exchange.indeterminate,
+            tuple(labels), blob_bytes, heavy, exchange.replicated, exchange.last_complete,
+        )  # fmt: skip
 
     def split(
         self,
