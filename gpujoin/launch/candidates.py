@@ -45,12 +45,7 @@ class Candidates:
 
 
 def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
-    """Count the matches of each probe row, and of all.
-
-    Returns
-    -------
-    int32 array of shape ``(rows,)``, int
-    """
+    """Count the matches of each probe row, as int32, and of all."""
     _check(candidates)
     counts, matches = device.zeros(candidates.rows, np.int32), total(device)
     length = candidates.places.pairs
@@ -64,21 +59,9 @@ def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
 def keep(
     device: Device, candidates: Candidates, placed: Array, begin: int, length: int
 ) -> tuple[Array, Array]:
-    """Keep the candidates that match, among a range of candidates.
+    """Keep the candidates that match, among ``length`` of them from ``begin`` on, by ascending probe row and place.
 
-    Parameters
-    ----------
-    candidates : Candidates
-        All candidates of the probe rows.
-    placed : int32 array of shape ``(places,)``
-        Build row at each place.
-    begin, length : int
-        First candidate and number of candidates; they ascend by probe row and place.
-
-    Returns
-    -------
-    probe_row, build_row : int32 array
-        The matches, in that order.
+    ``placed`` is the int32 build row at each place. Gives int32 probe and build rows.
     """
     _check(candidates)
     check_rows(length)

@@ -55,15 +55,9 @@ def private_directory() -> Path:
 def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
     """Return a folder that can be written to: the wanted one, made if it is missing, else one for this process alone.
 
-    In containers, users often have no home, or one that they may not read. Files of the folder are run on the GPU as
-    this user, so a folder that other users could change is not used.
-
-    Parameters
-    ----------
-    wanted : callable
-        Returns the folder, or raises ``OSError`` or ``RuntimeError``.
-    variable : str
-        Environment variable that sets the folder, for the warning.
+    In containers, users often have no home, or one that they may not read: ``wanted`` may raise ``OSError`` or
+    ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other users could change
+    is not used. ``variable`` is the environment variable that sets the folder, for the warning.
     """
     try:
         directory = wanted()
@@ -146,20 +140,7 @@ def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compi
 
 
 def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
-    """Compile a module, unless it is cached, and return the file.
-
-    Parameters
-    ----------
-    spec : ModuleSpec
-        Module to compile.
-    architecture : str
-        Architecture such as ``"sm_90"``.
-
-    Returns
-    -------
-    Path
-        Path of a ``.cubin`` file.
-    """
+    """Compile a module for an architecture such as ``"sm_90"``, unless it is cached, and return the ``.cubin`` file."""
     source = module_text(spec)
     options = options_for(spec, architecture)
     variables = (os.environ.get(name) for name in (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME"))

@@ -96,19 +96,9 @@ class CsrTable:
 
 
 def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
-    """Build a table over rows.
+    """Build a table over rows, ordered as by :func:`laid_out`.
 
-    Parameters
-    ----------
-    keys : KeyCodes
-        Codes of the build rows.
-    ordered : bool
-        As for :func:`laid_out`.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If it does not fit, or there are more rows than slots can be numbered for.
+    Raises ``DeviceMemoryError`` also if there are more rows than slots can be numbered for.
     """
     checked_keys(keys)
     if keys.rows > _MOST_ROWS:
@@ -126,16 +116,9 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
 
 
 def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:
-    """Order rows by slot.
+    """Order rows by their int32 slots; −1 for a row that has none.
 
-    Parameters
-    ----------
-    slot_of : int32 array of shape ``(rows,)``
-        Slot of each row, −1 for a row that has none.
-    slots : int
-        Number of slots.
-    ordered : bool
-        Whether the rows of a slot must ascend. If not, a pass or a sort is saved.
+    Without ``ordered``, the rows of a slot need not ascend, which saves a pass or a sort.
     """
     check_column("slot numbers", slot_of, np.int32)
     rows = int(slot_of.shape[0])

@@ -143,36 +143,15 @@ class Device(Protocol):
         *,
         shared_bytes: int = 0,
     ) -> None:
-        """Queue a kernel.
+        """Queue a kernel of this device, with one argument for each parameter; see the module's docstring.
 
-        Parameters
-        ----------
-        kernel : Kernel
-            Kernel from :meth:`kernel` of this device.
-        grid, block : int or tuple of up to three int
-            Blocks of the grid and threads of a block, x first.
-        args : sequence
-            One argument for each parameter; see the module's docstring.
-        shared_bytes : int
-            Dynamic shared memory of a block.
-
-        Raises
-        ------
-        KernelLaunchError
-            If the device refuses the launch.
+        ``grid`` and ``block`` are numbers of blocks and of a block's threads, x first, and ``shared_bytes`` a block's
+        dynamic shared memory. Raises ``KernelLaunchError`` if the device refuses the launch.
         """
 
 
 def check_room(device: Device, nbytes: int, what: str) -> None:
-    """Raise if an output does not fit, before anything is allocated or launched.
-
-    Parameters
-    ----------
-    nbytes : int
-        Exact size of the output.
-    what : str
-        Name of the output, for the error.
-    """
+    """Raise if an output of exactly ``nbytes`` does not fit, before anything is allocated or launched."""
     free = device.free_bytes
     if nbytes > free:
         raise DeviceMemoryError(
@@ -182,13 +161,7 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
 
 @contextmanager
 def memory_errors(what: str) -> Iterator[None]:
-    """Convert the errors that array operations raise for lack of memory to :class:`~gpujoin.errors.DeviceMemoryError`.
-
-    Parameters
-    ----------
-    what : str
-        Name of the result, for the error.
-    """
+    """Convert the errors that array operations raise for lack of memory to ``DeviceMemoryError``, naming the result."""
     try:
         yield
     except DeviceMemoryError:
@@ -224,16 +197,9 @@ def check_launch(
     shared_bytes: int,
     properties: DeviceProperties,
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Check a launch, on every device.
+    """Check a launch, on every device, and give its grid and block in three dimensions.
 
-    Returns
-    -------
-    grid, block : tuple of three int
-
-    Raises
-    ------
-    KernelArgumentError
-        If the launch is invalid; names the kernel and the problem.
+    Raises ``KernelArgumentError``, naming the kernel and the problem.
     """
     where = f"kernel {kernel.name} of {kernel.module}"
     grid, block = dimensions(grid), dimensions(block)

@@ -123,19 +123,9 @@ class KeySet:
 
 
 def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:
-    """Build a table of unique keys; ``None`` if a key occurs twice.
+    """Build a table of unique keys in a range; ``None`` if a key occurs twice. Other codes are left out.
 
-    Parameters
-    ----------
-    build : KeyCodes
-        int32 or int64 codes; those outside ``keys`` are left out.
-    keys : Range
-        Range of keys that the table has slots for.
-
-    Raises
-    ------
-    KernelArgumentError
-        If the codes have no range, as hashes and 16-byte codes.
+    Raises ``KernelArgumentError`` also if the codes have no range, as hashes and 16-byte codes.
     """
     checked_keys(build, ranged=True)
     check_room(device, _ROW_BYTES * keys.slots, f"a table of {keys.slots} slots")

@@ -29,22 +29,10 @@ def compile_pairs(device: Device) -> None:
 def pairs(
     device: Device, matches: Ranges, running: Array, placed: Array | None, begin: int, length: int
 ) -> tuple[Array, Array]:
-    """Make a range of the pairs of a probe.
+    """Make ``length`` of the pairs of a probe from ``begin`` on, ascending by probe row and place.
 
-    Parameters
-    ----------
-    matches : Ranges
-        Matches of each probe row.
-    running : int64 array
-        :func:`running_counts` of it.
-    placed : int32 array or None
-        Build row at each place; ``None``: give the places themselves.
-    begin, length : int
-        Which pairs; ascending by probe row and place.
-
-    Returns
-    -------
-    probe_row, build_row : int32 array of shape ``(length,)``
+    ``running`` is :func:`running_counts` of the matches, ``placed`` the int32 build row at each place; without it the
+    places themselves are given. Gives int32 probe and build rows.
     """
     rows = int(matches.count.shape[0])
     check_rows(max(rows, length))

@@ -44,20 +44,7 @@ class KeyCodes:
 
 
 def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
-    """Raise for arrays that kernels cannot read as key codes.
-
-    Parameters
-    ----------
-    keys : KeyCodes
-        Key codes to check.
-    ranged : bool
-        Whether codes must be integers with a range, so of 4 or 8 bytes.
-
-    Raises
-    ------
-    KernelArgumentError
-        If the type, shape or layout of an array is wrong, or there are more than ``MAX_ROWS`` rows.
-    """
+    """Raise for arrays that kernels cannot read as key codes; with ``ranged`` also for other than 4 or 8 bytes."""
     codes, valid = keys.codes, keys.valid
     single = codes.ndim == 1 and codes.dtype in (np.dtype(np.int32), np.dtype(np.int64))
     double = codes.ndim == 2 and codes.shape[1] == 2 and codes.dtype == np.dtype(np.uint64)

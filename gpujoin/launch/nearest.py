@@ -81,18 +81,7 @@ def find(
 ) -> UniqueMatches:
     """Find the nearest build row of each probe row.
 
-    Parameters
-    ----------
-    points : Ordered
-        Points of the build rows, ascending within each group.
-    groups : Groups or None
-        Groups of the build rows; ``None``: all rows are one group.
-    placed : int32 array of shape ``(places,)``
-        Build row at each place.
-    sought : Sought
-        Points and groups of the probe rows.
-    terms : Terms
-        Direction, exactness and tolerance.
+    Points ascend within each group; without groups all rows are one. ``placed`` is the int32 build row at each place.
     """
     rows = sought.rows
     check_rows(max(rows, points.places))

@@ -232,15 +232,7 @@ def _text_facts(device: Device, column: KeyColumn) -> tuple[int, bool]:
 
 
 def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> KeyCodes:
-    """Pack the key columns of a side into codes.
-
-    Parameters
-    ----------
-    layout : KeyLayout
-        Layout of the build side's keys.
-    columns : sequence of KeyColumn
-        Key columns of the kinds that the layout is of.
-    """
+    """Pack the key columns of a side into codes, by the layout of the build side's keys."""
     rows = checked_columns(columns)
     if layout.types is not None and _types(columns) != layout.types:
         told = [
@@ -268,14 +260,9 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
 
 
 def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> KeyCodes:
-    """Hash the keys of rows to 64 bits. Rows with equal hashes must be compared (:func:`verified`).
+    """Hash the keys of rows, of any width, to 64 bits. Rows with equal hashes must be compared (:func:`verified`).
 
-    Parameters
-    ----------
-    columns : sequence of KeyColumn
-        Key columns, of any width.
-    seed : int
-        Seed of the hash function; the same for both sides.
+    Both sides take the same seed.
     """
     rows = checked_columns(columns)
     codes = device.full(rows, np.uint64((seed + 1) * _GOLDEN & _MASK), np.uint64)

@@ -52,15 +52,7 @@ class Partitioned:
 
 
 def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = ()) -> Partitioned:
-    """Partition rows by hash, in one pass after a counting pass.
-
-    Parameters
-    ----------
-    keys : KeyCodes
-        Codes of the rows.
-    columns : sequence of FieldColumn
-        Columns to order alike.
-    """
+    """Partition rows by hash, in one pass after a counting pass; columns are ordered alike."""
     checked_keys(keys)
     rows = keys.rows
     if columns and check_columns(columns) != rows:
@@ -115,12 +107,7 @@ class PartitionedTable:
     def probe(self, device: Device, probe: KeyCodes, *, least_match: float = 0.0) -> UniqueMatches:
         """Find the build row of each probe row, in the order of the probe rows.
 
-        Parameters
-        ----------
-        probe : KeyCodes
-            Codes of the probe rows.
-        least_match : float
-            Probe rows are partitioned only if more than this share of a sample of them has a match.
+        These are partitioned only if more than the share ``least_match`` of a sample of them has a match.
         """
         checked_keys(probe)
         check_width(probe, self.table.key_bytes)

@@ -79,15 +79,7 @@ class Bounds:
 
 
 def ordered(values: Array, most_samples: int = MOST_SAMPLES) -> Ordered:
-    """Take samples of ascending integers.
-
-    Parameters
-    ----------
-    values : int64 array
-        Integers that ascend wherever they will be searched.
-    most_samples : int
-        Number of samples, at most :data:`MOST_SAMPLES`.
-    """
+    """Take samples, at most :data:`MOST_SAMPLES`, of int64 values that ascend wherever they will be searched."""
     check_column("sorted points", values, np.int64)
     places = int(values.shape[0])
     check_rows(places)
@@ -98,15 +90,7 @@ def ordered(values: Array, most_samples: int = MOST_SAMPLES) -> Ordered:
 
 
 def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
-    """Find the first place of each group, given the group of each place.
-
-    Parameters
-    ----------
-    ordered_groups : int64 array of shape ``(places,)``
-        Groups from 0 to ``number - 1``, ascending.
-    number : int
-        Number of groups.
-    """
+    """Find the first place of each of ``number`` groups, given the int64 group of each place, ascending."""
     check_column("groups", ordered_groups, np.int64)
     check_rows(max(int(ordered_groups.shape[0]), number))
     xp = device.xp
@@ -117,14 +101,7 @@ def groups_of(device: Device, ordered_groups: Array, number: int) -> Groups:
 def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds) -> Ranges:
     """Find the places of the matches of each probe row.
 
-    Parameters
-    ----------
-    points : Ordered
-        Points of the build rows, ascending within each group.
-    groups : Groups or None
-        Groups of the build rows; ``None``: all rows are one group.
-    bounds : Bounds
-        Ranges of the probe rows.
+    Points ascend within each group; without groups all rows are one.
     """
     check_bounds(bounds)
     if (groups is None) != (bounds.group is None):
@@ -148,16 +125,9 @@ def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds)
 
 
 def narrow(device: Device, points: Ordered, stretches: Ranges, bounds: Bounds) -> Ranges:
-    """Narrow stretches to the places whose second point lies in a second range.
+    """Narrow stretches to the places whose second point lies in a second range; their arrays are overwritten.
 
-    Parameters
-    ----------
-    points : Ordered
-        Second points of the build rows; they ascend within each stretch.
-    stretches : Ranges
-        Stretches by the first point; their arrays are overwritten.
-    bounds : Bounds
-        Ranges of the second points; validity and groups were applied with the first ones.
+    Second points ascend within each stretch. Validity and groups were applied with the first ranges.
     """
     check_bounds(bounds)
     check_rows(points.places)

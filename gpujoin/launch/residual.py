@@ -56,26 +56,11 @@ def mask(
     left_row: Array | None = None,
     right_row: Array | None = None,
 ) -> tuple[Array, bool]:
-    """Evaluate a condition on pairs of rows.
+    """Evaluate a condition, written by :mod:`gpujoin.backends.cudf.residual`, on pairs of rows.
 
-    Parameters
-    ----------
-    text : str
-        Condition in C++, from :mod:`gpujoin.backends.cudf.residual`.
-    columns : sequence of ConditionColumn
-        Columns in the order in which the condition's text numbers them.
-    pairs : int
-        Number of pairs.
-    left_row, right_row : int32 array or None
-        Row numbers of each side; ``None``: the columns of that side have one row for each pair.
-
-    Returns
-    -------
-    mask : bool array of shape ``(pairs,)``
-        Pairs for which the condition is true.
-    failed : bool
-        Whether an operation failed in ANSI mode on any pair, maybe on one for which Spark does not evaluate it. The
-        mask must not be used then.
+    Columns come in the order in which the text numbers them. Without row numbers, the columns of a side have one row
+    for each pair. Gives the mask of the pairs for which the condition is true, and whether an operation failed in
+    ANSI mode on any pair, maybe on one for which Spark does not evaluate it; the mask must not be used then.
     """
     check_rows(pairs)
     for name, rows in (("left rows", left_row), ("right rows", right_row)):
@@ -103,23 +88,8 @@ def restricted(
 ) -> tuple[UniqueMatches, bool]:
     """Keep the matches for which a condition is true, where each probe row has at most one.
 
-    Parameters
-    ----------
-    text, columns : str, sequence of ConditionColumn
-        As for :func:`mask`; the columns are those of the whole sides.
-    matches : UniqueMatches
-        Matches of the probe rows; not changed.
-    build_rows : int
-        Rows of the build side.
-    probe_is_left : bool
-        Which side of the condition the probe side is.
-
-    Returns
-    -------
-    matches : UniqueMatches
-        Matches for which the condition is true.
-    failed : bool
-        As for :func:`mask`.
+    As for :func:`mask`, but the columns are those of the whole sides. The matches given are not changed. Also gives
+    whether an operation failed.
     """
     check_column("matched build rows", matches.row, np.int32)
     rows = int(matches.row.shape[0])

@@ -134,15 +134,7 @@ class PackedRows:
 
 
 def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = None) -> PackedRows:
-    """Pack columns into rows.
-
-    Parameters
-    ----------
-    columns : sequence of FieldColumn
-        Columns of equal length.
-    order : int32 array or None
-        Row to put in each place; ``None``: rows keep their order.
-    """
+    """Pack columns of equal length into rows; ``order`` is the int32 row to put in each place."""
     rows = check_columns(columns)
     if order is not None:
         check_column("the order of rows", order, np.int32)
@@ -169,17 +161,7 @@ def compile_gather(device: Device) -> None:
 
 
 def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -> list[FieldColumn]:
-    """Gather packed rows by a map, into columns.
-
-    Parameters
-    ----------
-    packed : PackedRows
-        Rows to gather from.
-    rows : int32 array
-        Row numbers below ``packed.rows``.
-    may_miss : bool
-        Whether negative numbers occur, which give null rows.
-    """
+    """Gather packed rows by an int32 map, into columns; with ``may_miss``, negative numbers give null rows."""
     check_column("the map", rows, np.int32)
     length = int(rows.shape[0])
     check_rows(length)
@@ -201,21 +183,9 @@ def emit(
 ) -> tuple[list[FieldColumn], list[FieldColumn]]:
     """Write the output of a join with at most one match a probe row, in one pass over the matches.
 
-    Parameters
-    ----------
-    matches : UniqueMatches
-        Build row of each probe row.
-    probe : sequence of FieldColumn
-        Columns of the probe side; each becomes an output column.
-    packed : PackedRows or None
-        Payload of the build side; ``None``: the output has none.
-    matched : bool
-        True: probe rows with a match (inner, semi); false: those without (anti), with no build columns.
-
-    Returns
-    -------
-    probe_columns, build_columns : list of FieldColumn
-        In the order of the probe rows.
+    Each probe column becomes an output column; ``packed`` is the build side's payload. With ``matched``, probe rows
+    with a match are written (inner, semi), else those without (anti), with no build columns. Gives probe and build
+    columns, in the order of the probe rows.
     """
     rows = int(matches.row.shape[0])
     check_column("matched build rows", matches.row, np.int32)

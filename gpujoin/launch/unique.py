@@ -60,12 +60,7 @@ class HashTable:
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:
     """Build a table; ``None`` if a key occurs twice.
 
-    Parameters
-    ----------
-    keys : KeyCodes
-        Codes of the build rows.
-    duplicates : bool
-        Whether keys may occur several times; any of their rows is kept, which is enough for semi and anti joins.
+    With ``duplicates``, any of a key's rows is kept, which is enough for semi and anti joins.
     """
     checked_keys(keys)
     slots = slots_for(keys.rows, MAX_SLOTS)

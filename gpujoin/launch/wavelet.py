@@ -60,16 +60,9 @@ class Counted:
 
 
 def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
-    """Build a wavelet matrix over ranks.
+    """Build a wavelet matrix over the int32 rank, not negative, of each place's second point.
 
-    Parameters
-    ----------
-    ranks : int32 array of shape ``(places,)``
-        Rank of each place's second point; not negative.
-    placed : int32 array of shape ``(places,)``
-        Build row at each place.
-    limit : int
-        Upper limit of all ranks and of all bounds.
+    ``placed`` is the int32 build row at each place, ``limit`` the upper limit of all ranks and of all bounds.
     """
     check_column("ranks of second points", ranks, np.int32)
     length = int(ranks.shape[0])
@@ -100,14 +93,7 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
 def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Counted:
     """Count the places of each probe row whose rank lies in its second range.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        Wavelet matrix of the build rows.
-    places : Ranges
-        Places to count, for each probe row.
-    second : Ranges
-        Range of ranks of each probe row: the first one, and their number.
+    A range has the first rank, and their number.
     """
     rows = int(places.start.shape[0])
     check_rows(rows)
@@ -128,22 +114,9 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
 def pairs(
     device: Device, matrix: Matrix, counted: Counted, running: Array, begin: int, length: int
 ) -> tuple[Array, Array]:
-    """Find a range of the pairs that were counted.
+    """Find ``length`` of the pairs that were counted from ``begin`` on, ascending by probe row, rank and place.
 
-    Parameters
-    ----------
-    matrix : Matrix
-        Wavelet matrix of the build rows.
-    counted : Counted
-        Counts of the same search.
-    running : int64 array of shape ``(rows,)``
-        Running count of pairs.
-    begin, length : int
-        First pair and number of pairs; they ascend by probe row, rank and place.
-
-    Returns
-    -------
-    probe_row, build_row : int32 array of shape ``(length,)``
+    ``running`` is the int64 running count of pairs. Gives int32 probe and build rows.
     """
     rows = int(counted.places.start.shape[0])
     check_rows(max(rows, length))

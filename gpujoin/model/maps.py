@@ -130,14 +130,9 @@ class GatherMaps:
 
 
 def cross_maps(outer_rows: int, inner_rows: int, max_pairs: int) -> Iterator[tuple[Repeat, Tile]]:
-    """Cut the cross product of two sides into slices of maps; no indices are stored. The outer side varies slowest.
+    """Cut the cross product of two sides into slices of maps of at most ``max_pairs`` pairs; no indices are stored.
 
-    Parameters
-    ----------
-    outer_rows, inner_rows : int
-        Row counts.
-    max_pairs : int
-        Largest slice.
+    The outer side varies slowest.
     """
     total = outer_rows * inner_rows
     for start in range(0, total, max_pairs):

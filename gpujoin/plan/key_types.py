@@ -15,25 +15,11 @@ _WIDEST_DECIMAL = 76
 def key_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """Find the type to which both sides of a key are converted, without loss, before they are compared.
 
-    Integers meet in the wider integer, integers and decimals in a decimal wide enough for both (up to 76
-    digits), integers and floats in double as in ANSI mode, timestamps in the finer unit. Text meets text
-    and bytes meet bytes, whatever their layout. A null column meets anything. Structs meet field by field, by
-    position. Dictionary and run-end encoded columns count as their values.
-
-    Parameters
-    ----------
-    left, right : pyarrow.DataType
-        Types of the two columns.
-
-    Returns
-    -------
-    pyarrow.DataType
-        Type without dictionaries, run-end encoding and views, at any depth.
-
-    Raises
-    ------
-    KeyTypeError
-        If the two cannot be compared, or cannot be joined on at all; the message names both.
+    Integers meet in the wider integer, integers and decimals in a decimal wide enough for both (up to 76 digits),
+    integers and floats in double as in ANSI mode, timestamps in the finer unit. Text meets text and bytes meet bytes,
+    whatever their layout. A null column meets anything. Structs meet field by field, by position. Dictionary and
+    run-end encoded columns count as their values; the result has no such layouts, nor views, at any depth. Raises
+    ``KeyTypeError``, naming both types, if they cannot be compared, or cannot be joined on at all.
     """
     common = _common(plain(left), plain(right))
     if common is None:

@@ -28,27 +28,10 @@ def resolve(
 ) -> Expression:
     """Check a condition against the schemas of the two sides and make every type in it explicit.
 
-    Column positions are set, literals typed, and Spark's implicit casts added. A subtree whose root already has a type
-    is assumed to come from Spark's own analyzer, and only gets its missing column positions.
-
-    Parameters
-    ----------
-    condition : Expression
-        Condition written by a user, or translated from Spark.
-    left, right : pyarrow.Schema
-        Columns of the two sides.
-    mode : EvalMode
-        The mode of calls and casts that were left at ``LEGACY``; it also chooses the coercion rules.
-
-    Returns
-    -------
-    Expression
-        Boolean expression with a type on every node.
-
-    Raises
-    ------
-    ConditionError
-        If a column is unknown or ambiguous, if types cannot be compared or combined, or if the result is not boolean.
+    Column positions are set, literals typed, and Spark's implicit casts added. A subtree whose root already has a
+    type is assumed to come from Spark's own analyzer, and only gets its missing column positions. Calls and casts
+    left at ``LEGACY`` get the mode, which also chooses the coercion rules. Raises ``ConditionError`` if a column is
+    unknown or ambiguous, if types cannot be compared or combined, or if the result is not boolean.
     """
     resolved = resolve_value(condition, left, right, mode=mode)
     if pat.is_null(type_of(resolved)):

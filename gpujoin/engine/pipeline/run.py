@@ -75,44 +75,20 @@ def run(
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run a tree over its inputs. Failures of memory or of a library are retried (`engine.pipeline.recovery`).
+    """Run a tree, as :func:`~gpujoin.engine.pipeline.supports` admits it, over its inputs.
 
-    Parameters
-    ----------
-    tree : Relation
-        Tree for which :func:`~gpujoin.engine.pipeline.supports` returns no reasons.
-    inputs : mapping of int to Input
-        Rows of the sources, by their index. An iterator is used up by the first source that reads it.
-    slices : mapping of int to sequence of FileSlice
-        What the scans are to read, by their index; a scan that is not named has its own.
-    options : Options or None
-        Batch size, memory budget, spill directory. ``backend=gpu`` asks for a GPU; otherwise the pipeline runs on the
-        CPU, unless a device is given.
-    metrics, join_metrics : PipelineMetrics or None, JoinMetrics or None
-        Counters to add to.
-    piece_bytes : int or None
-        Size of the pieces that scans and sources are cut into; ``None``: what suits the backend.
-    device : DevicePipelineBackend or None
-        Where to run; nodes that it does not compute, and what does not fit, run on the CPU.
-    rung : Rung or None
-        Where to begin, on the CPU: ``Rung.CAREFUL`` for a task that has failed before. ``None``: on the highest.
+    Failures of memory or of a library are retried (`engine.pipeline.recovery`). Batches have exactly ``tree.schema``,
+    about ``options.batch_bytes``, and no promised order; without columns, only batches with rows are given.
 
-    Yields
-    ------
-    RecordBatch
-        Of exactly ``tree.schema``, near ``options.batch_bytes``, in no promised order. Without columns, batches that
-        have rows only.
+    Inputs and slices are by the index of the source or scan. An iterator is used up by the first source that reads
+    it; a scan that is not named has slices of its own. ``backend=gpu`` asks for a GPU; otherwise the pipeline runs on
+    the CPU, unless a device is given. What a device does not compute, and what does not fit there, runs on the CPU:
+    from ``rung`` on, which is ``Rung.CAREFUL`` for a task that has failed before, and otherwise the highest. Scans
+    and sources are cut into pieces of ``piece_bytes``, or of what suits the backend.
 
-    Raises
-    ------
-    RelationError
-        If an input is missing or has other columns.
-    ScanError
-        If a file cannot be read as planned; the message names it.
-    ExpressionEvaluationError
-        Where Spark raises in ANSI mode.
-    InvalidTextError
-        If a function that reads characters meets text that is no UTF-8.
+    Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
+    cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
+    if a function that reads characters meets text that is no UTF-8.
     """
     options = options or Options()
     metrics = metrics if metrics is not None else PipelineMetrics()

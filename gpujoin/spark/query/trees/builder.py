@@ -349,13 +349,7 @@ def both(first: Expression, second: Expression) -> Expression:
 
 
 def check_column(attribute: Node) -> None:
-    """Refuse to compute with a column of texts that are not compared by bytes; it may be passed on.
-
-    Raises
-    ------
-    NotTranslatableError
-        With the column's name and type.
-    """
+    """Refuse to compute with a column of texts that are not compared by bytes; it may be passed on."""
     declared = attribute.fields["dataType"]
     if isinstance(declared, str) and "collate" not in declared:
         return

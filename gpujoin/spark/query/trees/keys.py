@@ -39,13 +39,7 @@ def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
 
 
 def check_keys(left: Node, right: Node) -> None:
-    """Refuse keys that are not compared here as Spark compares them.
-
-    Raises
-    ------
-    NotTranslatableError
-        With the type that is not covered.
-    """
+    """Refuse keys that are not compared here as Spark compares them."""
     for node in (left, right):
         name = node.type_name.lower()
         if "collate" in name:
