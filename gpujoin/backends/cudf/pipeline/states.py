@@ -113,13 +113,13 @@ class State(ABC, Generic[Frame]):
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
         """Request the reductions that merge rows of states, as :meth:`reduce` does for rows."""
 
-    @abstractmethod
     def nothing(self, columns: Columns[Frame]) -> Frame:
-        """State of an aggregation without keys over no rows: one row."""
+        """State of an aggregation without keys over no rows: one row, of zeros unless said otherwise."""
+        return _zeros(columns, self.types)
 
-    @abstractmethod
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        """Columns of Spark's buffer."""
+        """Columns of Spark's buffer: those of the state unless said otherwise."""
+        return columns.select(frame, at)
 
 
 def _whole(data: Array) -> Value:
@@ -165,12 +165,6 @@ class CountState(State[Frame]):
             return _framed(rows.columns, [_whole(count)], len(count))
 
         return made
-
-    def nothing(self, columns: Columns[Frame]) -> Frame:
-        return _zeros(columns, self.types)
-
-    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        return columns.select(frame, at)
 
 
 class ExactSumState(State[Frame]):
@@ -222,9 +216,6 @@ class ExactSumState(State[Frame]):
             top = parts[1]
             parts = (parts[0], top & _LOW_HALF, (top >> 63) & _LOW_HALF, top >> 63)
         return _framed(rows.columns, [*map(_whole, parts), _whole(count)], len(count))
-
-    def nothing(self, columns: Columns[Frame]) -> Frame:
-        return _zeros(columns, self.types)
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
         *parts, count = (values_of(columns, frame, position).data for position in at)
@@ -282,9 +273,6 @@ class FloatSumState(State[Frame]):
 
         return made
 
-    def nothing(self, columns: Columns[Frame]) -> Frame:
-        return _zeros(columns, self.types)
-
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
         total, count = (values_of(columns, frame, position) for position in at)
         rows = len(count.data)
@@ -338,13 +326,13 @@ class PickState(State[Frame]):
             text = columns.source(columns.frame([], [], 1)).text(None)
             return columns.relabelled(columns.frame([text], (pa.string(),), 1), (kind,))
         low = xp.zeros(1, dtype="uint64") if is_wide(dtype) else None
-        name = "bool" if pat.is_boolean(dtype) else _array_name(dtype)
-        return columns.frame(
-            [Value(dtype, xp.zeros(1, dtype=name), xp.zeros(1, dtype=bool), low)], (kind,), 1
-        )
+        data = xp.zeros(1, dtype=_array_name(dtype))
+        return columns.frame([Value(dtype, data, xp.zeros(1, dtype=bool), low)], (kind,), 1)
 
 
 def _array_name(dtype: pa.DataType) -> str:
+    if pat.is_boolean(dtype):
+        return "bool"
     if pat.is_floating(dtype):
         return f"float{dtype.bit_width}"
     return "int64" if pat.is_decimal(dtype) else f"int{dtype.bit_width}"
@@ -386,7 +374,7 @@ class ExtremeState(PickState[Frame]):
             data = (
                 _unordered(rows.xp, best_words, dtype)
                 if is_float(dtype)
-                else best_words.astype(_array(dtype))
+                else best_words.astype(_array_name(dtype))
             )
             best = Value(dtype, data, rows.has(number))
             return _framed(rows.columns, [best], len(best_words))
@@ -395,13 +383,6 @@ class ExtremeState(PickState[Frame]):
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
         return self._null(columns, self.call.dtype)
-
-    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        return columns.select(frame, at)
-
-
-def _array(dtype: pa.DataType) -> str:
-    return "bool" if pat.is_boolean(dtype) else _array_name(dtype)
 
 
 def _unordered(xp: Any, ordered_words: Array, dtype: pa.DataType) -> Array:
@@ -443,9 +424,6 @@ class EndState(PickState[Frame]):
         flag = Value(pa.bool_(), columns.ops.xp.zeros(1, dtype=bool))
         return columns.hstack([self._null(columns, self.call.dtype), _framed(columns, [flag], 1)])
 
-    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        return columns.select(frame, at)
-
 
 class MomentsState(State[Frame]):
     """Count, mean, and sum of squared deviations, merged by the formula of Chan, Golub and LeVeque."""
@@ -486,12 +464,6 @@ class MomentsState(State[Frame]):
             return _framed(rows.columns, [_real(counts), _real(means), _real(spreads)], len(counts))
 
         return made
-
-    def nothing(self, columns: Columns[Frame]) -> Frame:
-        return _zeros(columns, self.types)
-
-    def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
-        return columns.select(frame, at)
 
 
 def state_of(call: AggregateCall) -> State[Any]:
