@@ -38,6 +38,8 @@ from gpujoin.plan.ranges import Axis, Bound, Comparison
 Mask = npt.NDArray[np.bool_]
 _ROUNDING, _SMALLEST = 2.0**-22, 2.0**-148
 """Rounding error of a difference in single precision: relative to it, and at least."""
+_DENSE = 4
+"""Group numbers below so many times the number of rows are counted in an array instead of being sorted."""
 Extent: TypeAlias = tuple[int, int]
 
 
@@ -179,7 +181,9 @@ def spread(groups: pa.Array) -> float:
     present = groups.drop_null().to_numpy()
     if not len(present):
         return 0.0
-    sizes = np.bincount(np.unique(present, return_inverse=True)[1]).astype(np.float64)
+    dense = int(present.max()) < _DENSE * len(present)
+    sizes = np.bincount(present) if dense else np.unique(present, return_counts=True)[1]
+    sizes = sizes.astype(np.float64)
     return float(np.square(sizes).sum() / len(present))
 
 

@@ -15,6 +15,7 @@ Chunk ``a`` leaves as a whole, and without being read if all its rows have match
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ import pyarrow as pa
 from gpujoin.config import Compression
 from gpujoin.engine import blob
 from gpujoin.errors import StreamStateError
+from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.streams import StreamJoin
 
@@ -148,14 +150,25 @@ class Manifest:
 
 
 def fingerprint(join: StreamJoin) -> str:
-    """Fingerprint of a join: equal for joins that may share a state."""
+    """Fingerprint of a join: equal for joins that may share a state. Names of columns do not count, as in Spark."""
     spec = join.spec
-    schemas = [[(f.name, str(f.type)) for f in join.schema(side)] for side in Side]
-    condition = None if spec.condition is None else spec.condition.signature()
+    types = [[str(field.type) for field in join.schema(side)] for side in Side]
+    condition = None if spec.condition is None else _without_names(spec.condition).signature()
     keys = [(key.left, key.right, key.nulls.value) for key in spec.keys]
     times = [join.times(side) for side in Side]
-    described = repr((spec.join_type.value, keys, repr(condition), times, schemas))
+    described = repr((spec.join_type.value, keys, condition, times, types))
     return hashlib.blake2b(described.encode(), digest_size=_ID_BYTES).hexdigest()
+
+
+def _without_names(node: Expression) -> Expression:
+    if isinstance(node, ColumnRef):
+        return dataclasses.replace(node, name="")
+    return node.with_children([_without_names(child) for child in node.children])
+
+
+def storage_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in which rows of a side are stored: columns are named by position."""
+    return pa.schema([field.with_name(f"c{number}") for number, field in enumerate(schema)])
 
 
 class ChunkStore(Protocol):
@@ -166,7 +179,10 @@ class ChunkStore(Protocol):
     """
 
     def get(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch:
-        """Rows of a chunk, of a schema. May be shared with others that read the same chunk: it is never changed."""
+        """Rows of a chunk, in the schema in which they are stored.
+
+        They may be shared with others that read the same chunk: it is never changed.
+        """
         ...
 
     def put(self, chunk: StateChunk, data: pa.Buffer) -> None:

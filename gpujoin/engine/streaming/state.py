@@ -36,9 +36,10 @@ from gpujoin.engine.streaming.chunks import (
     encode,
     identifier,
     pack,
+    storage_schema,
     unpack,
 )
-from gpujoin.errors import ConfigurationError
+from gpujoin.errors import ConfigurationError, StreamStateError
 from gpujoin.model.jointype import Side
 from gpujoin.model.streams import TimeColumn
 from gpujoin.plan.streams import StreamPlan
@@ -207,7 +208,9 @@ class State:
     def _live(self, chunk: StateChunk) -> LiveRows:
         """Live rows of a chunk."""
         side = chunk.side
-        rows = self._store.get(chunk, self._plan.join.schema(side))
+        schema = self._plan.join.schema(side)
+        stored = self._store.get(chunk, storage_schema(schema))
+        rows = pa.RecordBatch.from_arrays(stored.columns, schema=schema)
         marks = self._marks_of(chunk) if self._plan.marks(side) else None
         dead: Marks | None = None
         evicted = self._evicted[side]
@@ -232,6 +235,8 @@ class State:
         marks = self._marks.get(chunk.id)
         if marks is None:
             stored = self._store.get_marks(chunk) if chunk.matched else None
+            if chunk.matched and stored is None:
+                raise StreamStateError(f"the state lacks the marks of chunk {chunk.id}")
             marks = self._marks[chunk.id] = unpack(stored, chunk.rows)
         return marks
 
@@ -375,7 +380,7 @@ class State:
         return [StateChunk(chunk.id, chunk.side, chunk.rows, chunk.nbytes, chunk.low, chunk.high, matched)]
 
     def _written(self, side: Side, pending: _Pending, push: int, number: int) -> StateChunk:
-        data = encode(_of_schema(pending.rows, self._plan.join.schema(side)))
+        data = encode(_of_schema(pending.rows, storage_schema(self._plan.join.schema(side))))
         low, high = pending.span or (None, None)
         matched = int(np.count_nonzero(pending.matched))
         chunk = StateChunk(

@@ -11,15 +11,18 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from gpujoin.backends.cpu.backend import CpuBackend
 from gpujoin.config import Options
 from gpujoin.engine.streaming.chunks import MemoryStore
 from gpujoin.engine.streaming.state import StateOptions
 from gpujoin.engine.streaming.symmetric import SymmetricJoin
+from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import STREAMED, StreamJoin
 from gpujoin.plan.resolve import resolve
+from tests.faults import FaultyBackend
 from tests.oracle.streams import Evicts, StreamOracle, rows_of, time_of
 
 TIME = pa.timestamp("us", "UTC")
@@ -151,6 +154,8 @@ class Tally:
         Rows with nulls in place of a side, late rows, restarts.
     merged, excluded, removed : int
         Chunks made of others, left out because of their times, removed.
+    faults : int
+        Times that a device ran out of memory.
     kinds : Counter
         Streams by form and join type.
     """
@@ -164,6 +169,7 @@ class Tally:
     merged: int = 0
     excluded: int = 0
     removed: int = 0
+    faults: int = 0
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
@@ -226,6 +232,13 @@ def reopened(store: MemoryStore) -> MemoryStore:
     return copy
 
 
+def faulty(draw: random.Random) -> AnyBackend:
+    """A device that runs out of memory now and then, or whenever rows are many."""
+    if draw.random() < 0.5:
+        return FaultyBackend(CpuBackend(1), every=draw.choice((3, 7, 19)))
+    return FaultyBackend(CpuBackend(1), max_rows=draw.choice((1, 5)))
+
+
 def check_stream(seed: int, tally: Tally) -> None:
     """Compare a stream with Spark's operator, micro-batch by micro-batch.
 
@@ -245,10 +258,11 @@ def check_stream(seed: int, tally: Tally) -> None:
     options = Options(
         batch_bytes=draw.choice((1, 500, 1 << 25)), candidate_pairs=draw.choice((1, 7, 1 << 20))
     )
+    backend = CpuBackend(1) if draw.random() < 0.7 else faulty(draw)
     context = f"seed {seed}: {kind.value}, {name}, {dtype}, {sizes}"
 
     expecting, store = oracle(form, join), MemoryStore()
-    running = SymmetricJoin(join, store, options=options, state_options=sizes)
+    running = SymmetricJoin(join, store, options=options, state_options=sizes, backend=backend)
     watermark = late = 0
     base = 100 * SECOND
     for push in range(draw.choice((4, 8, 12))):
@@ -269,7 +283,7 @@ def check_stream(seed: int, tally: Tally) -> None:
             count(tally, running)
             store = reopened(store)
             saved = running.manifest.to_bytes()
-            running = SymmetricJoin(join, store, saved, options=options, state_options=sizes)
+            running = SymmetricJoin(join, store, saved, options=options, state_options=sizes, backend=backend)
             tally.restarts += 1
         late = watermark
         if draw.random() < 0.7:
@@ -278,6 +292,7 @@ def check_stream(seed: int, tally: Tally) -> None:
     assert set(store.data) == kept >= set(store.bits), context
     count(tally, running)
     tally.streams += 1
+    tally.faults += backend.faults if isinstance(backend, FaultyBackend) else 0
     tally.kinds[name, kind.value] += 1
 
 

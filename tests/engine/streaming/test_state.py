@@ -279,6 +279,26 @@ def test_a_lost_or_altered_chunk_is_refused() -> None:
         unpack(b"\x01", 9)
 
 
+def test_lost_marks_are_refused() -> None:
+    store = MemoryStore()
+    join = SymmetricJoin(stream_join(JoinType.LEFT), store)
+    output(join, rows(LEFT, (1, 10, "a"), (2, 10, "b")), rows(RIGHT, (1, 11, "x")), 0)
+    store.bits.clear()
+    with pytest.raises(StreamStateError, match="lacks the marks"):
+        output(join, [], [], 10**6)
+
+
+def test_columns_may_be_renamed_between_runs() -> None:
+    store = MemoryStore()
+    join = SymmetricJoin(stream_join(JoinType.LEFT), store)
+    output(join, rows(LEFT, (1, 10, "a")), [], 0)
+    renamed = pa.schema([field.with_name(f"new_{field.name}") for field in LEFT])
+    within = right("u").between(left("new_t"), left("new_t") + dt.timedelta(seconds=5))
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), resolve(within, renamed, RIGHT), (0, 2), (0, 2))
+    again = SymmetricJoin(StreamJoin(spec, renamed, RIGHT, (1,), (1,)), store, join.manifest.to_bytes())
+    assert output(again, [], rows(RIGHT, (1, 11, "x")), 0) == [{"new_k": 1, "new_v": "a", "j": 1, "w": "x"}]
+
+
 def test_equal_rows_of_two_micro_batches_are_two_chunks() -> None:
     join = SymmetricJoin(stream_join(JoinType.INNER))
     for _ in range(2):
