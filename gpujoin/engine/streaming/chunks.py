@@ -183,23 +183,18 @@ class ChunkStore(Protocol):
 
         They may be shared with others that read the same chunk: it is never changed.
         """
-        ...
 
     def put(self, chunk: StateChunk, data: pa.Buffer) -> None:
         """Store a new chunk. :func:`decode` reads its bytes."""
-        ...
 
     def get_marks(self, chunk: StateChunk) -> bytes | None:
         """Marks that were stored last for a chunk; ``None``: none were."""
-        ...
 
     def put_marks(self, chunk: StateChunk, bits: bytes) -> None:
         """Store the marks of a chunk, in the place of those that it had."""
-        ...
 
     def remove(self, chunk: StateChunk) -> None:
         """Remove a chunk and its marks."""
-        ...
 
 
 class MemoryStore:

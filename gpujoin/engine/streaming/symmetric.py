@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from gpujoin.backends.registry import BackendRequest, create, host_evaluator
 from gpujoin.config import Options
-from gpujoin.engine.hostgather import one_batch
+from gpujoin.engine.hostgather import one_batch, own_bytes
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.hash_join import check_evaluable
@@ -30,6 +31,7 @@ from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.layouts import nulls
+from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.streaming.chunks import ChunkStore, Manifest, Marks, MemoryStore, fingerprint
 from gpujoin.engine.streaming.state import (
@@ -217,20 +219,27 @@ class SymmetricJoin:
     def _matched(self, state: State, new: dict[Side, _NewRows]) -> Iterator[pa.RecordBatch]:
         """Rows that match: new left ones with kept right ones, then kept and new left ones with new right ones."""
         left, right = new[Side.LEFT], new[Side.RIGHT]
-        if left.rows.num_rows:
-            yield from self._join(Side.LEFT, left, state.live(Side.RIGHT, self._span(Side.LEFT, left)))
-        if right.rows.num_rows:
-            yield from self._join(Side.RIGHT, right, self._left_rows(state, new))
+        for rows in self._in_budget(left):
+            times = span(rows.rows, self.plan.times[Side.LEFT])
+            yield from self._join(Side.LEFT, rows, state.live(Side.RIGHT, times))
+        for rows in self._in_budget(right):
+            times = span(rows.rows, self.plan.times[Side.RIGHT])
+            yield from self._join(Side.RIGHT, rows, self._left_rows(state, left, times))
 
-    def _left_rows(self, state: State, new: dict[Side, _NewRows]) -> Iterator[LiveRows]:
-        yield from state.live(Side.LEFT, self._span(Side.RIGHT, new[Side.RIGHT]))
-        left = new[Side.LEFT]
+    def _in_budget(self, new: _NewRows) -> Iterator[_NewRows]:
+        """New rows in slices, each of which may be built in memory."""
+        length, limit = new.rows.num_rows, HostMemory(self.options.memory_budget).build_bytes
+        slices = min(length, -(-own_bytes(new.rows) // limit)) or 1
+        ends = [length * number // slices for number in range(slices + 1)]
+        for start, end in pairwise(ends):
+            if start < end:
+                yield _NewRows(new.rows.slice(start, end - start), new.matched[start:end])
+
+    def _left_rows(self, state: State, left: _NewRows, times: tuple[int, int] | None) -> Iterator[LiveRows]:
+        yield from state.live(Side.LEFT, times)
         waiting = np.flatnonzero(~left.matched) if self.plan.ends_at_match else np.arange(len(left.matched))
         if len(waiting):
             yield LiveRows(chosen(left.rows, waiting), left.matched, waiting)
-
-    def _span(self, side: Side, new: _NewRows) -> tuple[int, int] | None:
-        return span(new.rows, self.plan.times[side])
 
     def _join(self, build_side: Side, new: _NewRows, parts: Iterable[LiveRows]) -> Iterator[pa.RecordBatch]:
         """Join new rows of one side, which are built, with rows of the other side, which probe; marks are set."""

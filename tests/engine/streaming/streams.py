@@ -256,8 +256,9 @@ def check_stream(seed: int, tally: Tally) -> None:
     join = stream_join(form, kind, columns, null_safe=draw.random() < 0.15)
     sizes = StateOptions(chunk_bytes=draw.choice((1, 4000, 20_000, 8 << 20)), fan_in=draw.choice((2, 2, 4)))
     options = Options(
-        batch_bytes=draw.choice((1, 500, 1 << 25)), candidate_pairs=draw.choice((1, 7, 1 << 20))
-    )
+        batch_bytes=draw.choice((1, 500, 1 << 25)), candidate_pairs=draw.choice((1, 7, 1 << 20)),
+        memory_budget=draw.choice((1, 1000, 1 << 30, 1 << 30)),
+    )  # fmt: skip
     backend = CpuBackend(1) if draw.random() < 0.7 else faulty(draw)
     context = f"seed {seed}: {kind.value}, {name}, {dtype}, {sizes}"
 
