@@ -213,6 +213,9 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     yield spark_session
     # What gpu_join did to it, and to PySpark.
     gpujoin.disable(spark_session)
+    experimental = spark_session._jsparkSession.experimental()
+    if experimental.extraOptimizations().size():  # that of as-of joins stays
+        getattr(experimental, "extraOptimizations_$eq")(spark_session._jvm.PythonUtils.toSeq([]))
     after = conf.getAllConfs()
     # Reading the settings takes hundreds of calls to the JVM, comparing them there one.
     if not after.equals(before):

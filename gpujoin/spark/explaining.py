@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
+from gpujoin.model.jointype import JoinType
 from gpujoin.plan.algorithm import rule
 from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation
-from gpujoin.spark.catalyst.joins import JOIN, class_name, join_type_name
+from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, class_name, join_type_name
 from gpujoin.spark.catalyst.nodes import CATALYST
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.outcomes import kept
+from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.settings import GpuOutlook
 
 _ALIAS = CATALYST + "plans.logical.SubqueryAlias"
@@ -26,9 +28,10 @@ def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
         if known is not None:
             return (known, *joins_in(children.apply(0)))
     below = tuple(part for i in range(children.size()) for part in joins_in(children.apply(i)))
-    if name == JOIN:
+    if name in JOINS:
         inputs = tuple(part for part in below if isinstance(part, JoinExplanation))
-        return (_spark_join(plan, inputs), *(part for part in below if isinstance(part, IslandExplanation)))
+        described = _as_of_join(plan, inputs) if name == AS_OF_JOIN else _spark_join(plan, inputs)
+        return (described, *(part for part in below if isinstance(part, IslandExplanation)))
     return below
 
 
@@ -44,6 +47,23 @@ def _spark_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanati
         right_bytes=size_of(join.right()),
         notes=("it was not made by gpu_join",),
         inputs=inputs,
+    )
+
+
+def _as_of_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
+    """Describe an as-of join that Spark runs, as the session is not planned here."""
+    return JoinExplanation(
+        join_type=JoinType.LEFT.value,
+        strategy=Strategy.SPARK,
+        backend="spark",
+        condition=AsOfTerms.parse(str(join.terms())).shown(
+            str(join.leftOrder().name()), str(join.rightOrder().name())
+        ),
+        left_bytes=size_of(join.left()),
+        right_bytes=size_of(join.right()),
+        notes=("gpujoin is disabled in the session",),
+        inputs=inputs,
+        by_gpu_join=True,
     )
 
 

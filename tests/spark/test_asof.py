@@ -87,5 +87,7 @@ def test_bad_input(spark: SparkSession) -> None:
             gpu_asof_join(moments, moments, key, tolerance=tolerance)
     with pytest.raises(JoinSpecError, match="must be a Spark DataFrame"):
         gpu_asof_join(frame, None, "t")  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match="streaming"):
+        gpu_asof_join(spark.readStream.format("rate").load(), moments, left_on="timestamp", right_on="t")
     with pytest.raises(JoinSpecError, match="shuffled or broadcast"):
         gpu_asof_join(frame, frame, "t", strategy="nested_loop")

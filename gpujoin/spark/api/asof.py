@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
 from gpujoin.config import Options, Strategy
-from gpujoin.errors import GpuJoinError, JoinSpecError, KeyTypeError, type_name
+from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, JoinSpec
 from gpujoin.model.stages import Distribution
-from gpujoin.plan.asof import plan_as_of
+from gpujoin.plan.asof import AsOfPlan, plan_as_of
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.compat import arrow_schema, is_connect
-from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
+from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of, logical_plan
 from gpujoin.spark.outcomes import keep, new_join_id, tell_query
-from gpujoin.spark.query.plans import read_plan
+from gpujoin.spark.query.asof import AsOfTerms, spark_query
+from gpujoin.spark.query.hooks import as_of_rule, plan_as_of_joins
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
-from gpujoin.spark.worker.python import refusal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BY_BYTES = "UTF8_BINARY"
 
@@ -47,8 +52,10 @@ def gpu_asof_join(
 ) -> DataFrame:
     """Join each left row with the nearest right row by an order key, within equal ``by`` columns.
 
-    Spark has no such join for users. The meaning is that of :func:`gpujoin.asof_join_tables`, whose parameters these
-    are. With ``by`` both sides are shuffled by it; without, or if asked, every task is sent the right side.
+    The meaning is that of :func:`gpujoin.asof_join_tables`, whose parameters these are. The join is planned with the
+    query that it becomes a part of, as :func:`gpu_join` is: filters, projections, joins and aggregations written before
+    and after it count. What gpujoin cannot run of it, Spark does; :func:`explain` says why. Over Spark Connect it is
+    planned by itself: with ``by`` both sides are shuffled, without, or if asked, every task is sent the right side.
 
     Parameters
     ----------
@@ -64,16 +71,16 @@ def gpu_asof_join(
     Returns
     -------
     DataFrame
-        The left columns, then the right ones; every left row once.
+        The left columns, then the right ones, which may be null; every left row once.
 
     Raises
     ------
     JoinSpecError
-        Missing or contradicting arguments, no DataFrames, a strategy that cannot run the join.
-    GpuJoinError
-        The workers cannot run gpujoin: the message says what they lack. Over Spark Connect the action tells.
+        Missing or contradicting arguments, no DataFrames or streaming ones, a strategy that cannot run the join.
     KeyTypeError
         Keys without a common order or distance; texts with a collation other than ``UTF8_BINARY``.
+    FallbackError
+        By the actions of a query: if the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``.
 
     Examples
     --------
@@ -86,10 +93,6 @@ def gpu_asof_join(
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)
     check_resources(conf)
-    if not is_connect(left.sparkSession):
-        refused = refusal(left.sparkSession.sparkContext, conf)
-        if refused is not None:
-            raise GpuJoinError(f"the as-of join cannot be run: {refused}")
     frames = {Side.LEFT: left, Side.RIGHT: right}
     schemas = {side: arrow_schema(frame.schema) for side, frame in frames.items()}
     plan = plan_as_of(
@@ -98,14 +101,15 @@ def gpu_asof_join(
     )  # fmt: skip
     _check_collations(frames, plan.spec)
     keyed = bool(plan.spec.keys)
-    chosen = options.strategy
-    if chosen is Strategy.AUTO:
-        chosen = Strategy.SHUFFLE if keyed else Strategy.BROADCAST
-    if chosen not in (Strategy.SHUFFLE, Strategy.BROADCAST):
+    distribution = options.strategy
+    if distribution is Strategy.AUTO:
+        distribution = Strategy.SHUFFLE if keyed else Strategy.BROADCAST
+    if distribution not in (Strategy.SHUFFLE, Strategy.BROADCAST):
         raise JoinSpecError(
-            f"an as-of join is shuffled or broadcast, not {chosen.value!r}; give strategy='shuffle' or 'broadcast'"
+            f"an as-of join is shuffled or broadcast, not {distribution.value!r}; give strategy='shuffle' or"
+            " 'broadcast'"
         )
-    shuffled = chosen is Strategy.SHUFFLE
+    shuffled = distribution is Strategy.SHUFFLE
     planned = FrameJoin(
         left=_input(left), right=_input(right), spec=plan.spec, build_side=Side.RIGHT,
         distribution=Distribution.PARTITIONED if shuffled else Distribution.RIGHT_REPLICATED,
@@ -114,12 +118,51 @@ def gpu_asof_join(
     obstacles = planned.obstacles
     if obstacles:
         raise JoinSpecError(f"the as-of join cannot be run: {'; '.join(map(str, obstacles))}")
-    explained = planned.explained(_why(options, keyed=keyed))
-    tell_query(Explanation((explained,)), options)
+    if is_connect(left.sparkSession):
+        return _placed(planned, plan.names, _why(options, keyed=keyed))
+    asked = [
+        None if given is None else chosen.value
+        for given, chosen in ((strategy, options.strategy), (backend, options.backend))
+    ]
+    return _marked(left, right, schemas, plan, asked)
+
+
+def _marked(
+    left: DataFrame,
+    right: DataFrame,
+    schemas: Mapping[Side, pa.Schema],
+    plan: AsOfPlan,
+    asked: Sequence[str | None],
+) -> DataFrame:
+    """Put a node into the plan that is planned with the query."""
+    if left.isStreaming or right.isStreaming:
+        raise JoinSpecError(
+            "an as-of join takes no streaming DataFrames, whose batches do not hold all rows; join them in foreachBatch"
+        )
+    spark, spec = left.sparkSession, plan.spec
+    assert spec.as_of is not None
+    described = {
+        "orders": [spec.as_of.left, spec.as_of.right],
+        "keys": [[key.left for key in spec.keys], [key.right for key in spec.keys]],
+        "kept": spec.right_output,
+        "names": plan.names,
+        "terms": AsOfTerms.of(spec.as_of).text(),
+        "query": spark_query(schemas[Side.LEFT], schemas[Side.RIGHT], spec),
+    }
+    hint = new_instance(gateway_of(spark), "GpuJoinHint", *asked)
+    plan_as_of_joins(spark)
+    made = as_of_rule(spark).join(logical_plan(left), logical_plan(right), json.dumps(described), hint)
+    return dataframe_of(spark, made)
+
+
+def _placed(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:
+    """Run the join by itself, as Spark Connect has no plans of others."""
+    explained = planned.explained(why)
+    tell_query(Explanation((explained,)), planned.options)
     keep(explained)
     joined = planned.execute()
     return joined.alias(planned.join_id).select(
-        *(sf.col(old).alias(new) for old, new in zip(joined.columns, plan.names, strict=True))
+        *(sf.col(old).alias(new) for old, new in zip(joined.columns, names, strict=True))
     )
 
 
@@ -130,13 +173,9 @@ def _why(options: Options, *, keyed: bool) -> str:
 
 
 def _input(frame: DataFrame) -> FrameInput:
-    """Give what the join reads of a DataFrame, with what its plan tells of the rows."""
+    """Give what the join reads of a DataFrame."""
     schema = frame.schema
-    named = frame.toDF(*(f"c{n}" for n in range(len(schema))))
-    if is_connect(frame.sparkSession):
-        return FrameInput(named, schema)
-    plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession))
-    return FrameInput(named, schema, plan.estimated_rows, plan.level)
+    return FrameInput(frame.toDF(*(f"c{n}" for n in range(len(schema)))), schema)
 
 
 def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:

@@ -1,4 +1,4 @@
-"""Runs stages over DataFrames by public methods alone: joins over Spark Connect, and joins that Spark has no plan for.
+"""Runs stages over DataFrames by public methods alone: joins over Spark Connect, which has no plans to put them into.
 
 A stage that takes rows from Spark is a ``mapInArrow`` of the DataFrame that gives them; a stage with exchanges is a
 ``mapInArrow`` of what its producers give, brought together by label. For ``left`` and ``right`` joined by ``k`` in two

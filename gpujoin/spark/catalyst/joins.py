@@ -10,6 +10,9 @@ from gpujoin.spark.catalyst.nodes import CATALYST
 
 _LOGICAL = CATALYST + "plans.logical."
 JOIN = _LOGICAL + "Join"
+AS_OF_JOIN = "gpujoin.GpuAsOfJoin"
+"""That of `GpuAsOfJoin.java`."""
+JOINS = frozenset({JOIN, AS_OF_JOIN})
 
 _TYPES = {
     "Inner": JoinType.INNER,

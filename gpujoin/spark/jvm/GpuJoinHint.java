@@ -15,6 +15,11 @@ import scala.Option;
  * there was one, else none: a join that is left to Spark runs as if it had been written without gpu_join.
  */
 public final class GpuJoinHint extends HintInfo {
+    /** A node of a plan that gpujoin's functions make, as others carry the hint in the Join. */
+    public interface Marked {
+        GpuJoinHint hint();
+    }
+
     private final String asked;
     private final String backend;
 
@@ -53,8 +58,11 @@ public final class GpuJoinHint extends HintInfo {
         return right.isDefined() && right.get() instanceof GpuJoinHint ? (GpuJoinHint) right.get() : null;
     }
 
-    /** Tells whether gpu_join made a join of a plan, which may be analyzed or optimized, or one in its subqueries. */
+    /** Tells whether gpujoin made a join of a plan, which may be analyzed or optimized, or one in its subqueries. */
     public static boolean isIn(LogicalPlan plan) {
+        if (plan instanceof Marked) {
+            return true;
+        }
         if (plan instanceof ResolvedHint && ((ResolvedHint) plan).hints() instanceof GpuJoinHint) {
             return true;
         }

@@ -233,6 +233,9 @@ public final class PlanReader {
                 writeHint(GpuJoinHint.of((Join) plan));
                 writeHints(((Join) plan).hint());
             }
+            if (plan instanceof GpuJoinHint.Marked) {
+                writeHint(((GpuJoinHint.Marked) plan).hint());
+            }
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);
             }

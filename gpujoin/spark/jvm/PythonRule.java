@@ -91,6 +91,7 @@ public final class PythonRule extends Rule {
             return plan;
         }
         LogicalPlan query = queryOf(given);
+        query = query == null ? null : GpuAsOfRule.pushed(query);
         if (query == null || !mayBeReplaced(query) || !isConcernedWith(query)) {
             return plan;
         }
@@ -131,12 +132,16 @@ public final class PythonRule extends Rule {
     /** Adds the rule to those of a session, after the user's own, in the place of another of its kind. */
     public void addTo(SparkSession session) {
         List rules = rulesOf(session);
+        int place = rules.size();
         for (int i = rules.size() - 1; i >= 0; i--) {
             if (rules.get(i) instanceof PythonRule) {
                 rules.remove(i);
+                place--;
+            } else if (rules.get(i) instanceof GpuAsOfRule) {
+                place = i;
             }
         }
-        rules.add(this);
+        rules.add(place, this);
         sessions.put(session, Boolean.TRUE);
         session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
     }
@@ -170,12 +175,14 @@ public final class PythonRule extends Rule {
         suspension.end();
     }
 
-    /** Optimizes a plan as Spark does without the rule. */
+    /** Optimizes a plan as Spark does without the rule; as-of joins are in it as they were made. */
     public LogicalPlan optimized(SparkSession session, LogicalPlan plan) {
         suspension.begin();
+        GpuAsOfRule.keep();
         try {
             return Dataset.ofRows(session, plan).queryExecution().optimizedPlan();
         } finally {
+            GpuAsOfRule.keepNoLonger();
             suspension.end();
         }
     }

@@ -28,7 +28,9 @@ _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 _instances: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, the objects of :func:`shared_instance`."""
 _SEES = {
-    "PythonRule": "GpuJoinHint",
+    "GpuAsOfJoin": "GpuJoinHint",
+    "GpuAsOfRule": "GpuAsOfJoin",
+    "PythonRule": "GpuAsOfRule",
     "Determinism": "GpuJoinHint",
     "PlanReader": "Determinism",
     "PlanRewriter": "PlanReader",

@@ -135,7 +135,9 @@ def skip_reason(island: Island, options: Options, estimate: Estimate, start: flo
             return kept[0]
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
-    if estimate.taken:
+    if (
+        estimate.taken or island.as_of_joins
+    ):  # what Spark takes for these, which sorts both sides, is not predicted
         return None
     once = f" ({start:.2g} s of them to start workers, once)" if start else ""
     why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"
@@ -153,6 +155,7 @@ def arrange(
     limits = StageLimits(
         cores, options.scan_task_bytes, options.broadcast_threshold,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
+        indeterminate_keys=0 < len(island.joins) == len(island.as_of_joins),
     )  # fmt: skip
     if options.strategy is not Strategy.AUTO and any(
         join.distribution is not Distribution.ANY for join in island.joins

@@ -28,6 +28,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import Direction, NullEquality
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes, show_call, show_expression
 from gpujoin.plan.ranges import Shape, shape_of_node
+from gpujoin.spark.query.asof import AsOfTerms
 
 if TYPE_CHECKING:
     from gpujoin.model.stages import Stage
@@ -134,9 +135,8 @@ def _condition(node: Join) -> str | None:
     spec, terms = node.spec, node.spec.as_of
     parts = [] if spec.condition is None else [_shown(spec.condition)]
     if terms is not None:
-        right, left = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
-        within = "" if terms.tolerance is None else f", within {terms.tolerance}"
-        parts.append(f"{terms.direction.value}, right.{right} for left.{left}{within}")
+        right, left = _order_keys(node)
+        parts.append(AsOfTerms.of(terms).shown(left, right))
     return " AND ".join(parts) or None
 
 
@@ -160,12 +160,19 @@ def _bare(name: str) -> str:
     return re.sub(r"#\d+$", "", name)
 
 
+def _order_keys(node: Join) -> tuple[str, str]:
+    """Name the order keys of an as-of join, the right one first."""
+    terms = node.spec.as_of
+    assert terms is not None
+    return _bare(node.right.schema.field(terms.right).name), _bare(node.left.schema.field(terms.left).name)
+
+
 def _order(node: Join) -> str:
     """How the order keys of an as-of join compare."""
     terms = node.spec.as_of
     assert terms is not None
     sign = {Direction.BACKWARD: "<", Direction.FORWARD: ">", Direction.NEAREST: "~"}[terms.direction]
-    searched, bound = node.right.schema.field(terms.right).name, node.left.schema.field(terms.left).name
+    searched, bound = _order_keys(node)
     return f"{searched} {sign}{'=' if terms.allow_exact else ''} {bound}"
 
 

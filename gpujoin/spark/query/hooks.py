@@ -30,7 +30,15 @@ from pyspark.errors.exceptions import captured
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
-from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, latest_plan, optimized_plan, session_id
+from gpujoin.spark.jvm.compiled import shared_instance
+from gpujoin.spark.jvm.gateway import (
+    analyzed_plan,
+    dataframe_of,
+    gateway_of,
+    latest_plan,
+    optimized_plan,
+    session_id,
+)
 from gpujoin.spark.outcomes import Scope, give_back, log, note_query
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.native import native_frame, rule_of
@@ -129,6 +137,26 @@ def plan_gpu_joins(spark: SparkSession) -> None:
             own = _gpu_join_rule(spark)
             own.add_to(spark)
             _joining[name] = own
+
+
+def plan_as_of_joins(spark: SparkSession) -> None:
+    """Have a classic session plan its queries with joins that ``gpu_asof_join`` made; see :func:`plan_gpu_joins`.
+
+    Its optimizer gets `GpuAsOfRule.java` too, and keeps it: it makes Spark's own plans of what is not planned here.
+
+    Raises
+    ------
+    GpuJoinError
+        If Spark's driver refuses a rule.
+    """
+    with _lock:
+        plan_gpu_joins(spark)
+        as_of_rule(spark).addTo(spark._jsparkSession)  # noqa: SLF001
+
+
+def as_of_rule(spark: SparkSession) -> Any:
+    """Give the driver's ``GpuAsOfRule``."""
+    return shared_instance(gateway_of(spark), "GpuAsOfRule")
 
 
 def _gpu_join_rule(spark: SparkSession) -> OptimizerRule:
@@ -375,6 +403,7 @@ def _new_session(original: Method) -> Method:
             enable(made)
         elif _has_rule(self):
             plan_gpu_joins(made)
+        as_of_rule(self).addToClone(self._jsparkSession, made._jsparkSession)  # noqa: SLF001
         return made
 
     return new_session

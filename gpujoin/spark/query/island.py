@@ -22,7 +22,7 @@ from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.runtime_filters import with_runtime_filters
-from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
@@ -41,7 +41,7 @@ from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.nodes import aggregated
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
-_ROWS_FROM = frozenset({"Join", "Filter", "Project"})
+_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
 _VALUE_BYTES = 8
 _MOST_COLUMNS = 1000
 """Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
@@ -116,6 +116,11 @@ class Island:
                     yield from walk(child)
 
         return walk(self.node)
+
+    @property
+    def as_of_joins(self) -> tuple[PlanNode, ...]:
+        """Those that ``gpu_asof_join`` has made, parents first."""
+        return tuple(node for node in self.own_nodes() if node.class_name == AS_OF_JOIN)
 
     @property
     def joins(self) -> tuple[Join, ...]:
@@ -209,7 +214,9 @@ def _called(node: PlanNode) -> str:
 def _may_top(node: PlanNode) -> bool:
     if node.class_name == AGGREGATE:
         return True
-    return node.name in _ROWS_FROM and any(inner.class_name in (JOIN, AGGREGATE) for inner in node.walk())
+    return node.name in _ROWS_FROM and any(
+        inner.class_name in JOINS or inner.class_name == AGGREGATE for inner in node.walk()
+    )
 
 
 def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Island:

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Options, Strategy
 from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
-from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
+from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown
 from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
+from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -140,9 +142,9 @@ class QueryPlanner:
         replaced = any(visited.changed for visited in inner)
         if islands and node.class_name == AGGREGATE and id(node) not in self._left:
             self._reasons += self._obstacles(node)
-        if node.class_name == JOIN:
+        if node.class_name in JOINS:
             large = tuple(visited.nbytes > self._broadcast_threshold for visited in below)
-            if any(large):
+            if any(large) and node.class_name == JOIN:
                 self._large[node.number] = large
             others = tuple(part for part in parts if isinstance(part, IslandExplanation))
             parts = (self._left_to_spark(node, parts), *others)
@@ -266,7 +268,7 @@ class QueryPlanner:
 
     def _options_of(self, island: Island) -> Options:
         """Settings with what joins of an island were asked for."""
-        joins = [node for node in island.own_nodes() if node.class_name == JOIN]
+        joins = [node for node in island.own_nodes() if node.class_name in JOINS]
         backend = next(
             (node.asked["backend"] for node in joins if node.asked and "backend" in node.asked), None
         )
@@ -297,9 +299,14 @@ class QueryPlanner:
     def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
         """Describe a join that Spark runs."""
         sizes = [child.size_bytes for child in node.children]
-        shown = None if self._runs or node.condition is None else str(node.condition)
+        if node.class_name == AS_OF_JOIN:
+            kind = JoinType.LEFT.value
+            shown: str | None = _as_of_shown(node)
+        else:
+            kind = join_type_shown(node.fields["joinType"])
+            shown = None if self._runs or node.condition is None else str(node.condition)
         return JoinExplanation(
-            join_type=join_type_shown(node.fields["joinType"]), strategy=Strategy.SPARK, backend="spark",
+            join_type=kind, strategy=Strategy.SPARK, backend="spark",
             condition=shown, left_bytes=sizes[0], right_bytes=sizes[1], reasons=self._why_left(node),
             inputs=tuple(part for part in inputs if isinstance(part, JoinExplanation)),
             by_gpu_join=node.asked is not None,
@@ -313,6 +320,12 @@ class QueryPlanner:
         if id(node) in self._left:
             return (self._left[id(node)],)
         return tuple(self._obstacles(node)[:1])
+
+
+def _as_of_shown(node: PlanNode) -> str:
+    terms = AsOfTerms.parse(node.fields["terms"])
+    left, right = (str(node.expression(name).fields["name"]) for name in ("leftOrder", "rightOrder"))
+    return terms.shown(left, right)
 
 
 def _made_by(node: PlanNode) -> str | None:

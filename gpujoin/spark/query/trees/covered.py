@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpujoin.spark.query.trees.asof import as_of_join
 from gpujoin.spark.query.trees.builder import BuildNode
 from gpujoin.spark.query.trees.joins import join
 from gpujoin.spark.query.trees.nodes import aggregate, expand, filter_, project, scan, union
@@ -11,6 +12,7 @@ BUILDERS: dict[str, BuildNode] = {
     "Filter": filter_,
     "Project": project,
     "Join": join,
+    "GpuAsOfJoin": as_of_join,
     "Union": union,
     "Aggregate": aggregate,
     "Expand": expand,
