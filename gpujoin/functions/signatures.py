@@ -71,8 +71,7 @@ class Parameter:
     """Whether a type is one that the function computes with."""
     convert: Convert
     """Spark's implicit cast to such a type: from the operand's type and the mode to the type it is cast to, or
-    ``None`` where the operand is refused.
-    """
+    ``None`` where the operand is refused."""
     example: object = None
     """Constant shown for the operand in the generated documentation; ``None``: a column is shown."""
 

@@ -22,8 +22,7 @@ class KeyCodes:
 
     codes: Array
     """int32 or int64 of shape ``(rows,)``, or uint64 of shape ``(rows, 2)``: low and high word. Meaningless where a
-    row matches nothing.
-    """
+    row matches nothing."""
     valid: Array | None
     """False where a row matches nothing; ``None``: no such row."""
 

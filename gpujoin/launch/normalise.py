@@ -145,8 +145,7 @@ class KeyField:
     low: int | None = None
     span: int | None = None
     """For integers: smallest build value, and its distance from the largest one; ``None``: values are stored
-    unchanged.
-    """
+    unchanged."""
     longest: int = 0
     """For texts: bytes of the longest build value."""
     length_shift: int = _NONE

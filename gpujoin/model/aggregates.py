@@ -57,8 +57,7 @@ class AggregateCall:
     """The aggregate function."""
     arguments: tuple[Expression, ...] = ()
     """Typed, over the child's output. One, or any number for ``COUNT``. ``AVG`` takes a number of any type; central
-    moments take float64.
-    """
+    moments take float64."""
     name: str = field(default="")
     """Prefix of the buffer columns' names."""
     filter: Expression | None = None

@@ -55,8 +55,7 @@ class PairSlice:
     """Row of the probe frame and row of the build frame, for each pair; equal lengths, never out of bounds. Over all
     slices of a probe the pairs ascend by probe row, then by build row (in a :class:`RangeBuild` by point, then build
     row), so that another backend can go on where one ran out of memory. The matches of one probe row may be cut
-    between slices.
-    """
+    between slices."""
 
     @property
     def length(self) -> int:

@@ -312,8 +312,7 @@ class Call(Expression):
     """Its operands."""
     mode: EvalMode = EvalMode.LEGACY
     """What happens to values without a result. In an untyped tree ``LEGACY`` stands for the mode given when the tree
-    is resolved.
-    """
+    is resolved."""
 
     @property
     def children(self) -> tuple[Expression, ...]:

@@ -70,8 +70,7 @@ class Choice:
     """One line for the user."""
     least_match: float = 0.0
     """Of ``PARTITIONED``: probe rows are ordered only where more than this share of a sample of them has a match;
-    else most of them would be moved only to be dropped.
-    """
+    else most of them would be moved only to be dropped."""
 
 
 Choose: TypeAlias = Callable[[KeyFacts], Choice]

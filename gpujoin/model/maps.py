@@ -48,8 +48,7 @@ class Indices:
 
     values: Any
     """The backend's own integer vector (NumPy int32 or int64 on the CPU, a device column on the GPU); negative means
-    "no row".
-    """
+    "no row"."""
     length: int
     out_of_bounds: OutOfBounds = OutOfBounds.NEVER
     """Whether negative values may occur, and what they mean."""
@@ -84,8 +83,7 @@ class Tile:
     """First number, number of output rows, rows of the inner side."""
     rows: Any = None
     """Rows of one key, in the backend's own integer vector: the number is a position in them. ``None``: the number is
-    the row itself. Only the CPU backend makes such maps.
-    """
+    the row itself. Only the CPU backend makes such maps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,16 +95,13 @@ class PipelineMetrics:
     """Parts into which groups beyond the memory budget were divided on disk, and bytes written."""
     oversized_parts: int = 0
     """Parts that were merged in memory although they are over their share of the budget: divided as often as is
-    allowed, they are still.
-    """
+    allowed, they are still."""
     recovered: dict[str, int] = field(default_factory=dict)
     """Why parts were computed again on a lower rung (:class:`Rung`), and how many; what failed counts in the other
-    counters too.
-    """
+    counters too."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
-    rows may be read only when a join or an aggregation above asks for them.
-    """
+    rows may be read only when a join or an aggregation above asks for them."""
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""

@@ -35,14 +35,12 @@ class Scan(Relation):
 
     columns: pa.Schema
     """Output columns with the types they have in Spark: first those read from the files, found by name, then the
-    partition columns.
-    """
+    partition columns."""
     partition_columns: int = 0
     """How many of the last columns are constants of each file."""
     filters: tuple[Expression, ...] = ()
     """Only rows for which all of these are true are returned. Columns that only a filter reads must be in
-    ``columns``; a :class:`Project` above drops them, and they are not kept.
-    """
+    ``columns``; a :class:`Project` above drops them, and they are not kept."""
     slices: tuple[FileSlice, ...] | None = None
     """What to read; ``None``: given to each task when the tree runs (see :func:`bind_slices`)."""
     index: int = 0
@@ -233,8 +231,7 @@ class PartialAggregate(OneInput):
     """What is computed; the output has the keys, then each call's buffer."""
     once: bool = False
     """Whether each group must come out once only, so that its buffers are final; beyond the memory budget they go to
-    disk.
-    """
+    disk."""
 
     def __post_init__(self) -> None:
         if not self.keys and not self.aggregates:

@@ -123,8 +123,7 @@ class Exchange:
     """Estimated size of the rows."""
     indeterminate: frozenset[int] = frozenset()
     """Columns whose values may be others when a task of the producer runs again. No key is one of them, but where
-    that is allowed and there are no others.
-    """
+    that is allowed and there are no others."""
     replicated: bool = False
     """Whether every task gets all the rows; there are no keys then."""
     last_complete: bool = False

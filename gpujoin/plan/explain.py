@@ -25,8 +25,7 @@ class JoinExplanation:
     """``BROADCAST``, ``SHUFFLE``, ``NESTED_LOOP``, or ``SPARK``."""
     backend: str
     """``"gpu"``, ``"cpu"`` or ``"spark"``. Under ``auto`` each worker decides for itself; this is then what the
-    driver expects, and ``notes`` say so.
-    """
+    driver expects, and ``notes`` say so."""
     shape: str | None = None
     """How matches are found, with the cost; ``None`` where Spark runs the join."""
     build_side: Side | None = None

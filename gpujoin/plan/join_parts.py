@@ -47,24 +47,24 @@ class JoinPlacer:
         if part is None or node.spec.join_type not in DIVIDES[side]:
             return None
         other = node.side(side.other)
-        held = self.planning.size_of(other)
+        other_bytes = self.planning.size_of(other)
         most = self.planning.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
         inputs: tuple[Exchange, ...] = ()
         if any(map(_is_computed_once, other.walk())):
             sent = sides[side.other]
-            if sent is None or held > most:
+            if sent is None or other_bytes > most:
                 return None
             if part.spark is not None:
                 part = self.planning.spread(part, node.side(side))
-            inputs = (self.planning.replicated(sent, held),)
+            inputs = (self.planning.replicated(sent, other_bytes),)
             other = ExchangeSource(inputs[0].index, other.schema)
-            cost, repeated, scans = sent.cost + STAGE_BYTES, EXCHANGED * held, frozenset[int]()
+            cost, repeated, scans = sent.cost + STAGE_BYTES, EXCHANGED * other_bytes, frozenset[int]()
         else:
             scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
             cost, repeated = 0.0, sum(self.planning.facts[index].nbytes for index in scans)
             if repeated > most:
                 return None
-        cost += part.cost + (repeated + HELD * held) * part.tasks(self.planning.limits)
+        cost += part.cost + (repeated + HELD * other_bytes) * part.tasks(self.planning.limits)
         trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
         positions = output_positions(node.spec, side)
         joined = part.reading(scans).above(

@@ -50,12 +50,10 @@ class StageLimits:
     """Tasks of a stage fed by exchanges; ``None``: by size."""
     guessed_partitions: int = 200
     """Most of them, where the size is Spark's guess of rows that it computes: it takes a join for the product of both
-    sides.
-    """
+    sides."""
     indeterminate_keys: bool = False
     """Whether rows may be exchanged by keys whose values may be others when a task runs again, as Spark's own
-    shuffles do, where there are no other keys.
-    """
+    shuffles do, where there are no other keys."""
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,7 @@ class Bound:
     """Number added to the value of ``probe``: days for dates; for floats it includes a margin for rounding."""
     reach: Expression | None = None
     """Expression of the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added
-    to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound.
-    """
+    to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound."""
 
 
 @dataclass(frozen=True)

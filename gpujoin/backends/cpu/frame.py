@@ -21,8 +21,7 @@ class Frame:
 
     columns: tuple[pa.Array, ...]
     """Contiguous arrays with buffers aligned to 8 bytes. Types with 32-bit offsets become large where the data needs
-    it.
-    """
+    it."""
     rows: int
     """Row count, known also without columns."""
     store: RowStoreCache = field(default_factory=RowStoreCache, compare=False, repr=False)

@@ -23,8 +23,7 @@ class Groups:
 
     ranges: npt.NDArray[np.uint64]
     """First position of each group in ``order`` (upper half) and its number of rows (lower half), so that one access
-    reads both. The last group is empty; probe rows without a match refer to it.
-    """
+    reads both. The last group is empty; probe rows without a match refer to it."""
     order: IndexArray | None
     """Build rows, group after group; ``None``: row ``i`` is at position ``i``."""
 

@@ -115,9 +115,9 @@ def items(sequence: Any) -> list[Any]:
     return [sequence.apply(i) for i in range(sequence.size())]
 
 
-def class_of(thing: Any, names: JvmNames) -> str:
+def class_of(instance: Any, names: JvmNames) -> str:
     """Give the name of a JVM object's class in one call."""
-    return str(names.org.apache.commons.lang3.ClassUtils.getName(thing))
+    return str(names.org.apache.commons.lang3.ClassUtils.getName(instance))
 
 
 def schema_text(frame: DataFrame) -> str:

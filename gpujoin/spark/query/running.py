@@ -56,12 +56,10 @@ class RunStage:
     tree: Relation
     reads: tuple[Reads, ...]
     """What each task reads, by the index of the scan; one entry for all tasks of a stage whose rows come by key, or
-    from Spark.
-    """
+    from Spark."""
     sources: tuple[int, ...]
     """Indexes of the tree's sources, in the order in which they are read; of a stage that takes rows from Spark, that
-    one.
-    """
+    one."""
     forms: tuple[BlobFormat, ...]
     """Of the blobs of each source, in that order; none where rows come from Spark as they are."""
     labels: tuple[int, ...]

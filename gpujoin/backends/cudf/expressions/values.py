@@ -33,8 +33,7 @@ class Value:
     """Logical type of the values."""
     data: Array
     """Of length 1 or the number of rows: bool, intN, float32 or float64; a decimal's unscaled value, its high 64 bits
-    where it is wide.
-    """
+    where it is wide."""
     valid: Array | None = None
     """False where null; of length 1 or the number of rows; ``None``: nowhere null."""
     low: Array | None = None
