@@ -113,8 +113,7 @@ def semi_join(
     checked_keys(build)
     _check(probe)
     if kernel is Kernel.DIRECT:
-        marks, number = direct.build_set(device, build, _range(device, build)).test(device, probe.keys)
-        matches = UniqueMatches(marks.astype(np.int32) - device.xp.int32(1), number)
+        matches = direct.build_set(device, build, _range(device, build)).probe(device, probe.keys)
     elif kernel is Kernel.PARTITIONED:
         table = partition.build(device, build, duplicates=True)
         assert table is not None

@@ -113,13 +113,13 @@ class KeySet:
         """Memory held."""
         return int(self.bits.nbytes)
 
-    def test(self, device: Device, probe: KeyCodes) -> tuple[Array, int]:
-        """Mask of the probe rows whose key is in the set, and their number."""
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
+        """Find the probe rows whose key is in the set; build row 0 stands for any."""
         checked_keys(probe, ranged=True)
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         _launch(device, "direct_test_bits", probe, self.keys, self.bits, marks, matches)
-        return marks, value_of(device, matches)
+        return UniqueMatches(marks.astype(np.int32) - device.xp.int32(1), value_of(device, matches))
 
 
 def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:

@@ -98,20 +98,20 @@ class PartitionedTable:
     """Hash table over the partitioned rows."""
     row: Array
     """Original number of each row."""
+    least_match: float = 0.0
+    """Probe rows are partitioned only if more than this share of a sample of them has a match."""
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
         return self.table.nbytes + int(self.row.nbytes)
 
-    def probe(self, device: Device, probe: KeyCodes, *, least_match: float = 0.0) -> UniqueMatches:
-        """Find the build row of each probe row, in the order of the probe rows.
-
-        These are partitioned only if more than the share ``least_match`` of a sample of them has a match.
-        """
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
+        """Find the build row of each probe row, in the order of the probe rows."""
         checked_keys(probe)
         check_width(probe, self.table.key_bytes)
-        if probe.rows < FEWEST_ROWS or (least_match > 0 and self.match_ratio(device, probe) <= least_match):
+        least = self.least_match
+        if probe.rows < FEWEST_ROWS or (least > 0 and self.match_ratio(device, probe) <= least):
             matches = self.table.probe(device, probe)
             xp, hit = device.xp, matches.row >= 0
             if not int(self.row.shape[0]):
@@ -134,11 +134,13 @@ class PartitionedTable:
         return self.table.probe(device, sample).pairs / sample.rows if sample.rows else 0.0
 
 
-def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> PartitionedTable | None:
+def build(
+    device: Device, keys: KeyCodes, *, duplicates: bool = False, least_match: float = 0.0
+) -> PartitionedTable | None:
     """Partition build rows and build a table; ``None`` if a key occurs twice, unless ``duplicates`` are allowed."""
     ordered = partition(device, keys)
     table = unique.build(device, ordered.keys, duplicates=duplicates)
-    return None if table is None else PartitionedTable(table, ordered.row[: ordered.keys.rows])
+    return None if table is None else PartitionedTable(table, ordered.row[: ordered.keys.rows], least_match)
 
 
 def _kernel(device: Device, keys: KeyCodes, name: str) -> Kernel:

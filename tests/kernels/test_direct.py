@@ -41,9 +41,9 @@ def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range 
     assert count == counts
     assert ranges.pairs == sum(counts)
     assert [placed[s : s + c] for s, c in zip(start, count, strict=True)] == expected
-    marks, number = direct.build_set(device, built, keys).test(device, probed)
-    assert device.download(marks).tolist() == [c > 0 for c in counts]
-    assert number == sum(c > 0 for c in counts)
+    marked = direct.build_set(device, built, keys).probe(device, probed)
+    assert device.download(marked.row).tolist() == [0 if c else -1 for c in counts]
+    assert marked.pairs == sum(c > 0 for c in counts)
 
 
 @pytest.mark.parametrize("rows", SIZES)

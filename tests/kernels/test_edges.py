@@ -39,9 +39,9 @@ def test_build_keys_outside_of_the_range_are_in_no_table(device: RecordingDevice
     ]
     assert [placed[s : s + c] for s, c in zip(start, count, strict=True)] == wanted
     assert ranges.pairs == sum(map(len, wanted))
-    marks, number = direct.build_set(device, here, keys).test(device, here)
-    assert device.download(marks).tolist() == inside(labels)
-    assert number == sum(inside(labels))
+    marked = direct.build_set(device, here, keys).probe(device, here)
+    assert (device.download(marked.row) == 0).tolist() == inside(labels)
+    assert marked.pairs == sum(inside(labels))
 
 
 @pytest.mark.parametrize("key_bytes", [4, 8])
@@ -54,8 +54,8 @@ def test_probe_keys_next_to_the_range_match_nothing(device: RecordingDevice, key
     matches = unique.probe(device, there)
     wanted = [key - LOW if ok else -1 for key, ok in zip(labels, inside(labels), strict=True)]
     assert device.download(matches.row).tolist() == wanted
-    marks, _ = direct.build_set(device, build.on(device), keys).test(device, there)
-    assert device.download(marks).tolist() == inside(labels)
+    marked = direct.build_set(device, build.on(device), keys).probe(device, there)
+    assert (device.download(marked.row) == 0).tolist() == inside(labels)
 
 
 def test_every_slot_is_put_in_order(device: RecordingDevice, rng: np.random.Generator) -> None:
@@ -180,6 +180,6 @@ def test_every_row_of_many_is_entered_and_found(device: RecordingDevice, rng: np
     assert (device.download(ranges.count) == 1).all()
     assert (device.download(many.places.rows)[device.download(ranges.start)] == wanted).all()
     assert ranges.pairs == count
-    marks, number = direct.build_set(device, built, keys).test(device, probed)
-    assert device.download(marks).all()
-    assert number == count
+    marked = direct.build_set(device, built, keys).probe(device, probed)
+    assert (device.download(marked.row) == 0).all()
+    assert marked.pairs == count

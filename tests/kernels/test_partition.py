@@ -149,13 +149,13 @@ def test_probe_rows_are_ordered_only_where_enough_of_a_sample_match(
     monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
     build, keys = rng.permutation(500), rng.integers(500, 10_000, 2000)
     keys[: int(share * 2000)] = rng.integers(0, 500, int(share * 2000))
-    table = partition.build(device, KeyCodes(device.upload(build), None))
+    table = partition.build(device, KeyCodes(device.upload(build), None), least_match=0.25)
     assert table is not None
     probe = KeyCodes(device.upload(rng.permutation(keys)), None)
     assert table.match_ratio(device, probe) == pytest.approx(share)
     assert table.match_ratio(device, KeyCodes(device.zeros(0, np.int64), None)) == 0.0
     device.launches.clear()
-    matches = table.probe(device, probe, least_match=0.25)
+    matches = table.probe(device, probe)
     assert ("partition_rows" in device.launches) is ordered
     assert matches.pairs == int(share * 2000)
     rows = device.download(matches.row)

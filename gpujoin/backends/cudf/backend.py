@@ -49,32 +49,12 @@ def _on_device(method: Callable[Concatenate[CudfBackend, P], R]) -> Callable[Con
     return cast("Callable[Concatenate[CudfBackend, P], R]", entered)
 
 
-class CudfBuild:
+class CudfBuild(Index):
     """A build side on the device."""
 
-    def __init__(self, device: Device, index: Index) -> None:
-        self._device = device
-        self._index = index
-
-    @property
-    def rows(self) -> int:
-        return self._index.rows
-
-    @property
-    def unique(self) -> bool:
-        return self._index.unique
-
-    @property
-    def algorithm(self) -> str:
-        return self._index.algorithm
-
-    @property
-    def nbytes(self) -> int:
-        return self._index.nbytes
-
     def probe(self, keys: CudfFrame) -> IndexProbe:
-        with self._device.entered():
-            return IndexProbe(self._index, FrameKeys(self._index.ops, keys))
+        with self.entered():
+            return IndexProbe(self, FrameKeys(self.ops, keys))
 
 
 class CudfRangeBuild(DeviceRangeBuild):
@@ -150,9 +130,7 @@ class CudfBackend:
         self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
     ) -> CudfBuild:
         codes = FrameKeys(self.ops, keys)
-        return CudfBuild(
-            self.device, Index(self.ops, codes, self.device.entered, choose=choose, wanted=wanted)
-        )
+        return CudfBuild(self.ops, codes, self.device.entered, choose=choose, wanted=wanted)
 
     @_on_device
     def build_ranges(self, points: CudfFrame, *, grouped: bool, kernels: bool = True) -> CudfRangeBuild:

@@ -278,12 +278,7 @@ class IndexProbe:
             return
         index, matches = self._index, self._matches
         if isinstance(matches, UniqueMatches):
-            with index.entered():
-                whole = self._unique_pairs(matches.row)
-            for start in range(0, self.pairs, max_pairs):
-                with index.entered():
-                    part = _cut(whole, start, min(self.pairs, start + max_pairs))
-                yield part
+            yield from unique_slices(index.ops, index.entered, matches, max_pairs)
             return
         with index.entered():
             running = index.ops.xp.cumsum(matches.count, dtype=index.ops.xp.int64)
@@ -293,13 +288,6 @@ class IndexProbe:
                 probe, build = index.matcher.expand(matches, running, start, end)
             of_probe = Indices(probe, end - start, order=MapOrder.ASCENDING)
             yield PairSlice(of_probe, Indices(build, end - start))
-
-    def _unique_pairs(self, row: Array) -> tuple[Array | None, Array]:
-        """Probe rows (``None``: all) and build rows of all pairs."""
-        if self.pairs == self.rows:
-            return None, row
-        probe = positions(self._index.ops, row >= 0)
-        return probe, row[probe]
 
     def mark_build(self, marks: Array) -> None:
         """Mark the build rows with a match. Threads may mark at once: all write the same value."""
@@ -321,10 +309,19 @@ def _group_of_place(ops: ArrayOps, places: Places) -> Array:
     return owners(ops, first[1:] - first[:-1], first[:-1], int(places.rows.shape[0]))
 
 
-def _cut(pairs: tuple[Array | None, Array], start: int, end: int) -> PairSlice:
-    probe, build = pairs
-    length = end - start
-    from_probe: RowMap = Span(start, length)
-    if probe is not None:
-        from_probe = Indices(probe[start:end], length, order=MapOrder.ASCENDING)
-    return PairSlice(from_probe, Indices(build[start:end], length))
+def unique_slices(
+    ops: ArrayOps, entered: Entered, matches: UniqueMatches, max_pairs: int
+) -> Iterator[PairSlice]:
+    """All pairs of probe rows with at most one match, in slices."""
+    with entered():
+        all_match = matches.pairs == int(matches.row.shape[0])
+        probe = None if all_match else positions(ops, matches.row >= 0)
+        build = matches.row if probe is None else matches.row[probe]
+    for start in range(0, matches.pairs, max_pairs):
+        length = min(matches.pairs - start, max_pairs)
+        of_probe: RowMap = Span(start, length)
+        with entered():
+            if probe is not None:
+                of_probe = Indices(probe[start : start + length], length, order=MapOrder.ASCENDING)
+            of_build = Indices(build[start : start + length], length)
+        yield PairSlice(of_probe, of_build)

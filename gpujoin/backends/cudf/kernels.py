@@ -47,7 +47,7 @@ class ManyTable(Protocol):
 
 @dataclass(frozen=True)
 class UniqueMatcher:
-    """Matcher for unique keys."""
+    """Matcher for unique keys, or one that only finds which probe rows have a match."""
 
     device: Device
     table: UniqueTable
@@ -65,21 +65,6 @@ class UniqueMatcher:
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         """Not called: matches are unique."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _Sampling:
-    """A partitioned table that probes a sample first, and partitions the probe rows only if enough of them match."""
-
-    table: partition.PartitionedTable
-    least_match: float
-
-    @property
-    def nbytes(self) -> int:
-        return self.table.nbytes
-
-    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
-        return self.table.probe(device, probe, least_match=self.least_match)
 
 
 @dataclass(frozen=True)
@@ -106,30 +91,7 @@ class ManyMatcher:
         return expand.pairs(self.device, matches, running, self.places.rows, begin, end - begin)
 
 
-@dataclass(frozen=True)
-class MarksMatcher:
-    """Matcher that only finds which probe rows have a match; build row 0 stands for any."""
-
-    device: Device
-    table: direct.KeySet
-    algorithm: str
-    places: None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return self.table.nbytes
-
-    def match(self, probe: KeyCodes) -> UniqueMatches:
-        marks, matches = self.table.test(self.device, probe)
-        return UniqueMatches(marks.astype(self.device.xp.int32) - self.device.xp.int32(1), matches)
-
-    def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """Not called: matches are unique."""
-        raise NotImplementedError
-
-
-KernelMatcher = UniqueMatcher | ManyMatcher | MarksMatcher
+KernelMatcher = UniqueMatcher | ManyMatcher
 
 
 class _Keys(Protocol):
@@ -232,8 +194,8 @@ def _matcher(
         return _by_address(device, built, direct.Range(facts.low, facts.slots), wanted)
     table: UniqueTable | None = None
     if algorithm is Algorithm.PARTITIONED:
-        ordered = partition.build(device, built, duplicates=wanted is Wanted.MARKS)
-        table = None if ordered is None else _Sampling(ordered, choice.least_match)
+        marks = wanted is Wanted.MARKS
+        table = partition.build(device, built, duplicates=marks, least_match=choice.least_match)
     elif algorithm is Algorithm.UNIQUE:
         table = unique.build(device, built, duplicates=wanted is Wanted.MARKS)
     if table is not None:
@@ -245,7 +207,7 @@ def _matcher(
 def _by_address(device: Device, built: KeyCodes, keys: direct.Range, wanted: Wanted) -> KernelMatcher:
     name = Algorithm.DIRECT.value
     if wanted is Wanted.MARKS:
-        return MarksMatcher(device, direct.build_set(device, built, keys), name)
+        return UniqueMatcher(device, direct.build_set(device, built, keys), name)
     table = direct.build_unique(device, built, keys)
     if table is not None:
         return UniqueMatcher(device, table, name)

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners
+from gpujoin.backends.cudf.index import unique_slices
 from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProbe, kernel_index
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.model.backend import NearestTerms, PairSlice
-from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
+from gpujoin.model.maps import Indices, OutOfBounds
 
 
 def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]]) -> OrderOps:
@@ -94,29 +95,20 @@ class LookupProbe:
         self, ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]], matches: UniqueMatches
     ) -> None:
         self._ops, self._entered = ops, entered
-        self._row = matches.row
+        self._matches = matches
         self.rows, self.pairs = int(matches.row.shape[0]), matches.pairs
 
     def matched(self) -> Array:
         with self._entered():
-            return self._row >= 0
+            return self._matches.row >= 0
 
     def lookup(self) -> Indices:
-        return Indices(self._row, self.rows, OutOfBounds.NULLIFY)
+        return Indices(self._matches.row, self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        if not self.pairs:
-            return
-        with self._entered():
-            probe = positions(self._ops, self._row >= 0)
-            build = self._row[probe]
-        for start in range(0, self.pairs, max_pairs):
-            pairs = slice(start, min(self.pairs, start + max_pairs))
-            length = pairs.stop - start
-            yield PairSlice(
-                Indices(probe[pairs], length, order=MapOrder.ASCENDING), Indices(build[pairs], length)
-            )
+        if self.pairs:
+            yield from unique_slices(self._ops, self._entered, self._matches, max_pairs)
 
     def mark_build(self, marks: Array) -> None:
         with self._entered():
-            marks[self._row[self._row >= 0]] = True
+            marks[self._matches.row[self._matches.row >= 0]] = True

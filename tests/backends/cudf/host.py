@@ -332,30 +332,11 @@ def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-@dataclass(frozen=True)
-class HostBuild:
-    index: Index
-    bits: int
-    ops: ArrayOps
-
-    @property
-    def rows(self) -> int:
-        return self.index.rows
-
-    @property
-    def unique(self) -> bool:
-        return self.index.unique
-
-    @property
-    def algorithm(self) -> str:
-        return self.index.algorithm
-
-    @property
-    def nbytes(self) -> int:
-        return self.index.nbytes
+class HostBuild(Index):
+    bits = 63
 
     def probe(self, keys: pa.Table) -> IndexProbe:
-        return IndexProbe(self.index, HostKeys(keys, self.bits, ops=self.ops))
+        return IndexProbe(self, HostKeys(keys, self.bits, ops=self.ops))
 
 
 class HostRangeBuild(DeviceRangeBuild):
@@ -422,7 +403,9 @@ class HostBackend:
 
     def build(self, keys: pa.Table, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> HostBuild:
         codes = HostKeys(keys, self.bits, ops=self.ops)
-        return HostBuild(Index(self.ops, codes, entered, choose=choose, wanted=wanted), self.bits, self.ops)
+        build = HostBuild(self.ops, codes, entered, choose=choose, wanted=wanted)
+        build.bits = self.bits
+        return build
 
     def build_ranges(self, points: pa.Table, *, grouped: bool, kernels: bool = True) -> HostRangeBuild:
         ops = self.ops if kernels else replace(self.ops, kernels=None)
