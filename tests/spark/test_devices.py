@@ -46,11 +46,20 @@ def test_the_cpu_is_taken_without_a_word_when_asked_for() -> None:
 
 
 @pytest.mark.skipif(unavailable(BackendName.GPU) is None, reason="there is a GPU here")
-def test_without_a_gpu_auto_takes_the_cpu_and_says_why() -> None:
-    with chosen_backend(Options(), []) as chosen:
+def test_auto_takes_the_cpu_and_says_why_where_spark_gave_the_task_a_gpu() -> None:
+    with chosen_backend(Options(), ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         (note,) = chosen.notes
         assert note.startswith("on the CPU: ")
+
+
+@pytest.mark.skipif(
+    unavailable(BackendName.GPU) is None or bool(devices(())), reason="there is a GPU, or its driver, here"
+)
+def test_a_machine_without_a_gpu_needs_no_note() -> None:
+    with chosen_backend(Options(), []) as chosen:
+        assert chosen.backend.name is BackendName.CPU
+        assert chosen.notes == ()
     with pytest.raises(BackendUnavailableError), chosen_backend(Options(backend="gpu"), []):  # type: ignore[arg-type]
         pytest.fail("there is no GPU")
 

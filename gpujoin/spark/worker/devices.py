@@ -98,7 +98,8 @@ def chosen_backend(options: Options, addresses: Sequence[str], task: str | None 
         except (BackendUnavailableError, DeviceMemoryError) as problem:
             if options.backend is BackendChoice.GPU:
                 raise
-            chosen = Chosen(_cpu(options), notes=(f"on the CPU: {problem}",))
+            told = addresses or devices(())  # a machine that has no GPU needs no explanation
+            chosen = Chosen(_cpu(options), notes=(f"on the CPU: {problem}",) if told else ())
         yield chosen
 
 
