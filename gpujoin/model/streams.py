@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -16,6 +17,15 @@ WINDOW_END = 1
 
 STREAMED = (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinType.LEFT_SEMI)
 """Types that Spark joins two streams by."""
+
+
+class SemiOrder(Enum):
+    """Whose new rows a left semi join looks at first, which shows where rows come and go in one micro-batch."""
+
+    RIGHT_FIRST = "right first"
+    """New left rows do not meet new right rows that go in the same micro-batch. So it is in PySpark 4.3."""
+    LEFT_FIRST = "left first"
+    """New left rows meet all new right rows. So it was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,8 @@ class StreamJoin:
         Columns of the two sides.
     left_times, right_times : tuple of int
         Columns under a watermark, in the order of the schema; empty for a side without one.
+    semi_order : SemiOrder
+        Whose new rows a left semi join looks at first; of no meaning to other joins.
 
     Raises
     ------
@@ -83,6 +95,7 @@ class StreamJoin:
     right: pa.Schema
     left_times: tuple[int, ...] = ()
     right_times: tuple[int, ...] = ()
+    semi_order: SemiOrder = SemiOrder.RIGHT_FIRST
 
     def __post_init__(self) -> None:
         if self.spec.join_type not in STREAMED or self.spec.as_of is not None:

@@ -62,6 +62,8 @@ class StreamOracle:
         Event time by which rows of a side are late; sides that are missing have no watermark.
     evicts : dict of Side to Evicts
         When rows of a side go; rows of sides that are missing never do.
+    right_first : bool
+        Whether a left semi join looks at new right rows first, and does not keep those that go at once.
     """
 
     left: pa.Schema
@@ -69,6 +71,7 @@ class StreamOracle:
     spec: JoinSpec
     late: dict[Side, Time] = field(default_factory=dict)
     evicts: dict[Side, Evicts] = field(default_factory=dict)
+    right_first: bool = True
     state: dict[Side, list[Kept]] = field(default_factory=lambda: {side: [] for side in Side})
 
     def __post_init__(self) -> None:
@@ -94,8 +97,24 @@ class StreamOracle:
 
     def push(self, left: pa.Table, right: pa.Table, late_ms: int, watermark_ms: int) -> list[Row]:
         """Output of a micro-batch."""
-        kind = self.spec.join_type
         out: list[Row] = []
+        if self.spec.join_type is JoinType.LEFT_SEMI and self.right_first:
+            before = len(self.state[Side.RIGHT])
+            self._push_right(right, late_ms, out)
+            staying = self._staying(Side.RIGHT, watermark_ms)
+            self.state[Side.RIGHT][before:] = [
+                new for new in self.state[Side.RIGHT][before:] if any(new is kept for kept in staying)
+            ]
+            self._push_left(left, late_ms, out)
+        else:
+            self._push_left(left, late_ms, out)
+            self._push_right(right, late_ms, out)
+        for side in Side:
+            self._evict(side, watermark_ms, out)
+        return out
+
+    def _push_left(self, left: pa.Table, late_ms: int, out: list[Row]) -> None:
+        kind = self.spec.join_type
         for row in self._accepted(Side.LEFT, left, late_ms, out):
             matched = False
             for kept in self.state[Side.RIGHT]:
@@ -107,6 +126,9 @@ class StreamOracle:
                 out.append(self._pair(row, None))
             else:
                 self.state[Side.LEFT].append(Kept(row, matched))
+
+    def _push_right(self, right: pa.Table, late_ms: int, out: list[Row]) -> None:
+        kind = self.spec.join_type
         for row in self._accepted(Side.RIGHT, right, late_ms, out):
             matched = False
             for kept in self.state[Side.LEFT]:
@@ -115,9 +137,6 @@ class StreamOracle:
                 matched = kept.matched = True
                 out.append(self._pair(kept.row, None if kind is JoinType.LEFT_SEMI else row))
             self.state[Side.RIGHT].append(Kept(row, matched))
-        for side in Side:
-            self._evict(side, watermark_ms, out)
-        return out
 
     def live(self, side: Side) -> list[Row]:
         """Rows in the state that may still match or be returned."""
@@ -152,17 +171,21 @@ class StreamOracle:
         return same and all(test((left, right)) is True for test in self._both)
 
     def _evict(self, side: Side, watermark_ms: int, out: list[Row]) -> None:
+        staying = self._staying(side, watermark_ms)
+        for entry in self.state[side]:
+            gone = not any(entry is kept for kept in staying)
+            if gone and not entry.matched and self.spec.join_type.preserves(side):
+                out.append(self._pair(*((entry.row, None) if side is Side.LEFT else (None, entry.row))))
+        self.state[side] = staying
+
+    def _staying(self, side: Side, watermark_ms: int) -> list[Kept]:
+        """Rows of a side that do not go at a watermark."""
         evicts = self.evicts.get(side)
         if evicts is None:
-            return
-        threshold, kept = evicts.threshold(watermark_ms), []
-        for entry in self.state[side]:
-            time = evicts.time(entry.row)
-            if time is None or time > threshold:
-                kept.append(entry)
-            elif not entry.matched and self.spec.join_type.preserves(side):
-                out.append(self._pair(*((entry.row, None) if side is Side.LEFT else (None, entry.row))))
-        self.state[side] = kept
+            return self.state[side]
+        threshold = evicts.threshold(watermark_ms)
+        times = [(entry, evicts.time(entry.row)) for entry in self.state[side]]
+        return [entry for entry, time in times if time is None or time > threshold]
 
     def _pair(self, left: Row | None, right: Row | None) -> Row:
         return (

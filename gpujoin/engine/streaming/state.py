@@ -227,9 +227,7 @@ class State:
         """Mask of the rows whose time is at or before a threshold."""
         time = self._plan.times[side]
         assert time is not None
-        micros, valid = moments(rows, time)
-        passed = micros <= threshold
-        return passed if valid is None else passed & valid
+        return passed(rows, time, threshold)
 
     def _marks_of(self, chunk: StateChunk) -> Marks:
         marks = self._marks.get(chunk.id)
@@ -404,6 +402,13 @@ def moments(rows: pa.RecordBatch, time: TimeColumn) -> tuple[Micros, Marks | Non
     if not column.null_count:
         return micros.to_numpy(), None
     return pc.fill_null(micros, 0).to_numpy(), pc.is_valid(column).to_numpy(zero_copy_only=False)
+
+
+def passed(rows: pa.RecordBatch, time: TimeColumn, threshold: int) -> Marks:
+    """Mask of the rows whose time is at or before a threshold."""
+    micros, valid = moments(rows, time)
+    before = micros <= threshold
+    return before if valid is None else before & valid
 
 
 def span(rows: pa.RecordBatch, time: TimeColumn | None) -> Span | None:

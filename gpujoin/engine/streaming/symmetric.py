@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -41,12 +41,13 @@ from gpujoin.engine.streaming.state import (
     StreamMetrics,
     chosen,
     moments,
+    passed,
     span,
 )
 from gpujoin.errors import JoinSpecError, StreamStateError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
-from gpujoin.model.streams import StreamJoin
+from gpujoin.model.streams import SemiOrder, StreamJoin
 from gpujoin.plan.streams import MILLISECOND, plan_stream_join
 
 Batches = Iterable[pa.RecordBatch]
@@ -179,9 +180,13 @@ class SymmetricJoin:
             new[side], failed = self._new_rows(side, batches, late)
             if self.plan.padded(side):
                 yield self._padded(side, failed)
-        yield from self._matched(state, new)
+        thresholds = {side: self.plan.threshold(side, watermark_ms) for side in Side}
+        if self.plan.ends_at_match and self.plan.join.semi_order is SemiOrder.RIGHT_FIRST:
+            yield from self._matched_right_first(state, new, thresholds[Side.RIGHT])
+        else:
+            yield from self._matched(state, new)
         for side in Side:
-            yield from self._evicted(state, side, new[side], self.plan.threshold(side, watermark_ms))
+            yield from self._evicted(state, side, new[side], thresholds[side])
             state.merge(side)
 
     # -- new rows ------------------------------------------------------------------------------------------
@@ -225,6 +230,26 @@ class SymmetricJoin:
         for rows in self._in_budget(right):
             times = span(rows.rows, self.plan.times[Side.RIGHT])
             yield from self._join(Side.RIGHT, rows, self._left_rows(state, left, times))
+
+    def _matched_right_first(
+        self, state: State, new: dict[Side, _NewRows], threshold: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Left rows that match: kept ones with new right ones, then new ones with kept and new right ones that stay."""
+        left, right = new[Side.LEFT], new[Side.RIGHT]
+        for rows in self._in_budget(right):
+            times = span(rows.rows, self.plan.times[Side.RIGHT])
+            yield from self._join(Side.RIGHT, rows, state.live(Side.LEFT, times))
+        staying = LiveRows(chosen(right.rows, ~self._passed(Side.RIGHT, right.rows, threshold)), None)
+        for rows in self._in_budget(left):
+            times = span(rows.rows, self.plan.times[Side.LEFT])
+            yield from self._join(Side.LEFT, rows, chain(state.live(Side.RIGHT, times), [staying]))
+
+    def _passed(self, side: Side, rows: pa.RecordBatch, threshold: int | None) -> Marks:
+        """Mask of the rows whose time is at or before a threshold."""
+        time = self.plan.times[side]
+        if threshold is None or time is None or not rows.num_rows:
+            return np.zeros(rows.num_rows, np.bool_)
+        return passed(rows, time, threshold)
 
     def _in_budget(self, new: _NewRows) -> Iterator[_NewRows]:
         """New rows in slices, each of which may be built in memory."""
@@ -281,11 +306,7 @@ class SymmetricJoin:
         for unmatched in state.evict(side, threshold):
             yield self._padded(side, unmatched)
         rows, matched = new.rows, new.matched
-        gone = np.zeros(rows.num_rows, np.bool_)
-        time = self.plan.times[side]
-        if threshold is not None and time is not None and rows.num_rows:
-            micros, valid = moments(rows, time)
-            gone = micros <= threshold if valid is None else (micros <= threshold) & valid
+        gone = self._passed(side, rows, threshold)
         if self.plan.padded(side):
             yield self._padded(side, chosen(rows, gone & ~matched))
         elif self.plan.ends_at_match and side is Side.LEFT:

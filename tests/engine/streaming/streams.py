@@ -20,7 +20,7 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.streams import STREAMED, StreamJoin
+from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
 from gpujoin.plan.resolve import resolve
 from tests.faults import FaultyBackend
 from tests.oracle.streams import Evicts, StreamOracle, rows_of, time_of
@@ -199,14 +199,21 @@ def rows(draw: random.Random, columns: pa.Schema, pool: list[object], base: int,
     return pa.Table.from_pylist(made, columns)
 
 
-def stream_join(form: Form, kind: JoinType, columns: pa.Schema, *, null_safe: bool = False) -> StreamJoin:
+def stream_join(
+    form: Form,
+    kind: JoinType,
+    columns: pa.Schema,
+    *,
+    null_safe: bool = False,
+    semi_order: SemiOrder = SemiOrder.RIGHT_FIRST,
+) -> StreamJoin:
     """The join of a form."""
     nulls = NullEquality.EQUAL if null_safe else NullEquality.UNEQUAL
     keys = (KeyPair(K, K, nulls), *(KeyPair(i, i) for i in form.keys))
     condition = None if form.condition is None else resolve(form.condition, columns, columns)
     everything = tuple(range(len(columns)))
     spec = JoinSpec(kind, keys, condition, everything, () if kind is JoinType.LEFT_SEMI else everything)
-    return StreamJoin(spec, columns, columns, *form.times)
+    return StreamJoin(spec, columns, columns, *form.times, semi_order=semi_order)
 
 
 def oracle(form: Form, join: StreamJoin) -> StreamOracle:
@@ -221,7 +228,8 @@ def oracle(form: Form, join: StreamJoin) -> StreamOracle:
         for side, threshold in ((Side.LEFT, form.left), (Side.RIGHT, form.right))
         if threshold is not None
     }
-    return StreamOracle(join.left, join.right, join.spec, late, evicts)
+    right_first = join.semi_order is SemiOrder.RIGHT_FIRST
+    return StreamOracle(join.left, join.right, join.spec, late, evicts, right_first)
 
 
 def reopened(store: MemoryStore) -> MemoryStore:
@@ -253,7 +261,9 @@ def check_stream(seed: int, tally: Tally) -> None:
     kind = draw.choice(STREAMED) if form.outer else JoinType.INNER
     dtype, pool = KEYS[draw.choice(list(KEYS))]
     columns = schema(dtype)
-    join = stream_join(form, kind, columns, null_safe=draw.random() < 0.15)
+    join = stream_join(
+        form, kind, columns, null_safe=draw.random() < 0.15, semi_order=draw.choice(list(SemiOrder))
+    )
     sizes = StateOptions(chunk_bytes=draw.choice((1, 4000, 20_000, 8 << 20)), fan_in=draw.choice((2, 2, 4)))
     options = Options(
         batch_bytes=draw.choice((1, 500, 1 << 25)), candidate_pairs=draw.choice((1, 7, 1 << 20)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import doctest
 import json
@@ -25,7 +26,7 @@ from gpujoin.errors import (
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.model.streams import StreamJoin
+from gpujoin.model.streams import SemiOrder, StreamJoin
 from gpujoin.plan.resolve import resolve
 
 TIME = pa.timestamp("us", "UTC")
@@ -165,6 +166,20 @@ def test_semi_joins_drop_left_rows_at_their_match() -> None:
     assert output(join, [], rows(RIGHT, (1, 11, "x")), 0) == [{"k": 1, "v": "a"}]
     assert join.manifest.of(Side.LEFT) == ()
     assert output(join, [], rows(RIGHT, (1, 11, "x")), 0) == []
+
+
+@pytest.mark.parametrize("order", SemiOrder, ids=lambda order: order.value)
+def test_semi_joins_of_rows_that_come_and_go_in_one_micro_batch(order: SemiOrder) -> None:
+    join = SymmetricJoin(dataclasses.replace(stream_join(JoinType.LEFT_SEMI), semi_order=order))
+    output(join, rows(LEFT, (9, 120, "a")), rows(RIGHT, (1, 106, "old")), 70_000)
+    # The right row of second 110 goes at once, that of 106 goes too but was there before, and that of 115 stays.
+    new_left = rows(
+        LEFT, (1, 105, "meets the old one"), (2, 105, "meets none that stays"), (3, 112, "meets one")
+    )
+    found = output(join, new_left, rows(RIGHT, (2, 110, "goes"), (3, 115, "stays")), 114_000)
+    lost = order is SemiOrder.RIGHT_FIRST
+    expected = [{"k": 1, "v": "meets the old one"}, {"k": 3, "v": "meets one"}]
+    assert found == sorted([*expected, *([] if lost else [{"k": 2, "v": "meets none that stays"}])], key=repr)
 
 
 def test_small_chunks_are_merged_and_dead_rows_left_out() -> None:
