@@ -54,7 +54,7 @@ OTHERS = [
     ("window", "left_semi"),
 ]
 SIDES = {how: ("l",) if how == "left_semi" else ("l", "r") for _, how in EVERY_TYPE}
-RETURNED = ("k", "t", "v", "s", "t2")
+NAMES = ("k", "t", "v", "s", "t2")
 BATCHES = 4
 CHUNKS = StateOptions(chunk_bytes=4000, fan_in=2)
 
@@ -97,7 +97,7 @@ def check(spark: SparkSession, folder: Path, form: str, how: str) -> None:
         pushed = list(running.push(new[0], new[1], watermark, late_ms=late))
         late = watermark
         names = running.output_schema.names
-        shown = [number for number, name in enumerate(names) if name in RETURNED]
+        shown = [number for number, name in enumerate(names) if name in returned_by(form)]
         returned = counted([tuple(row[i] for i in shown) for row in rows_of(pushed, running.output_schema)])
         expected = output.get(step["batchId"], Counter())
         assert returned == expected, f"{form}, {how}, micro-batch {step['batchId']}"
@@ -105,7 +105,12 @@ def check(spark: SparkSession, folder: Path, form: str, how: str) -> None:
         running = SymmetricJoin(join, store, running.manifest.to_bytes(), state_options=CHUNKS)
     assert batch == BATCHES
     assert len(progress) > BATCHES
-    assert total > 10
+    assert total > 5
+
+
+def returned_by(form: str) -> tuple[str, ...]:
+    """Columns that are compared: beside a window Spark takes no other event time."""
+    return tuple(name for name in NAMES if name != "t" or form != "window")
 
 
 def run(
@@ -126,7 +131,7 @@ def run(
         if times:
             frame = frame.withWatermark("t", delay)
         if form == "window":
-            frame = frame.withColumn("w", f.window("t", "10 seconds"))
+            frame = frame.withColumn("w", f.window("t", "10 seconds")).drop("t")
         frames.append(frame.alias(name))
     output: dict[int, Counter[str]] = {}
 
@@ -134,7 +139,7 @@ def run(
         table = frame.toArrow()
         output[batch] = counted(rows_of(table.to_batches(), table.schema))
 
-    returned = [f"{side}.{name} as {side}_{name}" for side in SIDES[how] for name in RETURNED]
+    returned = [f"{side}.{name} as {side}_{name}" for side in SIDES[how] for name in returned_by(form)]
     joined = frames[0].join(frames[1], f.expr(QUERIES[form]), how).selectExpr(*returned)
     writer = joined.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
