@@ -45,7 +45,7 @@ def _spark_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanati
         condition=str(condition.get().sql()) if condition.isDefined() else None,
         left_bytes=size_of(join.left()),
         right_bytes=size_of(join.right()),
-        notes=("it was not made by gpu_join",),
+        notes=("the session is not enabled, and gpu_join did not make it",),
         inputs=inputs,
     )
 

@@ -117,7 +117,10 @@ def test_queries_without_it_are_left_alone(tables: SparkSession, planned: list[P
     plain = joined(tables, native)
     assert plain.count() == 11
     assert len(planned) == 1
-    assert all(join.notes == ("it was not made by gpu_join",) for join in explain(plain).joins)
+    assert all(
+        join.notes == ("the session is not enabled, and gpu_join did not make it",)
+        for join in explain(plain).joins
+    )
 
 
 def test_what_is_around_it_and_left_to_spark_is_no_refusal(
