@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from gpujoin import FallbackError, explain, gpu_join
+from gpujoin import FallbackError, explain, gpu_asof_join, gpu_join
 from gpujoin.testing import assert_same_rows
 
 CASES = {"shuffle": ("one", "several"), "broadcast": ("widths", "one")}
@@ -47,6 +47,19 @@ def compare(left: DataFrame, right: DataFrame, on: Any, how: str, strategy: str)
     except Exception as problem:  # noqa: BLE001 - told to the test
         error = repr(problem)
     return {"rows": rows, "error": error, "strategy": strategies}
+
+
+def quoted(spark: SparkSession, strategy: str) -> list[Any]:
+    """The quote of each of some trades, and how they are joined."""
+    trades = spark.sql(
+        "select * from values (1, 'a', 5), (2, 'a', 1), (3, 'b', 9), (4, null, 9) as v(trade, s, t)"
+    )
+    quotes = spark.sql(
+        "select * from values (10, 'a', 2), (20, 'a', 4), (30, 'b', 9), (40, 'c', 1) as v(quote, s, t)"
+    )
+    frame = gpu_asof_join(trades, quotes, "t", "s", strategy=strategy, backend="cpu")
+    rows = sorted((row.trade, row.quote) for row in frame.where("trade > 1").collect())
+    return [frame.columns, rows, [join.strategy.value for join in explain(frame).joins]]
 
 
 def refusal(*given: Any, **options: Any) -> str:
@@ -95,6 +108,7 @@ def main() -> None:
     found["tree"] = [[join.join_type, join.strategy.value] for join in explain(third).joins]
     failing = right.selectExpr("cast(raise_error('computed') as int) k", "rid")
     found["lazy"] = gpu_join(left, failing, "k", strategy="broadcast").columns
+    found["as-of"] = {strategy: quoted(spark, strategy) for strategy in ("shuffle", "broadcast")}
     spark.conf.set("spark.gpujoin.enabled", "false")
     found["off"] = [join.backend for join in explain(gpu_join(left, right, "k", strategy="shuffle")).joins]
     spark.stop()

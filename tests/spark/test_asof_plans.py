@@ -49,6 +49,7 @@ def folder(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def tables(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
     spark.conf.set("spark.gpujoin.backend", "cpu")
+    spark.conf.set("spark.gpujoin.fallback", "raise")
     return {name: spark.read.parquet(str(folder / name)) for name in ("trades", "quotes", "symbols")}
 
 
@@ -263,6 +264,7 @@ OTHERS = {"longs and ints": ("(5), (null), (-8), (2147483647)", "int")}
 @pytest.mark.parametrize("spark", [{"spark.sql.session.timeZone": "Europe/Berlin"}], indirect=True, ids=[""])
 def test_spark_finds_the_same(spark: SparkSession, kind: str, direction: str) -> None:
     """Of equal order keys only one is on the right: which is taken is not said."""
+    spark.conf.set("spark.gpujoin.fallback", "raise")  # a task that fails is not run by Spark
     values, dtype, tolerance = TYPES[kind]
     others, other_type = OTHERS.get(kind, (values, dtype))
     left = spark.sql(
@@ -299,6 +301,7 @@ def test_a_killed_worker_gives_the_query_back(
     spark: SparkSession, tables: dict[str, DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = tables["trades"], tables["quotes"]
+    spark.conf.set("spark.gpujoin.fallback", "silent")
     expected = searched(*sides).where("size > 3").toArrow()
     monkeypatch.setattr(running, "RunStage", KilledStage)
     assert_same_rows(joined(*sides).where("size > 3").toArrow(), expected)
@@ -308,6 +311,7 @@ def test_left_to_spark_with_a_reason(
     spark: SparkSession, tables: dict[str, DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = tables["trades"], tables["quotes"]
+    spark.conf.set("spark.gpujoin.fallback", "silent")
     expected = searched(*sides).toArrow()
     refused = gpujoin.model.reasons.Reason(
         gpujoin.model.reasons.ReasonKind.UNAVAILABLE, "workers", "they lack polars"

@@ -83,3 +83,12 @@ def test_nothing_runs_when_a_join_is_made(found: dict[str, Any]) -> None:
 
 def test_switched_off(found: dict[str, Any]) -> None:
     assert found["off"] == ["spark"]
+
+
+@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
+def test_an_as_of_join(found: dict[str, Any], strategy: str) -> None:
+    assert found["as-of"][strategy] == [
+        ["trade", "s", "t", "quote"],
+        [[2, None], [3, 30], [4, None]],
+        [strategy],
+    ]

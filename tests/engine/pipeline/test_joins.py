@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, left
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Filter, Join, Relation
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import Zeros, assert_same_rows
 from tests.engine.pipeline.places import everywhere, on_device, run
@@ -293,3 +294,37 @@ def test_top_and_limit(rng: np.random.Generator, seed: int) -> None:
         assert count == 45
         if pieces == 1:
             assert metrics.source_rows < 100, "rows were read that the limit does not need"
+
+
+@everywhere
+def test_order_keys_of_two_scales_and_tolerances_of_decimals() -> None:
+    """Within a pipeline decimals are integers: 1.50 and 1.500 are 150 and 1500."""
+    moments = pa.table(
+        {
+            "t": pa.array(
+                [Decimal(text) for text in ("1.50", "2.75", "9.00", "-3.25")], pa.decimal128(10, 2)
+            ),
+            "n": [0, 1, 2, 3],
+        }
+    )
+    quotes = pa.table(
+        {
+            "t": pa.array(
+                [Decimal(text) for text in ("1.500", "1.125", "4.001", "-9.999")], pa.decimal128(12, 3)
+            ),
+            "m": [0, 1, 2, 3],
+        }
+    )
+    for tolerance, expected in ((Decimal("1.25"), [0, 0, None, None]), (None, [0, 0, 2, 3])):
+        for searched in (
+            quotes,
+            quotes.set_column(0, "t", quotes["t"].cast(pa.decimal128(10, 2), safe=False)),
+        ):
+            terms = AsOf(0, 0, Direction.BACKWARD, tolerance)
+            spec = JoinSpec(JoinType.LEFT, left_output=(1,), right_output=(1,), as_of=terms)
+            node = Join(
+                ExchangeSource(0, moments.schema), ExchangeSource(1, searched.schema), spec, Side.RIGHT
+            )
+            inputs = {0: moments.to_batches(), 1: searched.to_batches()}
+            result = pa.Table.from_batches(run(node, inputs), node.schema).sort_by("n")
+            assert result["m"].to_pylist() == expected, (searched.schema, tolerance)

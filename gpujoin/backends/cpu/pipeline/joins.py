@@ -155,6 +155,10 @@ def join_schema(node: Join, side: Side) -> pa.Schema:
         for key in node.spec.keys
         if logical(schema.field(key.of(side)).type) != logical(other.field(key.of(side.other)).type)
     }
+    if (
+        node.spec.as_of is not None
+    ):  # distances of decimals, and orders of two scales, are not those of their digits
+        typed.add(node.spec.as_of.left if side is Side.LEFT else node.spec.as_of.right)
     return pa.schema([f if i in typed else f.with_type(_layout(f.type)) for i, f in enumerate(schema)])
 
 
