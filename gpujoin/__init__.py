@@ -1,4 +1,4 @@
-"""gpujoin: Spark's joins as columnar gather-map joins on GPUs, with a fast CPU fallback.
+"""gpujoin: joins and aggregations of PySpark queries, made faster on CPUs and GPUs.
 
 The engine needs no Spark (:func:`join_tables`, :func:`gather_maps`, :class:`HashJoin`); :func:`gpu_join`,
 :func:`explain` and :func:`metrics` work on Spark DataFrames and import PySpark when first used, as do

@@ -14,7 +14,7 @@ from gpujoin.errors import GpuJoinError
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. Its result carries ``run``, from the arguments to the exit status."""
     parser = argparse.ArgumentParser(
-        prog="gpujoin", description="Spark's joins on GPUs, with a fast CPU fallback."
+        prog="gpujoin", description="Makes joins and aggregations of PySpark queries faster."
     )
     parser.add_argument("--version", action="version", version=f"gpujoin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

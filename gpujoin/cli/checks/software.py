@@ -114,15 +114,18 @@ def workers() -> Check:
     said = f"{python}, by PYSPARK_PYTHON" if given else f"{python}, PYSPARK_PYTHON being unset"
     if python.path is None:
         return Check(
-            "workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice()
+            "workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice(given)
         )
     if python.obstacle:
-        return Check("workers' python", Status.WARNING, f"{said}: it {python.obstacle}", _workers_advice())
+        said = f"{said}: it {python.obstacle}"
+        return Check("workers' python", Status.WARNING, said, _workers_advice(given))
     return Check("workers' python", Status.OK, said)
 
 
-def _workers_advice() -> str:
-    return f"export {advice()} before local sessions start; on clusters set spark.pyspark.python."
+def _workers_advice(given: str | None) -> str:
+    # Where nobody chose a Python, the local session that is enabled takes the program's own.
+    unless = "" if given else " (not needed where gpujoin.enable or a setting enables them)"
+    return f"export {advice()} before local sessions start{unless}; on clusters set spark.pyspark.python."
 
 
 def _spark_home(home: Path, pyspark: Check) -> Check:
