@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.tpch import answers
@@ -112,7 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
                     f" joins {query.joins_here}/{query.joins}"
                     + "".join(f"\n  WRONG: {d}" for d in query.differences)
                 )
-                measured.append(query)
+                # Pages are of no machine's folders.
+                measured.append(replace(query, explanation=query.explanation.replace(f"{data}/", "")))
         finally:
             spark.stop()
     print(write(measured, arguments.scale, arguments.master, settings, arguments.out, arguments.name))
