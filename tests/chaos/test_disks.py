@@ -92,13 +92,13 @@ def test_queries_spill_to_a_disk_that_breaks(
         for number in range(FAULTS_OF_QUERIES):
             name, told = dice.choice(names), dice.choice(list(CODES))
             code, operations = CODES[told]
-            at, lasting, log = dice.choice([1, 2, 3, 7]), dice.random() < 0.5, tmp_path / f"log{number}"
+            at, lasting, log = dice.choice([1, 1, 2, 4]), dice.random() < 0.5, tmp_path / f"log{number}"
             environment["LD_PRELOAD"] = str(library)
             environment["DISK_FAULT"] = f"{operations} {code} {at} {int(lasting)} {log} {place}"
             context = f"{name}: {told} at call {at} of each worker{' and later' * lasting}"
             outcomes.judge_query(here, QUERIES[name], expected[name], context)
             reached += log.exists()
-        assert reached > FAULTS_OF_QUERIES // 2, f"only {reached} faults were reached"
+        assert reached >= FAULTS_OF_QUERIES // 3, f"only {reached} faults were reached"
         assert not list(place.iterdir())
     finally:
         environment.pop("LD_PRELOAD", None)
