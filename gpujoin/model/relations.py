@@ -108,6 +108,8 @@ class SparkSource(Relation):
     """Estimated rows."""
     level: DeterminismLevel = DeterminismLevel.INDETERMINATE
     """What is known of the rows when Spark computes them again."""
+    guessed: bool = False
+    """Whether nothing is known of the number of rows."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpujoin.errors import ProductSizeError
-from gpujoin.model.relations import Join, Relation
+from gpujoin.model.relations import Join, Relation, SparkSource
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.ranges import Shape, shape_of_node
 
@@ -31,9 +31,13 @@ class Product:
 
 
 def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Product]:
-    """Products in a tree, parents first; ``scanned`` has the rows of each scan's files, by its index."""
+    """Products in a tree, parents first, but for those of sides of which nothing is known.
+
+    ``scanned`` has the rows of each scan's files, by its index.
+    """
     for node in relation.walk():
-        if isinstance(node, Join) and shape_of_node(node) is Shape.PRODUCT:
+        guessed = any(isinstance(below, SparkSource) and below.guessed for below in node.walk())
+        if not guessed and isinstance(node, Join) and shape_of_node(node) is Shape.PRODUCT:
             yield Product(estimate(node.left, scanned).rows, estimate(node.right, scanned).rows)
 
 

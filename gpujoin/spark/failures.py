@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from gpujoin.errors import GpuJoinError
+from gpujoin.errors import GpuJoinError, ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
 
 
@@ -83,6 +83,7 @@ _OBSTACLE = re.compile(
     re.MULTILINE,
 )
 """What a worker says that lacks what it needs: Python's words, gpujoin's (``worker/``), PySpark's."""
+_REFUSED = re.compile(r"^gpujoin\.errors\.ProductSizeError: (.*)$", re.MULTILINE)
 _NO_PROGRAM = "Cannot run program"
 _CANCEL_SECONDS = 5.0
 """How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""
@@ -125,6 +126,12 @@ def failure_of(problem: BaseException) -> Failure:
     if isinstance(problem, GpuJoinError) or any(_is_ours(link) for link in links):
         return Failure.OURS
     return Failure.SPARKS
+
+
+def refused_product(problem: BaseException) -> ProductSizeError | None:
+    """Give the refusal of a product by a task of gpujoin, where it is the failure of an action."""
+    refused = _REFUSED.search(str(problem))
+    return None if refused is None else ProductSizeError(refused[1])
 
 
 def is_survivable(problem: BaseException) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from gpujoin import accelerate, explain, gpu_join
 from gpujoin.config import Strategy
@@ -180,6 +181,23 @@ def test_products_over_the_limit_are_refused(tables: SparkSession) -> None:
             with pytest.raises(ProductSizeError, match="maxProductRows"):
                 action()
         assert gpu_join(left, right, left.x < right.y, strategy="nested_loop").count() > 0
+    finally:
+        tables.conf.unset("spark.gpujoin.maxProductRows")
+
+
+def test_products_of_unknown_size_are_refused_once_it_is_known(
+    tables: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = StructType([StructField("k", IntegerType())])
+    rows = tables.sparkContext.parallelize([Row(k=n) for n in range(40)], 2)
+    frame = tables.createDataFrame(rows, schema)
+    few = gpu_join(frame.where("k < 5"), frame.where("k < 5"), strategy="nested_loop")
+    tables.conf.set("spark.gpujoin.maxProductRows", "1000")
+    try:
+        assert few.count() == 25
+        assert not any("without keys or ranges" in message for message in caplog.messages)
+        with pytest.raises(ProductSizeError, match=r"40 × 40 rows .* more than spark\.gpujoin\.maxProductRows"):
+            gpu_join(frame, frame, backend="cpu").count()  # in one task
     finally:
         tables.conf.unset("spark.gpujoin.maxProductRows")
 

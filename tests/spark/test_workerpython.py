@@ -52,6 +52,14 @@ def test_another_python_is_asked(bare: Path, tmp_path: Path) -> None:
     assert worker_python(str(empty), NEEDED).obstacle.startswith("cannot be run")
 
 
+def test_a_folder_of_that_name_is_no_package(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "polars").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert worker_python(str(bare), ("json", "polars")).obstacle == "lacks polars"
+
+
 def test_what_is_not_found_here_is_not_judged() -> None:
     found = worker_python("./environment/bin/python", NEEDED)
     assert found.path is None

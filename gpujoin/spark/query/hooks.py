@@ -18,18 +18,23 @@ Schemas, errors of analysis, and sessions that are not enabled behave as ever. O
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions import captured
+from pyspark.traceback_utils import SCCallSiteSync
 
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of
+from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of, refused_product
 from gpujoin.spark.jvm.compiled import shared_instance
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
@@ -49,6 +54,9 @@ from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     Method = Callable[..., Any]
@@ -65,6 +73,9 @@ _WRITES = (
     "createOrReplace", "append", "overwrite", "overwritePartitions",
 )  # fmt: skip
 """Methods that write, of both writers of Spark 4.0 to 4.3."""
+_PYSPARK = str(Path(pyspark.__file__).parent)
+_NOT_THE_PROGRAM = (_PYSPARK, __file__, contextlib.__file__)
+"""How paths of files begin that stand between an action's hook and the program."""
 _lock = threading.RLock()
 _rules: dict[str, OptimizerRule] = {}
 """Those of enabled sessions, by the id of the session."""
@@ -311,13 +322,15 @@ def _repeatable(original: Method) -> Method:
 
         if rule.is_inside():
             return original(self, *arguments, **named)
-        with _action(self) as planned:
+        with _action(self, original.__name__) as planned:
             try:
                 return original(self, *arguments, **named)
             except Exception as problem:
                 own = _rule_that_failed(self, planned, problem)
                 if own is None:
                     raise
+                if (refused := refused_product(problem)) is not None:
+                    raise refused from problem
                 give_back(self.sparkSession, problem)
             result = original(native_frame(self, own), *arguments, **named)
             if isinstance(result, DataFrame):
@@ -345,7 +358,7 @@ def _once(original: Method) -> Method:
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
         if rule.is_inside():
             return original(self, *arguments, **named)
-        with _action(self):
+        with _action(self, original.__name__):
             own = rule_of(self.sparkSession)
             plan = None if own is None else optimized_plan(self)
             if plan is None or not own.holdsPlanned(plan):
@@ -372,27 +385,47 @@ def _write(original: Method) -> Method:
     def write(self: Any, *arguments: Any, **named: Any) -> Any:
         if rule.is_inside():
             return original(self, *arguments, **named)
-        with _action(self._df):
+        with _action(self._df, original.__name__):
             return original(self, *arguments, **named)
 
     return write
 
 
 @contextmanager
-def _action(frame: DataFrame) -> Iterator[list[str]]:
+def _action(frame: DataFrame, name: str) -> Iterator[list[str]]:
     """Note of a query what is planned while one of its actions runs, for metrics.
 
     What PySpark itself calls within the action is no action of its own. One that is interrupted leaves no job behind.
     """
     names: list[str] = []
     try:
-        with rule.inside(), rule.noted(frame.sparkSession) as names:
+        with rule.inside(), _called_from(frame.sparkSession, name), rule.noted(frame.sparkSession) as names:
             yield names
     except KeyboardInterrupt:
         cancel_all_jobs()
         raise
     finally:
         note_query(frame, names)
+
+
+@contextmanager
+def _called_from(spark: SparkSession, action: str) -> Iterator[None]:
+    """Name Spark's jobs after an action and the program's line: the caller that PySpark would name is in this file."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+        if frame.f_code.co_filename.startswith(_PYSPARK):
+            action = frame.f_code.co_name
+        frame = frame.f_back
+    place = "" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+    with _CallSite(spark.sparkContext, action + place):
+        yield
+
+
+class _CallSite(SCCallSiteSync):
+    """PySpark's own way to name jobs, which does so once however deep its calls are."""
+
+    def __init__(self, context: SparkContext, name: str) -> None:
+        self._context, self._call_site = context, name
 
 
 def _new_session(original: Method) -> Method:

@@ -18,7 +18,7 @@ from gpujoin.config import Options
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Literal
-from gpujoin.model.reasons import Reason
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.runtime_filters import with_runtime_filters
@@ -176,16 +176,17 @@ class IslandFinder:
             if top is None:
                 raise
             return None
+        pays = island is not None and _pays(island.relation)
         for source in builder.spark_sources:
             if source.problem is not None:
-                self._note(source.problem)
-        return island if island is not None and _pays(island.relation) else None
+                self._note(source.problem, None if pays else ReasonKind.SLOWER)
+        return island if pays else None
 
-    def _note(self, problem: BrokenError) -> None:
+    def _note(self, problem: BrokenError, kind: ReasonKind | None = None) -> None:
         if isinstance(problem, OtherBackendError):
             return  # it is in an island of its own
         why = f"{_called(problem.node)}: {problem}"
-        self.broken[id(problem.node)] = Reason(problem.kind, "island", why)
+        self.broken[id(problem.node)] = Reason(kind or problem.kind, "island", why)
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
         if not self._options.aggregate_fuse:

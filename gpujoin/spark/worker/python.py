@@ -37,7 +37,9 @@ DRIVER_ADVICE = 'pip install "gpujoin[spark]" in the environment of the driver'
 _TIMEOUT = 30.0
 _PROBE = """
 import importlib.util, sys
-print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
+print("%d.%d" % sys.version_info[:2], *(
+    name for name in sys.argv[1:] if getattr(importlib.util.find_spec(name), "origin", None) is None  # or a mere folder
+))
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,28 @@ def test_actions_return_what_spark_returns(
     assert ran == [True] * len(ran)
     assert len(ran) >= 8
     assert len(planned) == len(ran)
+
+
+def test_jobs_are_named_after_the_programs_line(enabled: SparkSession, tables: SparkSession) -> None:
+    frame = tables.sql(SQL)
+    named = {}
+    for action in (frame.collect, frame.first, frame.toArrow):
+        named[action.__name__] = _job_names(enabled, action)
+    disable(enabled)
+    for action in (frame.collect, frame.first, frame.toArrow):
+        assert named[action.__name__] == _job_names(enabled, action)
+    assert all(Path(__file__).name in name for names in named.values() for name in names)
+
+
+def _job_names(session: SparkSession, action: Callable[[], object]) -> set[str]:
+    """Names of the jobs of an action that are named by Python."""
+    store = session.sparkContext._jsc.sc().statusStore()
+    before = store.jobsList(None).size()
+    action()
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    jobs = store.jobsList(None)
+    names = [str(jobs.apply(n).name()) for n in range(jobs.size() - before)]
+    return {name for name in names if ".py" in name}
 
 
 def _results(session: SparkSession, capsys: Any) -> list[Any]:

@@ -258,10 +258,10 @@ class TreeBuilder:
         if not node.deterministic and not any_rows:
             # Each use of it would be computed by itself, and differently.
             raise problem or BrokenError(node, "its rows are other ones each time they are computed")
-        rows = node.estimated_rows
-        rows = UNKNOWN_ROWS if rows is None else rows
+        guessed = node.estimated_rows is None
+        rows = UNKNOWN_ROWS if node.estimated_rows is None else node.estimated_rows
         try:
-            source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level)
+            source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level, guessed)
         except (JoinSpecError, RelationError) as refused:
             raise BrokenError(node, str(refused)) from refused
         reasons = self.obstacles(source)
