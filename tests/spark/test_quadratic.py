@@ -196,7 +196,9 @@ def test_products_of_unknown_size_are_refused_once_it_is_known(
     try:
         assert few.count() == 25
         assert not any("without keys or ranges" in message for message in caplog.messages)
-        with pytest.raises(ProductSizeError, match=r"40 × 40 rows .* more than spark\.gpujoin\.maxProductRows"):
+        with pytest.raises(
+            ProductSizeError, match=r"40 × 40 rows .* more than spark\.gpujoin\.maxProductRows"
+        ):
             gpu_join(frame, frame, backend="cpu").count()  # in one task
     finally:
         tables.conf.unset("spark.gpujoin.maxProductRows")

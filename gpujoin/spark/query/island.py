@@ -179,7 +179,10 @@ class IslandFinder:
         pays = island is not None and _pays(island.relation)
         for source in builder.spark_sources:
             if source.problem is not None:
-                self._note(source.problem, None if pays else ReasonKind.SLOWER)
+                self._note(
+                    source.problem,
+                    None if pays or not _is_in_memory(source.problem.node) else ReasonKind.SLOWER,
+                )
         return island if pays else None
 
     def _note(self, problem: BrokenError, kind: ReasonKind | None = None) -> None:
@@ -197,6 +200,11 @@ class IslandFinder:
             return _partial(node, read, below, builder)
         except NotTranslatableError as problem:
             raise BrokenError(node, str(problem)) from problem
+
+
+def _is_in_memory(node: PlanNode) -> bool:
+    """Whether its rows are Spark's own, be they cached, collected or made: no file that might be read here."""
+    return not node.children and node.class_name != RELATION
 
 
 def _pays(relation: Relation) -> bool:

@@ -69,6 +69,16 @@ def test_jobs_are_named_after_the_programs_line(enabled: SparkSession, tables: S
     assert all(Path(__file__).name in name for names in named.values() for name in names)
 
 
+def test_an_aggregation_of_cached_rows_alone_is_nothing_that_might_run_here(enabled: SparkSession) -> None:
+    cached = enabled.sql("select k from sales").cache()
+    enabled.conf.set("spark.gpujoin.fallback", "raise")
+    try:
+        assert cached.groupBy("k").count().count() > 0
+    finally:
+        enabled.conf.unset("spark.gpujoin.fallback")
+        cached.unpersist()
+
+
 def _job_names(session: SparkSession, action: Callable[[], object]) -> set[str]:
     """Names of the jobs of an action that are named by Python."""
     store = session.sparkContext._jsc.sc().statusStore()
