@@ -281,7 +281,7 @@ def _solved(join: StreamJoin, side: Side, less: Expression, greater: Expression)
         If it bounds the own column from above, or reads anything else than one column of each side and constants.
     """
     columns = {(c.side, c.index) for c in (*less.columns(), *greater.columns())}
-    if any(sum(s is one for s, _ in columns) > 1 for one in Side):
+    if any(sum(at is each for at, _ in columns) > 1 for each in Side):
         raise _UnsolvedError
     terms = [*_terms(less, negated=False), *_terms(greater, negated=True)]
     own = [term for term in terms if term.is_of(side)]

@@ -41,8 +41,10 @@ class RepeatedParts:
 
     def __init__(self, tree: Relation, metrics: PipelineMetrics) -> None:
         self._metrics = metrics
-        worth = {id(node): _unnumbered(node) for node in tree.walk() if _is_worth_keeping(node)}
-        times = Counter(worth[id(node)] for node in tree.walk() if id(node) in worth)
+        worth_keeping = [node for node in tree.walk() if _is_worth_keeping(node)]
+        alike = Counter(map(_likeness, worth_keeping))
+        parts = {id(node): _unnumbered(node) for node in worth_keeping if alike[_likeness(node)] > 1}
+        times = Counter(parts[id(node)] for node in worth_keeping if id(node) in parts)
         self._parts: dict[int, Relation] = {}
         """Their largest forms, by ``id()`` of the nodes that they stand at."""
         self._uses: Counter[Relation] = Counter()
@@ -50,7 +52,7 @@ class RepeatedParts:
         self._kept: dict[Relation, _Kept] = {}
 
         def visit(node: Relation) -> None:
-            part = worth.get(id(node))
+            part = parts.get(id(node))
             if part is not None and times[part] > 1:
                 self._parts[id(node)] = part
                 self._uses[part] += 1
@@ -101,6 +103,11 @@ class RepeatedParts:
 
 def _is_worth_keeping(node: Relation) -> bool:
     return any(isinstance(below, (Join, PartialAggregate)) for below in node.walk())
+
+
+def _likeness(node: Relation) -> tuple[str, ...]:
+    """Equal parts have equal ones, and they cost little to compare."""
+    return (type(node).__name__, *node.schema.names)
 
 
 def _unnumbered(node: Relation) -> Relation:

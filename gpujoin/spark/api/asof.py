@@ -203,6 +203,6 @@ def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:
 def _collation(dtype: DataType) -> str | None:
     """The collation of a type's texts, those of a struct's fields included, if there is one that is not by bytes."""
     if isinstance(dtype, StructType):
-        return next((found for f in dtype.fields if (found := _collation(f.dataType)) is not None), None)
-    found = getattr(dtype, "collation", _BY_BYTES)
-    return None if found == _BY_BYTES else str(found)
+        return next(filter(None, (_collation(field.dataType) for field in dtype.fields)), None)
+    name = getattr(dtype, "collation", _BY_BYTES)
+    return None if name == _BY_BYTES else str(name)

@@ -132,7 +132,7 @@ def spark_query(left: pa.Schema, right: pa.Schema, spec: JoinSpec) -> str:
     order = as_of_type(*orders, terms)
     keys = [f"k{n}" for n in range(len(pairs))]
     columns = [
-        *(_as(key, one, two, key_type(one, two)) for key, (one, two) in zip(keys, pairs, strict=True)),
+        *(_as(key, *types, key_type(*types)) for key, types in zip(keys, pairs, strict=True)),
         _as("t", *orders, order),
     ]
     given = ", ".join(columns)

@@ -21,9 +21,9 @@ def as_of_join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -
     keys = list(zip(node.expressions("leftKeys"), node.expressions("rightKeys"), strict=True))
     for left_key, right_key in keys:
         check_keys(left_key, right_key)
-    wanted = required.union(one.expr_id for pair in (orders, *keys) for one in pair)
+    wanted = required.union(attribute.expr_id for pair in (orders, *keys) for attribute in pair)
     left, right = (builder.input(node.child(side), wanted, any_rows=True) for side in Side)
-    pairs = tuple(KeyPair(left.positions[one.expr_id], right.positions[two.expr_id]) for one, two in keys)
+    pairs = tuple(KeyPair(left.positions[a.expr_id], right.positions[b.expr_id]) for a, b in keys)
     left_order, right_order = left.positions[orders[0].expr_id], right.positions[orders[1].expr_id]
     as_of = AsOf(left_order, right_order, terms.direction, terms.tolerance, terms.allow_exact)
     ids = {
