@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 import gpujoin
 from gpujoin import explain, gpu_asof_join
 from gpujoin.errors import FallbackError
+from gpujoin.spark.jvm.gateway import session_of
 from gpujoin.spark.query import planner, running
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.testing import assert_same_rows
@@ -348,15 +349,32 @@ def test_switched_off(spark: SparkSession, tables: dict[str, DataFrame], switch:
     assert_same_rows(frame.toArrow(), searched(*sides).where("size > 3").toArrow())
 
 
-def test_a_session_without_the_rules_fails(spark: SparkSession, tables: dict[str, DataFrame]) -> None:
-    """A session that the JVM has made may be given a global view; one that Python has made has the rules too."""
-    frame = joined(tables["trades"], tables["quotes"])
+OTHER_SESSIONS = ("made before", "made after", "made after enable and disable", "made by the JVM")
+
+
+@pytest.mark.parametrize("how", OTHER_SESSIONS)
+def test_a_global_view_in_another_session(spark: SparkSession, tables: dict[str, DataFrame], how: str) -> None:
+    """Sessions share views, and so must know of as-of joins, whoever has made them, and when."""
+    sides = tables["trades"], tables["quotes"]
+    before = spark.newSession()
+    frame = joined(*sides)
     frame.createOrReplaceGlobalTempView("quoted")
-    text, made = "select * from global_temp.quoted", spark.newSession()
+    if how == "made after enable and disable":
+        gpujoin.enable(spark)
+        gpujoin.disable(spark)
+    made = before if how == "made before" else spark.newSession()
+    if how == "made by the JVM":
+        made = session_of(spark, spark._jsparkSession.newSession())
+    queries = {
+        "select (select max(quote) from global_temp.quoted) m, trade from global_temp.quoted": searched(*sides)
+        .crossJoin(searched(*sides).selectExpr("max(quote) m"))
+        .select("m", "trade"),
+        "select * from global_temp.quoted": searched(*sides),
+        "select * from global_temp.quoted where size > 3": searched(*sides).where("size > 3"),
+    }
     try:
-        assert_same_rows(made.sql(text).toArrow(), frame.toArrow())
-        with pytest.raises(Exception, match="No plan for GpuAsOfJoin"):
-            spark._jsparkSession.newSession().sql(text).collect()
+        for text, expected in queries.items():
+            assert_same_rows(made.sql(text).toArrow(), expected.toArrow())
     finally:
         spark.catalog.dropGlobalTempView("quoted")
         gpujoin.disable(made)

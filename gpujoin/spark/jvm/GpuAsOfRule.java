@@ -9,8 +9,10 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.WeakHashMap;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -39,6 +41,7 @@ import org.apache.spark.sql.types.Metadata;
 import scala.Option;
 import scala.Some;
 import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction1;
 
 /**
  * The optimizer rule for as-of joins, of sessions that have called gpu_asof_join; it stands after PythonRule.
@@ -69,6 +72,9 @@ public final class GpuAsOfRule extends Rule {
         DataTypes.TimestampNTZType
     }));
 
+    /** What has been told to Spark of sessions without the rule. */
+    private static final Map KNOWING = new WeakHashMap();
+
     /** How many plans a thread is optimizing in which as-of joins are kept. */
     private static final ThreadLocal KEPT = new ThreadLocal();
 
@@ -82,8 +88,18 @@ public final class GpuAsOfRule extends Rule {
         return given instanceof Subquery || KEPT.get() != null ? pushed : lowered(pushed, SparkSession.active());
     }
 
-    /** Adds the rule to those of a session, if it has none of its kind; one that is there goes to the end. */
+    /**
+     * Adds the rule to those of a session, if it has none of its kind; one that is there goes to the end.
+     *
+     * <p>All sessions that share its views get to know of as-of joins: those that newSession() has made, or will make.
+     */
     public void addTo(SparkSession session) {
+        SparkSessionExtensions extensions = session.extensions();
+        synchronized (KNOWING) {
+            if (KNOWING.put(extensions, Boolean.TRUE) == null) {
+                extensions.injectPreCBORule(new OfOthers(this));
+            }
+        }
         List rules = new ArrayList();
         Seq present = session.experimental().extraOptimizations();
         for (int i = 0; i < present.size(); i++) {
@@ -124,6 +140,16 @@ public final class GpuAsOfRule extends Rule {
             return false;
         }
         return plan instanceof GpuAsOfJoin || isInAny(plan.children()) || isInAny(plan.subqueries());
+    }
+
+    private static boolean isAmongThoseOf(SparkSession session) {
+        Seq present = session.experimental().extraOptimizations();
+        for (int i = 0; i < present.size(); i++) {
+            if (present.apply(i) instanceof GpuAsOfRule) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private static Seq patterns() {
@@ -439,5 +465,45 @@ public final class GpuAsOfRule extends Rule {
 
     private static Seq seq(List values) {
         return PythonUtils.toSeq(values);
+    }
+
+    // -- sessions that have not called gpu_asof_join ------------------------------------------------------------------
+
+    /** Gives Spark, each time it optimizes a plan in a session, a rule for the as-of joins of others' views. */
+    private static final class OfOthers extends AbstractFunction1 {
+        private final GpuAsOfRule rule;
+
+        OfOthers(GpuAsOfRule rule) {
+            this.rule = rule;
+        }
+
+        public Object apply(Object session) {
+            SparkSession given = (SparkSession) session;
+            return new Late(rule, given, isAmongThoseOf(given));
+        }
+    }
+
+    /** Turns as-of joins into Spark's operators where the rule is missing, and adds it for the plans that follow. */
+    private static final class Late extends Rule {
+        private final GpuAsOfRule rule;
+        private final SparkSession session;
+        private final boolean superfluous;
+
+        Late(GpuAsOfRule rule, SparkSession session, boolean superfluous) {
+            this.rule = rule;
+            this.session = session;
+            this.superfluous = superfluous;
+        }
+
+        public TreeNode apply(TreeNode plan) {
+            if (superfluous || !isIn((LogicalPlan) plan)) {
+                return plan;
+            }
+            TreeNode changed = rule.apply(plan);
+            if (!(plan instanceof Subquery)) {
+                rule.addTo(session);
+            }
+            return changed;
+        }
     }
 }
