@@ -212,6 +212,11 @@ class Options:
         "backend", BackendChoice.AUTO, _one_of(BackendChoice),
         "`gpu`, `cpu`, or `auto`: the GPU where a worker has one, else the CPU.",
     )  # fmt: skip
+    streaming: bool = _setting(
+        "streaming", True, _flag,
+        "Whether [joins of two streams](streaming.md) are run here; `false` leaves them to Spark. A stream whose state "
+        "was written here cannot go on with `false`.",
+    )  # fmt: skip
     strategy: Strategy = _setting(
         "strategy", Strategy.AUTO, _one_of(Strategy),
         "`broadcast`, `shuffle`, `nested_loop`, `spark` (leave joins and queries to Spark), or `auto`: by hints, "

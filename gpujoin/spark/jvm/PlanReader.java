@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
+import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
@@ -221,6 +222,9 @@ public final class PlanReader {
             if (!plan.subqueries().isEmpty()) {
                 text.append(",\"@subqueries\":true");
             }
+            if (plan.isStreaming()) {
+                text.append(",\"@streaming\":true");
+            }
             if (plan.resolved()) {
                 text.append(",\"@output\":");
                 writeValue(plan.output());
@@ -309,6 +313,9 @@ public final class PlanReader {
             text.append(",\"nullable\":").append(attribute.nullable());
             field("exprId");
             writeValue(attribute.exprId());
+            if (attribute.metadata().contains(EventTimeWatermark.delayKey())) {
+                text.append(",\"@event_time\":true");
+            }
             text.append('}');
         }
 

@@ -112,6 +112,43 @@ public final class PlanRewriter {
             replaced.put(Integer.valueOf(number), plan);
         }
 
+        /** Puts a plan in the place of another whose columns have the same types, in the same order. */
+        public void replaceRenamed(int number, LogicalPlan plan) {
+            Seq wanted = reading.plan(number).output();
+            ArrayList named = new ArrayList();
+            for (int i = 0; i < wanted.size(); i++) {
+                named.add(renamed((Attribute) plan.output().apply(i), (Attribute) wanted.apply(i)));
+            }
+            replace(number, new Project(seq(named), plan));
+        }
+
+        /**
+         * Gives some columns of a plan as it is by now, under names of their own: Arrow's fields cannot share one.
+         *
+         * @param columns numbers of expressions over the plan's columns
+         */
+        public LogicalPlan rows(int number, List columns) {
+            ArrayList named = new ArrayList();
+            for (int i = 0; i < columns.size(); i++) {
+                named.add(numbered(expression(columns.get(i)), i));
+            }
+            if (named.isEmpty()) { // rows without columns would not be counted
+                named.add(numbered(Literal.TrueLiteral(), 0));
+            }
+            return new Project(seq(named), current(number));
+        }
+
+        private static Alias numbered(Expression value, int number) {
+            Seq none = seq(new ArrayList());
+            ExprId id = NamedExpression$.MODULE$.newExprId();
+            return new Alias(value, "c" + number, id, none, Option.empty(), none);
+        }
+
+        /** Gives a blob row of source -1 for each label: its partition is there, even if nothing is sent to it. */
+        public LogicalPlan announcing(List labels) {
+            return Functions.announcing(labels);
+        }
+
         /**
          * Puts stages of Python tasks, and what finishes their rows, in the place of a plan.
          *
@@ -295,25 +332,9 @@ public final class PlanRewriter {
             return new MapInArrow(called, DataTypeUtils.toAttributes(schema), source, false, Option.empty());
         }
 
-        /**
-         * Some columns of a plan as it is by now, under names of their own: Arrow's fields cannot share one.
-         *
-         * With an order only the first of the rows with equal values in some columns.
-         */
+        /** Some columns of a plan; with an order only the first of the rows with equal values in some columns. */
         private LogicalPlan rows(Map spark) {
-            List numbers = (List) spark.get("columns");
-            ArrayList columns = new ArrayList();
-            Seq none = seq(new ArrayList());
-            for (int i = 0; i < numbers.size(); i++) {
-                Expression column = rewriting.expression(numbers.get(i));
-                ExprId id = NamedExpression$.MODULE$.newExprId();
-                columns.add(new Alias(column, "c" + i, id, none, Option.empty(), none));
-            }
-            if (columns.isEmpty()) { // rows without columns would not be counted
-                ExprId id = NamedExpression$.MODULE$.newExprId();
-                columns.add(new Alias(Literal.TrueLiteral(), "c0", id, none, Option.empty(), none));
-            }
-            LogicalPlan plan = new Project(seq(columns), rewriting.current(integer(spark.get("plan"))));
+            LogicalPlan plan = rewriting.rows(integer(spark.get("plan")), (List) spark.get("columns"));
             return spark.get("order") == null ? plan : first(plan, (List) spark.get("equal"), (List) spark.get("order"));
         }
 
@@ -392,8 +413,7 @@ public final class PlanRewriter {
             return new Sort(order, false, sent, Option.empty());
         }
 
-        /** A row of source -1 for each label. */
-        private static LogicalPlan announcing(List labels) {
+        static LogicalPlan announcing(List labels) {
             StructType schema = new StructType()
                 .add("p", DataTypes.IntegerType, true)
                 .add("side", DataTypes.ByteType, true)

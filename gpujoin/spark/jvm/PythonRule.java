@@ -2,6 +2,7 @@ package gpujoin;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -16,6 +17,7 @@ import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -46,14 +48,19 @@ import scala.collection.immutable.Seq;
  * rule has made: Spark applies its rules until nothing changes. And so is what planning itself runs, since the rule is
  * suspended while Python plans.
  *
+ * <p>Of a stream each micro-batch is a query by itself. A stream whose state the rule's plans have begun to keep goes on
+ * with them, also when the rule is disabled, or fails: Spark's own plan would begin without that state.
+ *
  * <p>The callback is a function of the query and of a text, "KIND SESSION THREAD": what the query is optimized for, one
- * of the constants below, the id of the session, and that of the thread. It gives the plan that takes the query's
+ * of the constants below, the id of the session, and that of the thread; of a micro-batch also the ids of the stream and
+ * of its run. It gives the plan that takes the query's
  * place, null to keep the query, or an exception to throw.
  */
 public final class PythonRule extends Rule {
     private static final String QUERY = "query";
     private static final String WRITE = "write";
     private static final String EXPLAIN = "explain";
+    private static final String MICRO_BATCH = "micro-batch";
 
     /** What names of gpujoin's functions hold. */
     private static final String MARK = "gpujoin_";
@@ -61,12 +68,18 @@ public final class PythonRule extends Rule {
     private static final TreeNodeTag PLANNED = new TreeNodeTag("gpujoin.planned");
     /** What accelerate() notes on its results. */
     private static final TreeNodeTag ACCELERATED = new TreeNodeTag("gpujoin.query");
+    /** A local property of the thread that runs a stream: the id of the query. */
+    private static final String STREAM = "sql.streaming.queryId";
+    /** Another: the id of its run, by which Spark cancels the run's jobs. */
+    private static final String RUN = "spark.jobGroup.id";
 
     private final BiFunction callback;
     private final GatewayServer gateway;
     private final Suspension suspension;
     private final boolean gpuJoinsOnly;
     private final Map sessions = Collections.synchronizedMap(new WeakHashMap());
+    /** Ids of the runs of streams whose state is kept by plans of the rule. */
+    private final Map runs = Collections.synchronizedMap(new HashMap());
     private volatile boolean disabled = false;
 
     /**
@@ -84,7 +97,10 @@ public final class PythonRule extends Rule {
 
     public TreeNode apply(TreeNode plan) {
         LogicalPlan given = (LogicalPlan) plan;
-        if (disabled || suspension.isInForce() || given.isStreaming()) {
+        if (given.isStreaming()) {
+            return microBatch(given);
+        }
+        if (disabled || suspension.isInForce()) {
             return plan;
         }
         if (isPlanned(given) || given.getTagValue(ACCELERATED).isDefined()) {
@@ -101,7 +117,7 @@ public final class PythonRule extends Rule {
             return plan;
         }
         SparkSession session = (SparkSession) active.get();
-        LogicalPlan replacement = ask(session, query, kind);
+        LogicalPlan replacement = ask(session, query, kind, "");
         if (replacement == null) {
             return plan;
         }
@@ -110,7 +126,52 @@ public final class PythonRule extends Rule {
         return changed;
     }
 
-    /** Switches the rule off for good, in the sessions too that were cloned with it. */
+    /** Plans a micro-batch of a stream that joins streams. */
+    private LogicalPlan microBatch(LogicalPlan plan) {
+        Option active = SparkSession.getActiveSession();
+        if (isPlanned(plan) || active.isEmpty() || !joinsStreams(plan) || suspension.isInForceHere()) {
+            return plan;
+        }
+        SparkSession session = (SparkSession) active.get();
+        String stream = session.sparkContext().getLocalProperty(STREAM);
+        String run = session.sparkContext().getLocalProperty(RUN);
+        if (stream == null || run == null) {
+            return plan;
+        }
+        boolean begun = runs.containsKey(run);
+        if (!begun && !isConcernedWith(plan)) {
+            return plan;
+        }
+        LogicalPlan replacement = ask(session, plan, MICRO_BATCH, " " + stream + " " + run);
+        if (replacement != null) {
+            runs.put(run, Boolean.TRUE);
+            replacement.setTagValue(PLANNED, Boolean.TRUE);
+            return replacement;
+        }
+        if (begun) {
+            throw new IllegalStateException(
+                "gpujoin keeps the state of this stream, and its Python process can no longer be asked for a plan;"
+                    + " start the query again from its checkpoint, in a session with gpujoin");
+        }
+        return plan;
+    }
+
+    private static boolean joinsStreams(LogicalPlan plan) {
+        if (!plan.containsPattern(TreePattern.JOIN())) {
+            return false;
+        }
+        if (plan instanceof Join && ((Join) plan).left().isStreaming() && ((Join) plan).right().isStreaming()) {
+            return true;
+        }
+        for (int i = 0; i < plan.children().size(); i++) {
+            if (joinsStreams((LogicalPlan) plan.children().apply(i))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** Switches the rule off for good, in the sessions too that were cloned with it; streams that it has begun go on. */
     public void disable() {
         disabled = true;
     }
@@ -222,13 +283,14 @@ public final class PythonRule extends Rule {
         return new Stop(number, message, (Throwable) cause);
     }
 
-    private LogicalPlan ask(SparkSession session, LogicalPlan query, String kind) {
+    private LogicalPlan ask(SparkSession session, LogicalPlan query, String kind, String further) {
         sessions.put(session, Boolean.TRUE);
         boolean wasConnected = connectionOfThread() != null;
         suspension.begin();
         Object answer;
         try {
-            answer = callback.apply(query, kind + " " + session.sessionUUID() + " " + Thread.currentThread().getId());
+            String thread = String.valueOf(Thread.currentThread().getId());
+            answer = callback.apply(query, kind + " " + session.sessionUUID() + " " + thread + further);
         } catch (RuntimeException problem) {
             log().debug("gpujoin cannot be asked for a plan", problem);
             return null;
@@ -397,6 +459,11 @@ public final class PythonRule extends Rule {
 
         boolean isInForce() {
             return depth() > 0;
+        }
+
+        /** As the other, of a thread that Python does not call: what planning runs in other threads is not meant. */
+        boolean isInForceHere() {
+            return pinned && depth() > 0;
         }
 
         void begin() {

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.spark.jvm.compiled import shared_instance
-from gpujoin.spark.jvm.gateway import gateway_of, items
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, items
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from gpujoin.spark.catalyst.nodes import Reading
@@ -44,6 +44,24 @@ class Rewriting:
     def replace(self, node: PlanNode, plan: Any) -> None:
         """Put a plan with the same columns in the place of another."""
         self._handle.replace(node.number, plan)
+
+    def replace_renamed(self, node: PlanNode, frame: DataFrame) -> None:
+        """Put the plan of a DataFrame in the place of another, whose columns have the same types in the same order."""
+        self._handle.replaceRenamed(node.number, analyzed_plan(frame))
+
+    def rows(self, node: PlanNode, columns: Sequence[int]) -> DataFrame:
+        """Give columns ``c0``, ``c1``, … of a plan as it is by now: expressions over its columns, by their numbers."""
+        numbers = self._reading.gateway.java.util.ArrayList()
+        for number in columns:
+            numbers.add(number)
+        return dataframe_of(self._spark, self._handle.rows(node.number, numbers))
+
+    def announcing(self, labels: Sequence[int]) -> DataFrame:
+        """Give a blob row of source -1 for each label: its partition is there, even if nothing is sent to it."""
+        every = self._reading.gateway.java.util.ArrayList()
+        for label in labels:
+            every.add(label)
+        return dataframe_of(self._spark, self._handle.announcing(every))
 
     def leave_out(self, node: PlanNode) -> None:
         """Put a plan's only input in its place."""

@@ -40,11 +40,13 @@ from gpujoin.spark.jvm.gateway import (
 from gpujoin.spark.outcomes import Scope, log
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.staging import stage_write
+from gpujoin.spark.streaming.planning import plan_micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WRITE = "write"
+_MICRO_BATCH = "micro-batch"
 _SLOW_SECONDS = 1.0
 _MOST_SESSIONS = 16
 _MOST_PROBLEMS = 100
@@ -121,11 +123,15 @@ class _Callback:
 
     def apply(self, plan: Any, request: str) -> Any:
         """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw."""
-        kind, name, thread = request.split()
+        kind, name, thread, *stream = request.split()
         begun = time.monotonic()
         try:
             with inside():
-                replacement = _replacement(self._rule, self._rule.session(name), plan, kind, int(thread))
+                session = self._rule.session(name)
+                if kind == _MICRO_BATCH:
+                    replacement = plan_micro_batch(session, plan, self._rule.jvm, *stream)
+                else:
+                    replacement = _replacement(self._rule, session, plan, kind, int(thread))
         except BaseException as problem:  # noqa: BLE001 - py4j would log it, and end its thread
             return _keep(self._rule, problem)
         took = time.monotonic() - begun

@@ -37,9 +37,13 @@ DRIVER_ADVICE = 'pip install "gpujoin[spark]" in the environment of the driver'
 _TIMEOUT = 30.0
 _PROBE = """
 import importlib.util, sys
-print("%d.%d" % sys.version_info[:2], *(
-    name for name in sys.argv[1:] if getattr(importlib.util.find_spec(name), "origin", None) is None  # or a mere folder
-))
+def lacks(name):
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return True
+    return spec is None or spec.origin is None and "." not in name  # a mere folder
+print("%d.%d" % sys.version_info[:2], *filter(lacks, sys.argv[1:]))
 """
 
 
@@ -71,14 +75,16 @@ def advice() -> str:
     return f"PYSPARK_PYTHON={sys.executable}"
 
 
-def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
-    """Tell why the workers of a session cannot run gpujoin, if so.
+def refusal(
+    context: SparkContext, conf: Mapping[str, str], further: tuple[str, ...] = ()
+) -> Reason | None:
+    """Tell why the workers of a session cannot run gpujoin, if so; ``further`` names modules that a work needs besides.
 
     The Python of workers on this machine is asked. Of a cluster's, whose machines the driver does not see, is known
     what failed queries have told (:func:`note_failure`). Nothing is said of commands that are not found here:
     archives are unpacked where only workers look.
     """
-    obstacle = driver_obstacle()
+    obstacle = driver_obstacle() or _missing(further)
     if obstacle:
         return Reason(ReasonKind.UNAVAILABLE, "driver", obstacle, DRIVER_ADVICE)
     noted = _noted.get(_workers_of(context))
@@ -88,7 +94,8 @@ def refusal(context: SparkContext, conf: Mapping[str, str]) -> Reason | None:
     if not conf.get("spark.master", "").startswith("local"):
         return None
     shipped = bool(context._python_includes)  # noqa: SLF001 - what --py-files and addPyFile gave
-    python = worker_python(context.pythonExec, NEEDED if shipped else ("gpujoin", *NEEDED))
+    needed = (*NEEDED, *further)
+    python = worker_python(context.pythonExec, needed if shipped else ("gpujoin", *needed))
     if not python.obstacle:
         return None
     return Reason(
@@ -138,9 +145,9 @@ def _workers_of(context: SparkContext) -> tuple[str, str, int]:
 @functools.lru_cache(maxsize=1)
 def driver_obstacle() -> str:
     """Tell why this process cannot plan joins: a library of gpujoin's, or one of ``mapInArrow``; empty if it can."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = _missing(NEEDED)
     if missing:
-        return f"the driver's Python lacks {', '.join(missing)}"
+        return missing
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     try:
@@ -151,6 +158,19 @@ def driver_obstacle() -> str:
     except ImportError as problem:
         return f"PySpark's mapInArrow needs another library: {problem}"
     return ""
+
+
+def _missing(names: tuple[str, ...]) -> str:
+    """Which modules this process lacks, in words."""
+    missing = [name for name in names if not _is_there(name)]
+    return f"the driver's Python lacks {', '.join(missing)}" if missing else ""
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # what it is in is missing
+        return False
 
 
 def _is_this_one(path: str) -> bool:

@@ -1,0 +1,309 @@
+"""Puts a join of two streams into the plans of a stream's micro-batches.
+
+Spark optimizes each micro-batch by itself, and asks here (`PythonRule.java`). Whether a join runs here is decided once
+for a run of the stream, in its first micro-batch, and from then on nothing else is possible: the state is written by
+Spark's operator or by gpujoin. So what a checkpoint holds decides where there is one::
+
+    no state yet                  here, if the join is covered; else Spark
+    Spark's state                 Spark
+    state that was written here   here; an error where that is not possible
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from gpujoin.config import BackendChoice, FallbackMode, Strategy
+from gpujoin.errors import (
+    ConditionError,
+    FallbackError,
+    JoinSpecError,
+    KeyTypeError,
+    RelationError,
+    StreamStateError,
+)
+from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.streams import SemiOrder
+from gpujoin.plan.streams import plan_stream_join
+from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.compat import type_in_arrow
+from gpujoin.spark.failures import is_survivable, unexpected
+from gpujoin.spark.jvm.gateway import gateway_of
+from gpujoin.spark.jvm.rewrite import Rewriting
+from gpujoin.spark.outcomes import log
+from gpujoin.spark.query.plans import PlanNode, read_plan
+from gpujoin.spark.query.trees.builder import BrokenError
+from gpujoin.spark.settings import blob_bytes, join_options, session_conf
+from gpujoin.spark.shuffle.blobrows import BLOB_DDL
+from gpujoin.spark.shuffle.labels import hashed_labels
+from gpujoin.spark.streaming.checkpoints import OPERATOR, stateful_operators
+from gpujoin.spark.streaming.reading import ReadJoin, read_join
+from gpujoin.spark.streaming.worker import PartitionJoin, SplitRows, UnpackRows
+from gpujoin.spark.worker.functions import stage_function
+from gpujoin.spark.worker.python import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gpujoin.config import Options
+
+_MOST_RUNS = 1000
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
+"""The number of a stream's partitions: the first that is set. A checkpoint sets them for a stream that goes on."""
+_ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
+_FURTHER = ("pandas", "google.protobuf")
+"""What workers need for state, besides what they need for other joins."""
+_BLOBS = StructType([StructField("p", IntegerType()), StructField("data", BinaryType())])
+_NOT_COVERED = (
+    BrokenError, NotTranslatableError, JoinSpecError, KeyTypeError, ConditionError, RelationError,
+)  # fmt: skip
+_RIGHT_FIRST_SINCE = (4, 3)
+_STATEFUL = frozenset(
+    {
+        "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "FlatMapGroupsInPandasWithState",
+        "FlatMapGroupsWithState", "GlobalLimit", "LocalLimit", "Offset", "TransformWithState",
+        "TransformWithStateInPandas", "TransformWithStateInPySpark",
+    }
+)  # fmt: skip
+"""Operators that keep state where their input is a stream."""
+
+_lock = threading.Lock()
+_runs: OrderedDict[str, Reason | None] = OrderedDict()
+"""For each run of a stream why Spark joins it; ``None``: it is joined here."""
+
+
+class LeftToSparkError(Exception):
+    """A join of streams is left to Spark.
+
+    Attributes
+    ----------
+    reason : Reason
+        Why.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class StreamingRun:
+    """A run of a streaming query: from one start to its end.
+
+    Attributes
+    ----------
+    run : str
+        Its id.
+    checkpoint : str
+        Folder of the query's checkpoint.
+    real_time : bool
+        Whether micro-batches end when Spark likes, and rows are given as they come.
+    """
+
+    run: str
+    checkpoint: str
+    real_time: bool
+
+    @classmethod
+    def find(cls, spark: SparkSession, query: str, run: str) -> StreamingRun | None:
+        """Find a run among those that are active; ``None`` if it is none of them."""
+        key = gateway_of(spark).java.util.UUID.fromString(query)
+        active = spark._jsparkSession.sharedState().activeStreamingQueries().get(key)  # noqa: SLF001
+        if active is None or str(active.runId().toString()) != run:
+            return None
+        real_time = "RealTime" in str(active.trigger().getClass().getName())
+        return cls(run, str(active.resolvedCheckpointRoot()), real_time)
+
+
+def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run: str) -> Any:
+    """Give the plan that takes the place of a micro-batch's; ``None`` where Spark runs its own.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session of the stream.
+    plan : py4j object
+        Optimized logical plan of the micro-batch.
+    rule : py4j object
+        The rule that asks.
+    query, run : str
+        Ids of the stream and of its run.
+
+    Raises
+    ------
+    StreamStateError
+        If the stream's state was written here, and the join cannot be run here.
+    FallbackError
+        If the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
+    """
+    begun = run in _runs
+    if begun and _runs[run] is not None:
+        return None
+    operators: frozenset[str] = frozenset()
+    conf = session_conf(spark)
+    options = join_options(conf, None, None)
+    try:
+        if not begun:
+            running = StreamingRun.find(spark, query, run)
+            if running is None:
+                return None
+            operators = stateful_operators(spark, running.checkpoint)
+            _check_run(running, operators)
+        root = read_plan(plan, gateway_of(spark))
+        read = readable_join(spark, root, conf, options)
+        changed = _placed(spark, root, read, conf, options)
+        if not changed.resolved():
+            changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
+        result = rule.withOutputOf(plan, changed)
+    except Exception as problem:
+        reason = _reason(problem)
+        if reason is None or begun or OPERATOR in operators:
+            if reason is None:
+                raise
+            raise StreamStateError(
+                f"the state of the stream's join was written by gpujoin, which cannot go on with it: {reason}"
+            ) from problem
+        _decide(run, reason)
+        _tell(reason, options)
+        return None
+    _decide(run, None)
+    return result
+
+
+def _reason(problem: Exception) -> Reason | None:
+    """Why Spark joins instead; ``None`` where somebody ended the query."""
+    if isinstance(problem, LeftToSparkError):
+        return problem.reason
+    if isinstance(problem, _NOT_COVERED):
+        return Reason(ReasonKind.UNSUPPORTED, "join of streams", str(problem))
+    return unexpected(problem) if is_survivable(problem) else None
+
+
+def _decide(run: str, reason: Reason | None) -> None:
+    with _lock:
+        _runs[run] = reason
+        while len(_runs) > _MOST_RUNS:
+            _runs.popitem(last=False)
+
+
+def _tell(reason: Reason, options: Options) -> None:
+    """Tell that Spark joins streams, as ``spark.gpujoin.fallback`` says."""
+    if reason.kind is ReasonKind.CONFIGURED:
+        return
+    if options.fallback is FallbackMode.RAISE:
+        raise FallbackError("a join of streams is left to Spark", (reason,))
+    if options.fallback is FallbackMode.WARN:
+        log.warning("a join of streams is left to Spark: %s", reason)
+
+
+def _left(where: str, why: str, advice: str = "", kind: ReasonKind = ReasonKind.UNSUPPORTED) -> LeftToSparkError:
+    return LeftToSparkError(Reason(kind, where, why, advice))
+
+
+def _check_run(running: StreamingRun, operators: frozenset[str]) -> None:
+    if running.real_time:
+        raise _left("trigger", "a stream in real-time mode has no micro-batches that end")
+    others = operators - {OPERATOR}
+    if others:
+        raise _left(
+            "checkpoint", f"its state was written by Spark ({', '.join(sorted(others))})", "a new checkpoint"
+        )
+
+
+def readable_join(spark: SparkSession, root: PlanNode, conf: Mapping[str, str], options: Options) -> ReadJoin:
+    """Read the join of streams of a plan, if it runs here.
+
+    Raises
+    ------
+    LeftToSparkError
+        If it does not.
+    JoinSpecError, KeyTypeError, …
+        One of the errors of :func:`.read_join`, if the join is not covered.
+    """
+    joins = [node for node in root.walk() if is_join_of_streams(node)]
+    if len(joins) > 1:
+        raise _left("query", "it has several joins of streams")
+    (node,) = joins
+    _check_settings(node, conf, options)
+    for other in root.walk():
+        if other.name in _STATEFUL and "@streaming" in other.fields:
+            raise _left("query", f"it has another operator that keeps state: {other.name}")
+    refused = refusal(spark.sparkContext, conf, further=_FURTHER)
+    if refused is not None:
+        raise LeftToSparkError(refused)
+    first = pyspark.__version__.split(".")[:2]
+    newer = tuple(map(int, first)) >= _RIGHT_FIRST_SINCE
+    return read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
+
+
+def is_join_of_streams(node: PlanNode) -> bool:
+    """Tell whether both inputs of a join are streams."""
+    return node.class_name == JOIN and all("@streaming" in node.child(side).fields for side in Side)
+
+
+def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -> None:
+    if not options.enabled:
+        raise _left("settings", "gpujoin is switched off", "spark.gpujoin.enabled", ReasonKind.CONFIGURED)
+    if not options.streaming:
+        raise _left("settings", "joins of streams are switched off", "spark.gpujoin.streaming", ReasonKind.CONFIGURED)
+    if node.strategy(options) is Strategy.SPARK:
+        raise _left("settings", "Spark was asked for", "strategy", ReasonKind.CONFIGURED)
+    backend = (node.asked or {}).get("backend", options.backend.value)
+    if backend == BackendChoice.GPU.value:
+        raise _left("backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto")
+    if conf.get(_PROVIDER) != _ROCKSDB:
+        raise _left(
+            "state store", "its provider is not RocksDB, which alone keeps state of Python", f"{_PROVIDER}={_ROCKSDB}"
+        )
+
+
+def _placed(
+    spark: SparkSession, root: PlanNode, read: ReadJoin, conf: Mapping[str, str], options: Options
+) -> Any:
+    """Give the plan of a micro-batch with the join in it."""
+    rewriting = Rewriting(spark, root.reading)
+    asked = next((conf[name] for name in _PARTITIONS if name in conf), None)
+    labels = tuple(hashed_labels(int(asked or spark.conf.get(_PARTITIONS[-1]))).tolist())
+    size = blob_bytes(conf.get, options.exchange_blob_bytes)
+    blobs: DataFrame | None = None
+    for side in Side:
+        rows = rewriting.rows(read.node.child(side), [column.number for column in read.rows[side].columns])
+        split = stage_function(SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream")
+        part = rows.mapInArrow(split, BLOB_DDL)
+        blobs = part if blobs is None else blobs.unionAll(part)
+    assert blobs is not None
+    plan = plan_stream_join(read.join)
+    timed = any(plan.late.values()) or any(plan.evictions.values())
+    joined = (
+        blobs.unionAll(rewriting.announcing(labels))
+        .groupBy("p")
+        .transformWithStateInPandas(
+            PartitionJoin(
+                read.join, labels, options, late_at_once=conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
+            ),
+            _BLOBS,
+            "Append",
+            "EventTime" if timed else "None",
+        )
+    )
+    declared = StructType(
+        [
+            StructField(f"c{n}", type_in_arrow(column.data_type), nullable=True)
+            for n, column in enumerate(read.node.output)
+        ]
+    )
+    rows = joined.mapInArrow(stage_function(UnpackRows(read.join), "joined_streams"), declared)
+    rewriting.replace_renamed(read.node, rows)
+    return rewriting.result(root, {})

@@ -1,0 +1,188 @@
+"""Spark's join of two streams as a :class:`~gpujoin.model.streams.StreamJoin`.
+
+All of an ``ON`` counts, not only which rows match: Spark reads from its comparisons of event times how long rows are
+kept. So what reads an event time must be understood here; anything else of one side Spark may compute beforehand
+(:mod:`gpujoin.spark.query.trees.computed`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from gpujoin.model.expressions import Call, Expression, Function, Literal
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
+from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.plans import PlanNode, conjuncts
+from gpujoin.spark.query.trees.builder import BrokenError, ColumnReader, Fragment, SparkRows, TreeBuilder, both
+from gpujoin.spark.query.trees.computed import ComputedParts, StandIn
+from gpujoin.spark.query.trees.keys import Key, check_keys, key_of
+
+if TYPE_CHECKING:
+    from gpujoin.config import Options
+
+_SHIFTS = frozenset({"TimestampAddInterval", "TimeAdd"})
+"""A timestamp plus an interval, before and since Spark 4.1."""
+_DAY = dt.timedelta(days=1)
+_FIXED_ZONES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
+"""In which a day of an interval always has 24 hours."""
+
+
+@dataclass(frozen=True)
+class ReadJoin:
+    """A join of streams that was read.
+
+    Attributes
+    ----------
+    node : PlanNode
+        The join in the plan.
+    join : StreamJoin
+        What is computed.
+    rows : mapping of Side to SparkRows
+        What Spark gives: the columns of each side, and what it computes with them for the condition.
+    """
+
+    node: PlanNode
+    join: StreamJoin
+    rows: Mapping[Side, SparkRows]
+
+
+class _StreamReader(ColumnReader):
+    """Translates conditions with constant intervals, which only joins of streams take."""
+
+    def _operation(self, node: Node) -> Expression:
+        if node.name not in _SHIFTS:
+            return super()._operation(node)
+        moment, interval = node.children
+        zone = str(node.fields.get("timeZoneId") or "UTC")
+        shift = _interval(interval, zone)
+        operand = self(moment)
+        return Call(function=Function.TIMESTAMP_ADD, arguments=(operand, shift), type=operand.type)
+
+
+class _StreamBuilder(TreeBuilder):
+    """Takes the rows of both sides from Spark."""
+
+    def reader(self, *fragments: Fragment) -> ColumnReader:
+        """Make a translator over one fragment, or over a join's two."""
+        return _StreamReader(dict(zip(Side, fragments, strict=False)), self.constant)
+
+
+def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJoin:
+    """Read a join whose inputs are streams.
+
+    Raises
+    ------
+    BrokenError, NotTranslatableError, JoinSpecError, KeyTypeError, ConditionError
+        If it is not covered.
+    """
+    kind, _ = join_type_in(node.fields["joinType"])
+    if kind not in STREAMED:
+        raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} of streams is not covered")
+    for side in Side:
+        if not node.child(side).deterministic:
+            raise BrokenError(node.child(side), "its rows are other ones each time they are computed")
+    builder = _StreamBuilder(options, _no_subquery, {})
+    inputs, keys, rest = _inputs(builder, node)
+    rows = dict(zip(Side, builder.spark_sources, strict=True))
+    times = {side: _event_times(rows[side]) for side in Side}
+    reader = builder.reader(*(inputs[side] for side in Side))
+    condition: Expression | None = None
+    for part in rest:
+        conjunct = reader(part)
+        condition = conjunct if condition is None else both(condition, conjunct)
+    pairs = tuple(
+        KeyPair(inputs[Side.LEFT].positions[left.expr_id], inputs[Side.RIGHT].positions[right.expr_id], nulls)
+        for left, right, nulls in keys
+    )
+    for pair in pairs:
+        if pair.nulls is NullEquality.EQUAL and any(pair.of(side) in times[side] for side in Side):
+            raise NotTranslatableError("an event time is compared by <=>, from which Spark reads no watermark")
+    outputs = {
+        side: tuple(inputs[side].positions[column.expr_id] for column in node.child(side).output) for side in Side
+    }
+    right_output = () if kind is JoinType.LEFT_SEMI else outputs[Side.RIGHT]
+    spec = JoinSpec(kind, pairs, condition, outputs[Side.LEFT], right_output)
+    schemas = {side: inputs[side].relation.schema for side in Side}
+    join = StreamJoin(
+        spec, schemas[Side.LEFT], schemas[Side.RIGHT], times[Side.LEFT], times[Side.RIGHT], semi_order
+    )
+    return ReadJoin(node, join, rows)
+
+
+def _no_subquery(node: Node) -> Literal:
+    raise NotTranslatableError(f"{node} is a subquery")
+
+
+def _event_times(rows: SparkRows) -> tuple[int, ...]:
+    """Positions of the columns under a watermark; what Spark computes is none, as in its own join."""
+    return tuple(place for place, column in enumerate(rows.columns) if is_event_time(column))
+
+
+def is_event_time(column: Node) -> bool:
+    """Tell whether an attribute is under a watermark."""
+    return bool(column.fields.get("@event_time", False))
+
+
+def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment], list[Key], list[Node]]:
+    """Take all columns of both sides from Spark, those of keys that are computed, and of parts of the condition.
+
+    Also gives the keys, each a column, and the other conjuncts.
+    """
+    required = frozenset(column.expr_id for side in Side for column in node.child(side).output)
+    times = {column.expr_id for side in Side for column in node.child(side).output if is_event_time(column)}
+    start = builder.state
+    sides = {side: builder.from_spark(node.child(side), required, None) for side in Side}
+    computed = ComputedParts(builder, sides, node.reading)
+    keys: list[Key] = []
+    rest: list[Node] = []
+    for part in () if node.condition is None else conjuncts(node.condition):
+        key = key_of(part, sides)
+        if key is None:
+            rest.append(_covered(computed, part, times))
+            continue
+        left, right, nulls = key
+        check_keys(left, right)
+        columns = computed.forced(left, Side.LEFT), computed.forced(right, Side.RIGHT), nulls
+        if columns not in keys:
+            keys.append(columns)
+    builder.state = start
+    sides = {
+        side: builder.from_spark(node.child(side), required, None, computed.stand_ins[side]) for side in Side
+    }
+    return sides, keys, rest
+
+
+def _covered(computed: ComputedParts, part: Node, times: Set[int]) -> Node:
+    """A conjunct in which Spark computes what is not covered, but nothing that reads event times.
+
+    Such a part may say how long rows are kept.
+    """
+    covered = computed.condition(part)
+    for inner in covered.walk():
+        if isinstance(inner, StandIn) and inner.source.attribute_ids & times:
+            raise NotTranslatableError(f"{inner.source} reads an event time and is not covered")
+    return covered
+
+
+def _interval(node: Node, zone: str) -> Literal:
+    """A constant interval of days and less. A day is 24 hours only where clocks do not change."""
+    negated = False
+    while node.name == "UnaryMinus":
+        node, negated = node.children[0], not negated
+    if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
+        raise NotTranslatableError(f"{node} is no constant interval of days and less")
+    micros = int(node.fields["@value"])
+    shift = dt.timedelta(microseconds=-micros if negated else micros)
+    if abs(shift) >= _DAY and zone not in _FIXED_ZONES:
+        raise NotTranslatableError(f"{node} is a day or more, which is not always 24 hours in {zone}")
+    return Literal(value=shift, type=pa.duration("us"))

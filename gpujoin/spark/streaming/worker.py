@@ -1,0 +1,292 @@
+"""What Python workers do of a join of two streams: split rows by key, join a partition with its state, unpack rows."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming import StatefulProcessor
+
+from gpujoin._version import __version__
+from gpujoin.config import Options
+from gpujoin.engine.hashing import partition_ids
+from gpujoin.engine.keys import KeyCodec
+from gpujoin.engine.memory import HostMemory
+from gpujoin.engine.streaming.chunks import StateChunk, decode
+from gpujoin.engine.streaming.symmetric import SymmetricJoin
+from gpujoin.errors import CorruptBlobError, GpuJoinError, StreamStateError
+from gpujoin.model.jointype import Side
+from gpujoin.model.streams import StreamJoin
+from gpujoin.plan.streams import plan_stream_join
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker
+from gpujoin.spark.shuffle.scattering import rounds, scatter
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        MapState,
+        StatefulProcessorHandle,
+        TimerValues,
+        ValueState,
+    )
+
+    from gpujoin.spark.worker.task import Batches, Task
+
+PLACES = {Side.LEFT: 0, Side.RIGHT: 1}
+"""Sources of the blob rows that a partition takes; a partition is announced by -1."""
+JOINED = 2
+"""Source of the blobs that it gives."""
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """Splits new rows of one side by their keys.
+
+    Rows of equal keys are in one partition for as long as the state is kept: how keys are hashed must not change.
+    """
+
+    join: StreamJoin
+    side: Side
+    labels: tuple[int, ...]
+    """Label of each partition."""
+    options: Options
+    blob_bytes: int
+    """Size of the blobs between the tasks."""
+
+    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
+        """Turn rows into blob rows."""
+        schema = self.join.schema(self.side)
+        codec = KeyCodec.of(plan_stream_join(self.join).spec, self.join.left, self.join.right)
+        memory, counts = HostMemory.of(self.options.memory_budget), BlobCounts()
+        packer = BlobPacker(BlobFormat(schema, place=PLACES[self.side]), self.blob_bytes, counts)
+        for rows in rounds(batches, schema, memory.round_bytes, counts):
+            targets = partition_ids(codec.codes(rows, self.side), len(self.labels))
+            yield from scatter(rows, targets, self.labels, packer)
+        yield from packer.flush()
+
+
+@dataclass(frozen=True)
+class UnpackRows:
+    """Gives the rows of the blobs in which a join gives them."""
+
+    join: StreamJoin
+
+    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
+        """Turn blobs, and the label of each one's partition, into rows."""
+        schema = SymmetricJoin(self.join).output_schema
+        form = BlobFormat(schema, place=JOINED)
+        numbered = [f"c{number}" for number in range(len(schema))]
+        for batch in batches:
+            for label, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                yield form.decode(data.as_buffer(), label).rename_columns(numbered)
+
+
+class PartitionJoin(StatefulProcessor):
+    """Joins one partition, as Spark's ``transformWithState`` runs it; each partition is a group.
+
+    A group gets a row in each micro-batch, so that it sees each watermark.
+
+    Parameters
+    ----------
+    join : StreamJoin
+        What is joined.
+    labels : tuple of int
+        Label of each partition.
+    options : Options
+        Settings.
+    late_at_once : bool
+        Whether rows are late by the watermark of their own micro-batch, not by that of the one before.
+    """
+
+    def __init__(self, join: StreamJoin, labels: tuple[int, ...], options: Options, *, late_at_once: bool) -> None:
+        self._join = join
+        self._labels = labels
+        self._options = options
+        self._late_at_once = late_at_once
+        self._version = __version__
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Name the states: a manifest, and chunks and marks by the chunk's identifier."""
+        self._manifest: ValueState = handle.getValueState("manifest", "data binary")
+        self._chunks: MapState = handle.getMapState("chunks", "id string", "data binary")
+        self._marks: MapState = handle.getMapState("marks", "id string", "data binary")
+
+    def handleInputRows(  # noqa: N802
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Join the new rows of a micro-batch.
+
+        Raises
+        ------
+        StreamStateError
+            If the state is of another join or another number of partitions, is incomplete, or was altered; the message
+            names the query, the micro-batch and the partition.
+        """
+        (label,) = key
+        where = _Place.here()
+        try:
+            yield from self._joined(int(label), where, rows, timerValues)
+        except (StreamStateError, CorruptBlobError) as problem:
+            raise StreamStateError(f"{where}: {problem}") from problem
+
+    def _joined(
+        self, label: int, where: _Place, rows: Iterator[pd.DataFrame], timer: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        if self._version != __version__:
+            raise GpuJoinError(
+                f"the driver has gpujoin {self._version}, this executor's Python has {__version__}. Install the same"
+                " version."
+            )
+        if label not in self._labels or self._labels.index(label) != where.partition:
+            raise StreamStateError(
+                f"the rows of label {label} came to partition {where.partition} of {len(self._labels)}: the state was"
+                " begun with another number of partitions (spark.sql.shuffle.partitions)"
+            )
+        new = self._received(label, rows)
+        saved = self._manifest.get()
+        store = SparkStore(self._chunks, self._marks, HostMemory.of(self._options.memory_budget).build_bytes)
+        join = SymmetricJoin(
+            self._join, store, None if saved is None else bytes(saved[0]), options=self._options
+        )
+        watermark = max(0, timer.getCurrentWatermarkInMs())
+        late = watermark if self._late_at_once else None
+        form = BlobFormat(join.output_schema, place=JOINED)
+        for batch in join.push(new[Side.LEFT], new[Side.RIGHT], watermark, late_ms=late):
+            if batch.num_rows:
+                yield _one_blob(form, batch, label)
+        self._manifest.update((join.manifest.to_bytes(),))
+
+    def _received(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
+        new: dict[Side, list[pa.RecordBatch]] = {side: [] for side in Side}
+        forms = {
+            place: (side, BlobFormat(self._join.schema(side), place=place)) for side, place in PLACES.items()
+        }
+        for frame in rows:
+            for place, data in zip(frame["side"], frame["data"], strict=True):
+                if place in forms:
+                    side, form = forms[place]
+                    new[side].append(form.decode(pa.py_buffer(data), label))
+        return new
+
+    def handleExpiredTimer(  # noqa: N802
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        """Do nothing: there are no timers."""
+        return iter(())
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+def _one_blob(form: BlobFormat, batch: pa.RecordBatch, label: int) -> pd.DataFrame:
+    import pandas as pd
+
+    header, message = form.encode(batch, label)
+    return pd.DataFrame({"p": pd.Series([label], dtype="int32"), "data": [header + message.to_pybytes()]})
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a task stands, for errors."""
+
+    query: str
+    batch: str
+    partition: int
+
+    @classmethod
+    def here(cls) -> _Place:
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = (context.getLocalProperty(name) or "?" for name in (_QUERY_ID, _BATCH_ID))
+        return cls(query, batch, context.partitionId())
+
+    def __str__(self) -> str:
+        return f"query {self.query}, micro-batch {self.batch}, partition {self.partition}"
+
+
+class SparkStore:
+    """Chunks in Spark's state store; those that were read or written by this process are kept decoded.
+
+    A chunk never changes, and its identifier stands for its content: what is kept needs no check.
+
+    Parameters
+    ----------
+    chunks, marks : MapState
+        Bytes by the chunk's identifier.
+    limit : int
+        Most bytes of rows that are kept by this process.
+    """
+
+    _known: ClassVar[OrderedDict[str, tuple[int, pa.RecordBatch | pa.Buffer]]] = OrderedDict()
+    """By a chunk's identifier its bytes, and its rows, or the bytes that were written until they are first read."""
+    _known_bytes: ClassVar[int] = 0
+
+    def __init__(self, chunks: MapState, marks: MapState, limit: int) -> None:
+        self._chunks = chunks
+        self._marks = marks
+        self._limit = limit
+
+    def get(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows of a chunk.
+
+        Raises
+        ------
+        StreamStateError
+            If there is none of that identifier.
+        CorruptBlobError
+            If it was altered.
+        """
+        known = self._known.get(chunk.id, (0, None))[1]
+        if isinstance(known, pa.RecordBatch):
+            self._known.move_to_end(chunk.id)
+            return known
+        if known is None:
+            stored = self._chunks.getValue((chunk.id,))
+            if stored is None:
+                raise StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
+            known = pa.py_buffer(bytes(stored[0]))
+        rows = decode(known, schema, chunk.id)
+        self._keep(chunk, rows)
+        return rows
+
+    def put(self, chunk: StateChunk, data: pa.Buffer) -> None:
+        """Store a new chunk."""
+        stored = data.to_pybytes()
+        self._chunks.updateValue((chunk.id,), (stored,))
+        self._keep(chunk, pa.py_buffer(stored))
+
+    def get_marks(self, chunk: StateChunk) -> bytes | None:
+        """Marks that were stored last for a chunk."""
+        stored = self._marks.getValue((chunk.id,))
+        return None if stored is None else bytes(stored[0])
+
+    def put_marks(self, chunk: StateChunk, bits: bytes) -> None:
+        """Store the marks of a chunk."""
+        self._marks.updateValue((chunk.id,), (bits,))
+
+    def remove(self, chunk: StateChunk) -> None:
+        """Remove a chunk and its marks."""
+        self._chunks.removeKey((chunk.id,))
+        if chunk.matched:
+            self._marks.removeKey((chunk.id,))
+        self._forget(chunk.id)
+
+    def _keep(self, chunk: StateChunk, content: pa.RecordBatch | pa.Buffer) -> None:
+        self._forget(chunk.id)
+        store = type(self)
+        store._known[chunk.id] = chunk.nbytes, content
+        store._known_bytes += chunk.nbytes
+        while store._known_bytes > self._limit and len(store._known) > 1:
+            self._forget(next(iter(store._known)))
+
+    @classmethod
+    def _forget(cls, name: str) -> None:
+        nbytes, _ = cls._known.pop(name, (0, None))
+        cls._known_bytes -= nbytes
