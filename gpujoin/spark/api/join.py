@@ -19,6 +19,7 @@ from gpujoin.spark.query.hooks import plan_gpu_joins
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
+from gpujoin.spark.streaming.explained import explain_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -119,7 +120,8 @@ def explain(frame: DataFrame) -> Explanation:
     """Say of every join in a DataFrame's plan how it is run, by whom, and why.
 
     Of a result of :func:`accelerate`, of a query with a :func:`gpu_join`, and of any DataFrame of a session that
-    :func:`enable` is in force for, it says how the whole query is run; nothing runs for it.
+    :func:`enable` is in force for, it says how the whole query is run; nothing runs for it. Of a stream it says how its
+    join of streams is run in each micro-batch, and how long rows are kept.
 
     Parameters
     ----------
@@ -147,7 +149,10 @@ def explain(frame: DataFrame) -> Explanation:
     if known is not None:
         return known
     rule, plan = rule_of(spark), analyzed_plan(frame)
-    if rule is not None and rule.isConcernedWith(plan):
+    concerned = rule is not None and rule.isConcernedWith(plan)
+    if concerned and frame.isStreaming:
+        return explain_stream(frame)
+    if concerned:
         return rewrite(frame, Purpose.EXPLAIN).explanation
     return Explanation(joins_in(plan))
 

@@ -3,6 +3,7 @@
 ===============  ======================================================================================================
 ``planning``     decides for a run of a stream, and puts the join into the plan of each micro-batch
 ``reading``      Spark's join as :class:`~gpujoin.model.streams.StreamJoin`
+``explained``    what is decided, for ``gpujoin.explain``
 ``checkpoints``  what a checkpoint says of who has written its state
 ``worker``       what Python workers do: split rows by key, join a partition with its state, unpack rows
 ===============  ======================================================================================================

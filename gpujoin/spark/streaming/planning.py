@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StructField, StructType
 
 from gpujoin.config import BackendChoice, FallbackMode, Strategy
 from gpujoin.errors import (
@@ -46,7 +47,7 @@ from gpujoin.spark.shuffle.blobrows import BLOB_DDL
 from gpujoin.spark.shuffle.labels import hashed_labels
 from gpujoin.spark.streaming.checkpoints import OPERATOR, stateful_operators
 from gpujoin.spark.streaming.reading import ReadJoin, read_join
-from gpujoin.spark.streaming.worker import PartitionJoin, SplitRows, UnpackRows
+from gpujoin.spark.streaming.worker import COUNTERS, PartitionJoin, SplitRows, UnpackRows
 from gpujoin.spark.worker.functions import stage_function
 from gpujoin.spark.worker.python import refusal
 
@@ -65,7 +66,16 @@ _PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.
 _ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
 _FURTHER = ("pandas", "google.protobuf")
 """What workers need for state, besides what they need for other joins."""
-_BLOBS = StructType([StructField("p", IntegerType()), StructField("data", BinaryType())])
+_JOINED = StructType(
+    [
+        StructField("p", IntegerType()),
+        StructField("data", BinaryType()),
+        *(StructField(name, LongType() if kind == "int64" else DoubleType()) for name, kind in COUNTERS.items()),
+    ]
+)
+"""What a partition gives: blobs, and a row of counters without one."""
+OBSERVED = "gpujoin"
+"""Name of the counters among the ``observedMetrics`` of a micro-batch's progress."""
 _NOT_COVERED = (
     BrokenError, NotTranslatableError, JoinSpecError, KeyTypeError, ConditionError, RelationError,
 )  # fmt: skip
@@ -168,7 +178,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run:
             changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
         result = rule.withOutputOf(plan, changed)
     except Exception as problem:
-        reason = _reason(problem)
+        reason = reason_of(problem)
         if reason is None or begun or OPERATOR in operators:
             if reason is None:
                 raise
@@ -182,8 +192,8 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run:
     return result
 
 
-def _reason(problem: Exception) -> Reason | None:
-    """Why Spark joins instead; ``None`` where somebody ended the query."""
+def reason_of(problem: Exception) -> Reason | None:
+    """Tell why Spark joins instead; ``None`` where somebody ended the query."""
     if isinstance(problem, LeftToSparkError):
         return problem.reason
     if isinstance(problem, _NOT_COVERED):
@@ -293,10 +303,11 @@ def _placed(
             PartitionJoin(
                 read.join, labels, options, late_at_once=conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
             ),
-            _BLOBS,
+            _JOINED,
             "Append",
             "EventTime" if timed else "None",
         )
+        .observe(OBSERVED, *(sf.sum(name).alias(name) for name in COUNTERS))
     )
     declared = StructType(
         [

@@ -148,7 +148,7 @@ def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment],
     for part in () if node.condition is None else conjuncts(node.condition):
         key = key_of(part, sides)
         if key is None:
-            rest.append(_covered(computed, part, times))
+            rest.append(_covered(computed, part, times, builder.reader(*sides.values())))
             continue
         left, right, nulls = key
         check_keys(left, right)
@@ -162,7 +162,7 @@ def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment],
     return sides, keys, rest
 
 
-def _covered(computed: ComputedParts, part: Node, times: Set[int]) -> Node:
+def _covered(computed: ComputedParts, part: Node, times: Set[int], reader: ColumnReader) -> Node:
     """A conjunct in which Spark computes what is not covered, but nothing that reads event times.
 
     Such a part may say how long rows are kept.
@@ -170,6 +170,7 @@ def _covered(computed: ComputedParts, part: Node, times: Set[int]) -> Node:
     covered = computed.condition(part)
     for inner in covered.walk():
         if isinstance(inner, StandIn) and inner.source.attribute_ids & times:
+            reader(inner.source)  # says what is not covered
             raise NotTranslatableError(f"{inner.source} reads an event time and is not covered")
     return covered
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,6 +42,12 @@ PLACES = {Side.LEFT: 0, Side.RIGHT: 1}
 """Sources of the blob rows that a partition takes; a partition is announced by -1."""
 JOINED = 2
 """Source of the blobs that it gives."""
+COUNTERS = {
+    "left_rows": "int64", "right_rows": "int64", "left_late_rows": "int64", "right_late_rows": "int64",
+    "output_rows": "int64", "unmatched_rows": "int64", "state_rows": "int64", "state_bytes": "int64",
+    "chunks_read": "int64", "chunks_written": "int64", "chunks_removed": "int64", "seconds": "float64",
+}  # fmt: skip
+"""What a partition counts in a micro-batch, and the type of each counter in NumPy."""
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -74,7 +81,7 @@ class SplitRows:
 
 @dataclass(frozen=True)
 class UnpackRows:
-    """Gives the rows of the blobs in which a join gives them."""
+    """Gives the rows of the blobs in which a join gives them; what it has counted is left out."""
 
     join: StreamJoin
 
@@ -85,7 +92,8 @@ class UnpackRows:
         numbered = [f"c{number}" for number in range(len(schema))]
         for batch in batches:
             for label, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                yield form.decode(data.as_buffer(), label).rename_columns(numbered)
+                if data.is_valid:
+                    yield form.decode(data.as_buffer(), label).rename_columns(numbered)
 
 
 class PartitionJoin(StatefulProcessor):
@@ -149,6 +157,7 @@ class PartitionJoin(StatefulProcessor):
                 f"the rows of label {label} came to partition {where.partition} of {len(self._labels)}: the state was"
                 " begun with another number of partitions (spark.sql.shuffle.partitions)"
             )
+        began = time.monotonic()
         new = self._received(label, rows)
         saved = self._manifest.get()
         store = SparkStore(self._chunks, self._marks, HostMemory.of(self._options.memory_budget).build_bytes)
@@ -158,10 +167,14 @@ class PartitionJoin(StatefulProcessor):
         watermark = max(0, timer.getCurrentWatermarkInMs())
         late = watermark if self._late_at_once else None
         form = BlobFormat(join.output_schema, place=JOINED)
+        returned = 0
         for batch in join.push(new[Side.LEFT], new[Side.RIGHT], watermark, late_ms=late):
             if batch.num_rows:
-                yield _one_blob(form, batch, label)
+                returned += batch.num_rows
+                header, message = form.encode(batch, label)
+                yield _output(label, header + message.to_pybytes(), {})
         self._manifest.update((join.manifest.to_bytes(),))
+        yield _output(label, None, _counted(join, returned, time.monotonic() - began))
 
     def _received(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
         new: dict[Side, list[pa.RecordBatch]] = {side: [] for side in Side}
@@ -185,11 +198,31 @@ class PartitionJoin(StatefulProcessor):
         """Do nothing: nothing is open."""
 
 
-def _one_blob(form: BlobFormat, batch: pa.RecordBatch, label: int) -> pd.DataFrame:
+def _counted(join: SymmetricJoin, returned: int, seconds: float) -> dict[str, float]:
+    """The counters of a micro-batch, by the names of :data:`COUNTERS`."""
+    counted = join.metrics
+    return {
+        **{f"{side.value}_rows": counted.new_rows[side] for side in Side},
+        **{f"{side.value}_late_rows": counted.late_rows[side] for side in Side},
+        "output_rows": returned,
+        "unmatched_rows": counted.padded_rows,
+        "state_rows": join.manifest.rows,
+        "state_bytes": join.manifest.nbytes,
+        "chunks_read": counted.chunks_read,
+        "chunks_written": counted.chunks_written,
+        "chunks_removed": counted.chunks_removed,
+        "seconds": seconds,
+    }
+
+
+def _output(label: int, data: bytes | None, counted: Mapping[str, float]) -> pd.DataFrame:
+    """One row of what a partition gives: a blob of rows, or its counters."""
     import pandas as pd
 
-    header, message = form.encode(batch, label)
-    return pd.DataFrame({"p": pd.Series([label], dtype="int32"), "data": [header + message.to_pybytes()]})
+    columns: dict[str, pd.Series[Any]] = {"p": pd.Series([label], dtype="int32"), "data": pd.Series([data])}
+    for name, kind in COUNTERS.items():
+        columns[name] = pd.Series([counted.get(name, 0)], dtype=kind)
+    return pd.DataFrame(columns)
 
 
 @dataclass(frozen=True)

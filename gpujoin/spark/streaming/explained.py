@@ -1,0 +1,105 @@
+"""What is decided of a join of streams before the query runs, and how long rows are kept, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpujoin.config import Strategy
+from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import Side
+from gpujoin.plan.explain import Explanation, JoinExplanation
+from gpujoin.plan.streams import EvictedBy, plan_stream_join
+from gpujoin.spark.catalyst.joins import join_type_shown
+from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
+from gpujoin.spark.query.plans import PlanNode, read_plan
+from gpujoin.spark.settings import join_options, session_conf
+from gpujoin.spark.streaming.planning import is_join_of_streams, reason_of, readable_join
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from gpujoin.model.streams import TimeColumn
+    from gpujoin.plan.streams import StreamPlan, WatermarkBound
+    from gpujoin.spark.streaming.reading import ReadJoin
+
+_BACKEND = "spark"
+
+
+def explain_stream(frame: DataFrame) -> Explanation:
+    """Say of the joins of streams in a streaming DataFrame who runs them; nothing is run.
+
+    What a checkpoint holds is not looked at: its state decides when the query starts.
+    """
+    spark = frame.sparkSession
+    conf = session_conf(spark)
+    options = join_options(conf, None, None)
+    # Spark makes no optimized plan of a stream by itself.
+    optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001
+    root = read_plan(optimizer.execute(analyzed_plan(frame)), gateway_of(spark))
+    joins = [node for node in root.walk() if is_join_of_streams(node)]
+    if not joins:
+        return Explanation()
+    try:
+        read = readable_join(spark, root, conf, options)
+    except Exception as problem:
+        reason = reason_of(problem)
+        if reason is None:
+            raise
+        return Explanation(
+            tuple(
+                JoinExplanation(
+                    join_type=join_type_shown(node.fields["joinType"]), strategy=Strategy.SPARK, backend=_BACKEND,
+                    condition=None if node.condition is None else str(node.condition), reasons=(reason,),
+                    by_gpu_join=node.asked is not None,
+                )
+                for node in joins
+            )
+        )  # fmt: skip
+    return Explanation((_explained(read),))
+
+
+def _explained(read: ReadJoin) -> JoinExplanation:
+    plan = plan_stream_join(read.join)
+    spec = read.join.spec
+    names = {side: [column.fields["name"] for column in read.rows[side].columns] for side in Side}
+    keys = tuple(f"{names[Side.LEFT][key.left]} = {names[Side.RIGHT][key.right]}" for key in spec.keys)
+    return JoinExplanation(
+        join_type=spec.join_type.value,
+        strategy=Strategy.SHUFFLE,
+        backend=BackendName.CPU.value,
+        shape="stream with stream: new rows meet new and kept rows of the other side",
+        keys=keys,
+        condition=None if spec.condition is None else str(spec.condition),
+        notes=tuple(_kept(read.node, plan)),
+        warnings=tuple(
+            f"{side.value} rows are kept for ever: no watermark and no range of times says when they may go"
+            for side in Side
+            if plan.evictions[side] is None
+        ),
+    )
+
+
+def _kept(node: PlanNode, plan: StreamPlan) -> Iterator[str]:
+    """Sentences about late rows and about the state of each side."""
+    for side in Side:
+        late, eviction = plan.late[side], plan.evictions[side]
+        schema = plan.join.schema(side)
+        if late is not None:
+            yield f"{side.value} rows are late, and dropped, where {_named(late, schema.names)} <= watermark before"
+        if eviction is not None:
+            limits = " and ".join(map(_limit, eviction.bounds))
+            by = ", a key" if eviction.by is EvictedBy.KEY else ""
+            yield f"{side.value} rows are kept until {_named(eviction.time, schema.names)} <= {limits}{by}"
+
+
+def _named(time: TimeColumn, names: list[str]) -> str:
+    return names[time.column] if time.field is None else f"the end of {names[time.column]}"
+
+
+def _limit(bound: WatermarkBound) -> str:
+    seconds = bound.threshold_ms(0) / 1000
+    if not bound.counted:
+        return f"{seconds:g} s after 1970"
+    return "watermark" if not seconds else f"watermark {'-' if seconds < 0 else '+'} {abs(seconds):g} s"
