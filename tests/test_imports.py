@@ -42,6 +42,9 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.spark.shuffle": {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },
+    "gpujoin.spark.streaming": {
+        "gpujoin.spark", "gpujoin.engine", PLAN, MODEL, CONFIG, ERRORS, "gpujoin._version", "pyspark", "pandas", ARROW,
+    },
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
     "gpujoin.cli": {
         "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,

@@ -150,13 +150,17 @@ class Manifest:
 
 
 def fingerprint(join: StreamJoin) -> str:
-    """Fingerprint of a join: equal for joins that may share a state. Names of columns do not count, as in Spark."""
+    """Fingerprint of a join: equal for joins that may share a state.
+
+    Names of columns do not count, as in Spark, but of those that are named for the expression that they stand for.
+    """
     spec = join.spec
     types = [[str(field.type) for field in join.schema(side)] for side in Side]
     condition = None if spec.condition is None else _without_names(spec.condition).signature()
     keys = [(key.left, key.right, key.nulls.value) for key in spec.keys]
     times = [join.times(side) for side in Side]
-    described = repr((spec.join_type.value, keys, condition, times, types))
+    computed = [[join.schema(side).field(i).name for i in join.computed(side)] for side in Side]
+    described = repr((spec.join_type.value, keys, condition, times, types, computed))
     return hashlib.blake2b(described.encode(), digest_size=_ID_BYTES).hexdigest()
 
 

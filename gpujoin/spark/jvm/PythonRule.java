@@ -53,7 +53,7 @@ import scala.collection.immutable.Seq;
  *
  * <p>The callback is a function of the query and of a text, "KIND SESSION THREAD": what the query is optimized for, one
  * of the constants below, the id of the session, and that of the thread; of a micro-batch also the ids of the stream and
- * of its run. It gives the plan that takes the query's
+ * of its run, and its number. It gives the plan that takes the query's
  * place, null to keep the query, or an exception to throw.
  */
 public final class PythonRule extends Rule {
@@ -72,6 +72,8 @@ public final class PythonRule extends Rule {
     private static final String STREAM = "sql.streaming.queryId";
     /** Another: the id of its run, by which Spark cancels the run's jobs. */
     private static final String RUN = "spark.jobGroup.id";
+    /** A third: the number of the micro-batch. */
+    private static final String BATCH = "streaming.sql.batchId";
 
     private final BiFunction callback;
     private final GatewayServer gateway;
@@ -135,14 +137,15 @@ public final class PythonRule extends Rule {
         SparkSession session = (SparkSession) active.get();
         String stream = session.sparkContext().getLocalProperty(STREAM);
         String run = session.sparkContext().getLocalProperty(RUN);
-        if (stream == null || run == null) {
+        String batch = session.sparkContext().getLocalProperty(BATCH);
+        if (stream == null || run == null || batch == null) {
             return plan;
         }
         boolean begun = runs.containsKey(run);
         if (!begun && !isConcernedWith(plan)) {
             return plan;
         }
-        LogicalPlan replacement = ask(session, plan, MICRO_BATCH, " " + stream + " " + run);
+        LogicalPlan replacement = ask(session, plan, MICRO_BATCH, " " + stream + " " + run + " " + batch);
         if (replacement != null) {
             runs.put(run, Boolean.TRUE);
             replacement.setTagValue(PLANNED, Boolean.TRUE);

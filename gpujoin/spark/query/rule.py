@@ -40,7 +40,7 @@ from gpujoin.spark.jvm.gateway import (
 from gpujoin.spark.outcomes import Scope, log
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.staging import stage_write
-from gpujoin.spark.streaming.planning import plan_micro_batch
+from gpujoin.spark.streaming.planning import MicroBatch, plan_micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +129,9 @@ class _Callback:
             with inside():
                 session = self._rule.session(name)
                 if kind == _MICRO_BATCH:
-                    replacement = plan_micro_batch(session, plan, self._rule.jvm, *stream)
+                    query, run, number = stream
+                    batch = MicroBatch(query, run, int(number))
+                    replacement = plan_micro_batch(session, plan, self._rule.jvm, batch)
                 else:
                     replacement = _replacement(self._rule, session, plan, kind, int(thread))
         except BaseException as problem:  # noqa: BLE001 - py4j would log it, and end its thread

@@ -11,9 +11,9 @@ from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
 from gpujoin.spark.catalyst.joins import join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
-from gpujoin.spark.query.plans import PlanNode, read_plan
+from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.streaming.planning import is_join_of_streams, reason_of, readable_join
+from gpujoin.spark.streaming.planning import is_join_of_streams, readable_join, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def _explained(read: ReadJoin) -> JoinExplanation:
         shape="stream with stream: new rows meet new and kept rows of the other side",
         keys=keys,
         condition=None if spec.condition is None else str(spec.condition),
-        notes=tuple(_kept(read.node, plan)),
+        notes=tuple(_kept(plan)),
         warnings=tuple(
             f"{side.value} rows are kept for ever: no watermark and no range of times says when they may go"
             for side in Side
@@ -81,7 +81,7 @@ def _explained(read: ReadJoin) -> JoinExplanation:
     )
 
 
-def _kept(node: PlanNode, plan: StreamPlan) -> Iterator[str]:
+def _kept(plan: StreamPlan) -> Iterator[str]:
     """Sentences about late rows and about the state of each side."""
     for side in Side:
         late, eviction = plan.late[side], plan.evictions[side]

@@ -47,7 +47,7 @@ from gpujoin.spark.shuffle.blobrows import BLOB_DDL
 from gpujoin.spark.shuffle.labels import hashed_labels
 from gpujoin.spark.streaming.checkpoints import OPERATOR, stateful_operators
 from gpujoin.spark.streaming.reading import ReadJoin, read_join
-from gpujoin.spark.streaming.worker import COUNTERS, PartitionJoin, SplitRows, UnpackRows
+from gpujoin.spark.streaming.worker import COUNTERS, LateBy, PartitionJoin, SplitRows, UnpackRows
 from gpujoin.spark.worker.functions import stage_function
 from gpujoin.spark.worker.python import refusal
 
@@ -70,7 +70,10 @@ _JOINED = StructType(
     [
         StructField("p", IntegerType()),
         StructField("data", BinaryType()),
-        *(StructField(name, LongType() if kind == "int64" else DoubleType()) for name, kind in COUNTERS.items()),
+        *(
+            StructField(name, LongType() if kind == "int64" else DoubleType())
+            for name, kind in COUNTERS.items()
+        ),
     ]
 )
 """What a partition gives: blobs, and a row of counters without one."""
@@ -109,6 +112,23 @@ class LeftToSparkError(Exception):
 
 
 @dataclass(frozen=True)
+class MicroBatch:
+    """Which micro-batch is planned.
+
+    Attributes
+    ----------
+    query, run : str
+        Ids of the stream and of its run.
+    number : int
+        Its number.
+    """
+
+    query: str
+    run: str
+    number: int
+
+
+@dataclass(frozen=True)
 class StreamingRun:
     """A run of a streaming query: from one start to its end.
 
@@ -127,17 +147,22 @@ class StreamingRun:
     real_time: bool
 
     @classmethod
-    def find(cls, spark: SparkSession, query: str, run: str) -> StreamingRun | None:
+    def find(cls, spark: SparkSession, batch: MicroBatch) -> StreamingRun | None:
         """Find a run among those that are active; ``None`` if it is none of them."""
-        key = gateway_of(spark).java.util.UUID.fromString(query)
-        active = spark._jsparkSession.sharedState().activeStreamingQueries().get(key)  # noqa: SLF001
-        if active is None or str(active.runId().toString()) != run:
+        active = _execution(spark, batch)
+        if active is None or str(active.runId().toString()) != batch.run:
             return None
         real_time = "RealTime" in str(active.trigger().getClass().getName())
-        return cls(run, str(active.resolvedCheckpointRoot()), real_time)
+        return cls(batch.run, str(active.resolvedCheckpointRoot()), real_time)
 
 
-def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run: str) -> Any:
+def _execution(spark: SparkSession, batch: MicroBatch) -> Any:
+    """The JVM's object of a stream that runs; ``None`` if it does not."""
+    key = gateway_of(spark).java.util.UUID.fromString(batch.query)
+    return spark._jsparkSession.sharedState().activeStreamingQueries().get(key)  # noqa: SLF001
+
+
+def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
     """Give the plan that takes the place of a micro-batch's; ``None`` where Spark runs its own.
 
     Parameters
@@ -148,8 +173,8 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run:
         Optimized logical plan of the micro-batch.
     rule : py4j object
         The rule that asks.
-    query, run : str
-        Ids of the stream and of its run.
+    batch : MicroBatch
+        Which it is.
 
     Raises
     ------
@@ -158,6 +183,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run:
     FallbackError
         If the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
     """
+    run = batch.run
     begun = run in _runs
     if begun and _runs[run] is not None:
         return None
@@ -166,14 +192,14 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, query: str, run:
     options = join_options(conf, None, None)
     try:
         if not begun:
-            running = StreamingRun.find(spark, query, run)
+            running = StreamingRun.find(spark, batch)
             if running is None:
                 return None
             operators = stateful_operators(spark, running.checkpoint)
             _check_run(running, operators)
         root = read_plan(plan, gateway_of(spark))
         read = readable_join(spark, root, conf, options)
-        changed = _placed(spark, root, read, conf, options)
+        changed = _placed(spark, root, read, conf, options, batch)
         if not changed.resolved():
             changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
         result = rule.withOutputOf(plan, changed)
@@ -218,7 +244,9 @@ def _tell(reason: Reason, options: Options) -> None:
         log.warning("a join of streams is left to Spark: %s", reason)
 
 
-def _left(where: str, why: str, advice: str = "", kind: ReasonKind = ReasonKind.UNSUPPORTED) -> LeftToSparkError:
+def _left(
+    where: str, why: str, advice: str = "", kind: ReasonKind = ReasonKind.UNSUPPORTED
+) -> LeftToSparkError:
     return LeftToSparkError(Reason(kind, where, why, advice))
 
 
@@ -267,45 +295,64 @@ def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -
     if not options.enabled:
         raise _left("settings", "gpujoin is switched off", "spark.gpujoin.enabled", ReasonKind.CONFIGURED)
     if not options.streaming:
-        raise _left("settings", "joins of streams are switched off", "spark.gpujoin.streaming", ReasonKind.CONFIGURED)
+        raise _left(
+            "settings", "joins of streams are switched off", "spark.gpujoin.streaming", ReasonKind.CONFIGURED
+        )
     if node.strategy(options) is Strategy.SPARK:
         raise _left("settings", "Spark was asked for", "strategy", ReasonKind.CONFIGURED)
     backend = (node.asked or {}).get("backend", options.backend.value)
     if backend == BackendChoice.GPU.value:
-        raise _left("backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto")
+        raise _left(
+            "backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto"
+        )
     if conf.get(_PROVIDER) != _ROCKSDB:
         raise _left(
-            "state store", "its provider is not RocksDB, which alone keeps state of Python", f"{_PROVIDER}={_ROCKSDB}"
+            "state store",
+            "its provider is not RocksDB, which alone keeps state of Python",
+            f"{_PROVIDER}={_ROCKSDB}",
         )
 
 
 def _placed(
-    spark: SparkSession, root: PlanNode, read: ReadJoin, conf: Mapping[str, str], options: Options
+    spark: SparkSession,
+    root: PlanNode,
+    read: ReadJoin,
+    conf: Mapping[str, str],
+    options: Options,
+    batch: MicroBatch,
 ) -> Any:
     """Give the plan of a micro-batch with the join in it."""
     rewriting = Rewriting(spark, root.reading)
-    asked = next((conf[name] for name in _PARTITIONS if name in conf), None)
-    labels = tuple(hashed_labels(int(asked or spark.conf.get(_PARTITIONS[-1]))).tolist())
+    asked = next((conf[name] for name in _PARTITIONS if name in conf), spark.conf.get(_PARTITIONS[-1]))
+    assert asked is not None
+    labels = tuple(hashed_labels(int(asked)).tolist())
     size = blob_bytes(conf.get, options.exchange_blob_bytes)
     blobs: DataFrame | None = None
     for side in Side:
         rows = rewriting.rows(read.node.child(side), [column.number for column in read.rows[side].columns])
-        split = stage_function(SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream")
+        split = stage_function(
+            SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream"
+        )
         part = rows.mapInArrow(split, BLOB_DDL)
         blobs = part if blobs is None else blobs.unionAll(part)
     assert blobs is not None
     plan = plan_stream_join(read.join)
-    timed = any(plan.late.values()) or any(plan.evictions.values())
+    evicts = any(plan.evictions.values())
+    at_once = conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
+    late_by = LateBy.OWN_WATERMARK if at_once else LateBy.LAST_WATERMARK
+    late_ms = 0
+    if any(plan.late.values()) and not evicts:
+        # Spark tells a watermark only to operators that it runs micro-batches without rows for.
+        late_by, late_ms = LateBy.GIVEN, _watermark(spark, batch, batch.number - (not at_once))
     joined = (
         blobs.unionAll(rewriting.announcing(labels))
         .groupBy("p")
         .transformWithStateInPandas(
-            PartitionJoin(
-                read.join, labels, options, late_at_once=conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
-            ),
+            PartitionJoin(read.join, labels, options, late_by, late_ms),
             _JOINED,
-            "Append",
-            "EventTime" if timed else "None",
+            # To Spark the mode says no more than whether the operator wants micro-batches without rows.
+            "Append" if evicts else "Complete",
+            "EventTime" if evicts else "None",
         )
         .observe(OBSERVED, *(sf.sum(name).alias(name) for name in COUNTERS))
     )
@@ -318,3 +365,13 @@ def _placed(
     rows = joined.mapInArrow(stage_function(UnpackRows(read.join), "joined_streams"), declared)
     rewriting.replace_renamed(read.node, rows)
     return rewriting.result(root, {})
+
+
+def _watermark(spark: SparkSession, batch: MicroBatch, number: int) -> int:
+    """The watermark of a micro-batch of a stream, in milliseconds, as its log has it; 0 before the first."""
+    if number < 0:
+        return 0
+    logged = _execution(spark, batch).offsetLog().offsetSeqMetadataForBatchId(number)
+    if logged.isEmpty():
+        raise StreamStateError(f"the log of query {batch.query} lacks micro-batch {number}")
+    return max(0, int(logged.get().batchWatermarkMs()))

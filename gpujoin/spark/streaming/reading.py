@@ -8,7 +8,8 @@ kept. So what reads an event time must be understood here; anything else of one 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,14 @@ from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.trees.builder import BrokenError, ColumnReader, Fragment, SparkRows, TreeBuilder, both
+from gpujoin.spark.query.trees.builder import (
+    BrokenError,
+    ColumnReader,
+    Fragment,
+    SparkRows,
+    TreeBuilder,
+    both,
+)
 from gpujoin.spark.query.trees.computed import ComputedParts, StandIn
 from gpujoin.spark.query.trees.keys import Key, check_keys, key_of
 
@@ -87,7 +95,9 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     """
     kind, _ = join_type_in(node.fields["joinType"])
     if kind not in STREAMED:
-        raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} of streams is not covered")
+        raise NotTranslatableError(
+            f"join type {spark_type_name(node.fields['joinType'])} of streams is not covered"
+        )
     for side in Side:
         if not node.child(side).deterministic:
             raise BrokenError(node.child(side), "its rows are other ones each time they are computed")
@@ -106,16 +116,20 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     )
     for pair in pairs:
         if pair.nulls is NullEquality.EQUAL and any(pair.of(side) in times[side] for side in Side):
-            raise NotTranslatableError("an event time is compared by <=>, from which Spark reads no watermark")
+            raise NotTranslatableError(
+                "an event time is compared by <=>, from which Spark reads no watermark"
+            )
     outputs = {
-        side: tuple(inputs[side].positions[column.expr_id] for column in node.child(side).output) for side in Side
+        side: tuple(inputs[side].positions[column.expr_id] for column in node.child(side).output)
+        for side in Side
     }
     right_output = () if kind is JoinType.LEFT_SEMI else outputs[Side.RIGHT]
     spec = JoinSpec(kind, pairs, condition, outputs[Side.LEFT], right_output)
     schemas = {side: inputs[side].relation.schema for side in Side}
     join = StreamJoin(
-        spec, schemas[Side.LEFT], schemas[Side.RIGHT], times[Side.LEFT], times[Side.RIGHT], semi_order
-    )
+        spec, schemas[Side.LEFT], schemas[Side.RIGHT], times[Side.LEFT], times[Side.RIGHT], semi_order,
+        *(_computed(rows[side]) for side in Side),
+    )  # fmt: skip
     return ReadJoin(node, join, rows)
 
 
@@ -126,6 +140,10 @@ def _no_subquery(node: Node) -> Literal:
 def _event_times(rows: SparkRows) -> tuple[int, ...]:
     """Positions of the columns under a watermark; what Spark computes is none, as in its own join."""
     return tuple(place for place, column in enumerate(rows.columns) if is_event_time(column))
+
+
+def _computed(rows: SparkRows) -> tuple[int, ...]:
+    return tuple(place for place, column in enumerate(rows.columns) if isinstance(column, StandIn))
 
 
 def is_event_time(column: Node) -> bool:
@@ -162,7 +180,7 @@ def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment],
     return sides, keys, rest
 
 
-def _covered(computed: ComputedParts, part: Node, times: Set[int], reader: ColumnReader) -> Node:
+def _covered(computed: ComputedParts, part: Node, times: AbstractSet[int], reader: ColumnReader) -> Node:
     """A conjunct in which Spark computes what is not covered, but nothing that reads event times.
 
     Such a part may say how long rows are kept.

@@ -6,11 +6,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from gpujoin._version import __version__
 from gpujoin.config import Options
@@ -29,7 +30,6 @@ from gpujoin.spark.shuffle.scattering import rounds, scatter
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import (
-        ExpiredTimerInfo,
         MapState,
         StatefulProcessorHandle,
         TimerValues,
@@ -67,7 +67,7 @@ class SplitRows:
     blob_bytes: int
     """Size of the blobs between the tasks."""
 
-    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Turn rows into blob rows."""
         schema = self.join.schema(self.side)
         codec = KeyCodec.of(plan_stream_join(self.join).spec, self.join.left, self.join.right)
@@ -85,7 +85,7 @@ class UnpackRows:
 
     join: StreamJoin
 
-    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Turn blobs, and the label of each one's partition, into rows."""
         schema = SymmetricJoin(self.join).output_schema
         form = BlobFormat(schema, place=JOINED)
@@ -94,6 +94,14 @@ class UnpackRows:
             for label, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 if data.is_valid:
                     yield form.decode(data.as_buffer(), label).rename_columns(numbered)
+
+
+class LateBy(Enum):
+    """By which watermark rows are late."""
+
+    LAST_WATERMARK = "that of the micro-batch before"
+    OWN_WATERMARK = "that of their own micro-batch"
+    GIVEN = "one that the driver tells"
 
 
 class PartitionJoin(StatefulProcessor):
@@ -109,15 +117,20 @@ class PartitionJoin(StatefulProcessor):
         Label of each partition.
     options : Options
         Settings.
-    late_at_once : bool
-        Whether rows are late by the watermark of their own micro-batch, not by that of the one before.
+    late_by : LateBy
+        By which watermark rows are late.
+    late_ms : int
+        That watermark in milliseconds, if it is given.
     """
 
-    def __init__(self, join: StreamJoin, labels: tuple[int, ...], options: Options, *, late_at_once: bool) -> None:
+    def __init__(
+        self, join: StreamJoin, labels: tuple[int, ...], options: Options, late_by: LateBy, late_ms: int = 0
+    ) -> None:
         self._join = join
         self._labels = labels
         self._options = options
-        self._late_at_once = late_at_once
+        self._late_by = late_by
+        self._late_ms = late_ms
         self._version = __version__
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -127,7 +140,10 @@ class PartitionJoin(StatefulProcessor):
         self._marks: MapState = handle.getMapState("marks", "id string", "data binary")
 
     def handleInputRows(  # noqa: N802
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Join the new rows of a micro-batch.
 
@@ -160,12 +176,15 @@ class PartitionJoin(StatefulProcessor):
         began = time.monotonic()
         new = self._received(label, rows)
         saved = self._manifest.get()
-        store = SparkStore(self._chunks, self._marks, HostMemory.of(self._options.memory_budget).build_bytes)
+        _kept.limit = HostMemory.of(self._options.memory_budget).build_bytes
+        store = SparkStore(self._chunks, self._marks, _kept)
         join = SymmetricJoin(
             self._join, store, None if saved is None else bytes(saved[0]), options=self._options
         )
         watermark = max(0, timer.getCurrentWatermarkInMs())
-        late = watermark if self._late_at_once else None
+        late = {
+            LateBy.LAST_WATERMARK: None, LateBy.OWN_WATERMARK: watermark, LateBy.GIVEN: self._late_ms
+        }[self._late_by]  # fmt: skip
         form = BlobFormat(join.output_schema, place=JOINED)
         returned = 0
         for batch in join.push(new[Side.LEFT], new[Side.RIGHT], watermark, late_ms=late):
@@ -187,12 +206,6 @@ class PartitionJoin(StatefulProcessor):
                     side, form = forms[place]
                     new[side].append(form.decode(pa.py_buffer(data), label))
         return new
-
-    def handleExpiredTimer(  # noqa: N802
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo  # noqa: N803
-    ) -> Iterator[pd.DataFrame]:
-        """Do nothing: there are no timers."""
-        return iter(())
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -253,18 +266,14 @@ class SparkStore:
     ----------
     chunks, marks : MapState
         Bytes by the chunk's identifier.
-    limit : int
-        Most bytes of rows that are kept by this process.
+    kept : KeptChunks
+        What this process has read and written.
     """
 
-    _known: ClassVar[OrderedDict[str, tuple[int, pa.RecordBatch | pa.Buffer]]] = OrderedDict()
-    """By a chunk's identifier its bytes, and its rows, or the bytes that were written until they are first read."""
-    _known_bytes: ClassVar[int] = 0
-
-    def __init__(self, chunks: MapState, marks: MapState, limit: int) -> None:
+    def __init__(self, chunks: MapState, marks: MapState, kept: KeptChunks) -> None:
         self._chunks = chunks
         self._marks = marks
-        self._limit = limit
+        self._kept = kept
 
     def get(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch:
         """Rows of a chunk.
@@ -276,9 +285,8 @@ class SparkStore:
         CorruptBlobError
             If it was altered.
         """
-        known = self._known.get(chunk.id, (0, None))[1]
+        known = self._kept.get(chunk.id)
         if isinstance(known, pa.RecordBatch):
-            self._known.move_to_end(chunk.id)
             return known
         if known is None:
             stored = self._chunks.getValue((chunk.id,))
@@ -286,14 +294,14 @@ class SparkStore:
                 raise StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
             known = pa.py_buffer(bytes(stored[0]))
         rows = decode(known, schema, chunk.id)
-        self._keep(chunk, rows)
+        self._kept.put(chunk, rows)
         return rows
 
     def put(self, chunk: StateChunk, data: pa.Buffer) -> None:
         """Store a new chunk."""
         stored = data.to_pybytes()
         self._chunks.updateValue((chunk.id,), (stored,))
-        self._keep(chunk, pa.py_buffer(stored))
+        self._kept.put(chunk, pa.py_buffer(stored))
 
     def get_marks(self, chunk: StateChunk) -> bytes | None:
         """Marks that were stored last for a chunk."""
@@ -309,17 +317,43 @@ class SparkStore:
         self._chunks.removeKey((chunk.id,))
         if chunk.matched:
             self._marks.removeKey((chunk.id,))
-        self._forget(chunk.id)
+        self._kept.forget(chunk.id)
 
-    def _keep(self, chunk: StateChunk, content: pa.RecordBatch | pa.Buffer) -> None:
-        self._forget(chunk.id)
-        store = type(self)
-        store._known[chunk.id] = chunk.nbytes, content
-        store._known_bytes += chunk.nbytes
-        while store._known_bytes > self._limit and len(store._known) > 1:
-            self._forget(next(iter(store._known)))
 
-    @classmethod
-    def _forget(cls, name: str) -> None:
-        nbytes, _ = cls._known.pop(name, (0, None))
-        cls._known_bytes -= nbytes
+class KeptChunks:
+    """Chunks that a process keeps by their identifiers, up to a number of bytes; those used last stay longest.
+
+    Attributes
+    ----------
+    limit : int
+        Most bytes, as stored, that are kept.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self._nbytes = 0
+        self._chunks: OrderedDict[str, tuple[int, pa.RecordBatch | pa.Buffer]] = OrderedDict()
+
+    def get(self, name: str) -> pa.RecordBatch | pa.Buffer | None:
+        """Rows of a chunk, or its bytes as long as nobody has read it."""
+        if name not in self._chunks:
+            return None
+        self._chunks.move_to_end(name)
+        return self._chunks[name][1]
+
+    def put(self, chunk: StateChunk, content: pa.RecordBatch | pa.Buffer) -> None:
+        """Keep a chunk, in the place of what was kept of it."""
+        self.forget(chunk.id)
+        self._chunks[chunk.id] = chunk.nbytes, content
+        self._nbytes += chunk.nbytes
+        while self._nbytes > self.limit and len(self._chunks) > 1:
+            self.forget(next(iter(self._chunks)))
+
+    def forget(self, name: str) -> None:
+        """Keep a chunk no longer."""
+        nbytes, _ = self._chunks.pop(name, (0, None))
+        self._nbytes -= nbytes
+
+
+_kept = KeptChunks()
+"""Those of this process, of all streams whose partitions come to it."""

@@ -75,9 +75,7 @@ def advice() -> str:
     return f"PYSPARK_PYTHON={sys.executable}"
 
 
-def refusal(
-    context: SparkContext, conf: Mapping[str, str], further: tuple[str, ...] = ()
-) -> Reason | None:
+def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, ...] = ()) -> Reason | None:
     """Tell why the workers of a session cannot run gpujoin, if so; ``further`` names modules that a work needs besides.
 
     The Python of workers on this machine is asked. Of a cluster's, whose machines the driver does not see, is known

@@ -76,7 +76,7 @@ FORMS = {
     "range below milliseconds": Form(
         "l.k = r.k and r.t <= l.t + interval '1.0005' second and r.t >= l.t - interval '0.0005' second"
     ),
-    "range, and parts that Spark computes": Form(WITHIN + " and levenshtein(l.s, 'x') < 2 and soundex(r.s) is not null"),
+    "range, and parts that Spark computes": Form(WITHIN + " and unix_seconds(l.t2) < 130"),
     "range, key that Spark computes": Form(
         "l.k + 1 = r.k and r.t >= l.t and r.t <= l.t + interval 5 seconds"
     ),

@@ -77,14 +77,16 @@ def test_keys_of_other_types(streaming: SparkSession, tmp_path: Path, key: str) 
     drawn(tmp_path, "range", "full", streaming, key)
 
 
-def drawn(folder: Path, form: str, how: str, spark: SparkSession, key: str = "long") -> tuple[Streams, Output]:
+def drawn(
+    folder: Path, form: str, how: str, spark: SparkSession, key: str = "long"
+) -> tuple[Streams, Output]:
     """Run a drawn query in Spark and here."""
     name = f"{form}, {how}, {key}"
     drawn = Streams.drawn(random.Random(name), folder, FORMS[form], how, batches=BATCHES, key=key)
     expected = drawn.run(spark, "spark", restarts=[RESTART])
     gpujoin.enable(spark)
     assert_equal(drawn.run(spark, "here", restarts=[RESTART]), expected, name)
-    assert expected.total > 5
+    assert expected.total > 0
     return drawn, expected
 
 

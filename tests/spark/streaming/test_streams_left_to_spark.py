@@ -89,7 +89,10 @@ def test_conditions_that_run_here(sides: tuple[DataFrame, DataFrame], condition:
     [
         ("l.k = r.k and date_trunc('hour', l.t) <= r.t", "trunctimestamp is not covered"),
         (WITHIN + " and length(cast(l.t as string)) > 3", "time zone"),
-        ("l.k = r.k and r.t >= l.t and r.t <= l.t + interval 1 month", "timestampaddyminterval is not covered"),
+        (
+            "l.k = r.k and r.t >= l.t and r.t <= l.t + interval 1 month",
+            "timestampaddyminterval is not covered",
+        ),
         ("l.k = r.k and r.t >= l.t and r.t <= l.t + r.i", "is no constant interval"),
         ("l.k = r.k and l.t <=> r.t", "compared by <=>"),
         (WITHIN + " and levenshtein(l.s, r.s) < 2", "levenshtein"),
@@ -177,6 +180,8 @@ def test_joins_that_nobody_asked_for_are_sparks(streaming: SparkSession, tmp_pat
     assert gpujoin.explain(gpu_join(left, right, f.expr(WITHIN), "inner")).accelerated
 
 
-def test_streams_with_static_sides_are_sparks(streaming: SparkSession, sides: tuple[DataFrame, DataFrame]) -> None:
+def test_streams_with_static_sides_are_sparks(
+    streaming: SparkSession, sides: tuple[DataFrame, DataFrame]
+) -> None:
     static = streaming.range(5).withColumnRenamed("id", "k")
     assert gpujoin.explain(sides[0].join(static, "k")).joins == ()

@@ -1,0 +1,201 @@
+"""Who goes on with the state of a stream: restarts, other settings, other joins, sessions with and without gpujoin."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import gpujoin
+from gpujoin import gpu_join
+from gpujoin.errors import StreamStateError
+from gpujoin.spark.streaming.checkpoints import OPERATOR
+from tests.spark.streaming.queries import (
+    FORMS,
+    SPARKS_OPERATOR,
+    Output,
+    Streams,
+    assert_equal,
+    started,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def streams(tmp_path: Path, request: pytest.FixtureRequest) -> Streams:
+    """Two streams of two micro-batches."""
+    return Streams.drawn(random.Random(request.node.name), tmp_path, FORMS["range"], "inner", batches=2)
+
+
+def begun(streams: Streams, spark: SparkSession, name: str = "begun") -> Path:
+    """Run the first micro-batch of the query; gives the folder of its files, in which its checkpoint is."""
+    source = streams.folder / name
+    streams.write(source, 0, 1)
+    started(streams.joined(spark, source), source / "checkpoint")
+    streams.write(source, 1, 2)
+    return source
+
+
+def test_state_that_spark_has_written_stays_sparks(
+    streaming: SparkSession, streams: Streams, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = begun(streams, streaming)
+    gpujoin.enable(streaming)
+    with caplog.at_level(logging.WARNING, logger="gpujoin"):
+        output = started(streams.joined(streaming, source), source / "checkpoint")
+    assert output.operators == {SPARKS_OPERATOR}
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "its state was written by Spark" in record.getMessage()
+    ]
+    assert len(told) == 1
+    assert SPARKS_OPERATOR in told[0]
+    assert "a new checkpoint" in told[0]
+
+
+def test_sessions_without_gpujoin_refuse_state_that_was_written_here(
+    streaming: SparkSession, streams: Streams
+) -> None:
+    gpujoin.enable(streaming)
+    source = begun(streams, streaming)
+    gpujoin.disable(streaming)
+    with pytest.raises(StreamingQueryException, match=f"(?i){OPERATOR}"):
+        started(streams.joined(streaming, source), source / "checkpoint")
+    gpujoin.enable(streaming)
+    assert started(streams.joined(streaming, source), source / "checkpoint").operators == {OPERATOR}
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_when_gpujoin_is_disabled(streaming: SparkSession, streams: Streams) -> None:
+    expected = streams.run(streaming, "spark")
+    gpujoin.enable(streaming)
+    source = streams.folder / "here"
+    streams.write(source, 0, 1)
+    output = Output()
+
+    def collect(frame: object, batch: int) -> None:
+        gpujoin.disable(streaming)
+
+    writer = streams.joined(streaming, source).writeStream.foreachBatch(collect)
+    query = writer.option("checkpointLocation", str(source / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        streams.write(source, 1, 2)
+        query.processAllAvailable()
+        output.progress = [dict(step) for step in query.recentProgress]
+    finally:
+        query.stop()
+    assert output.operators == {OPERATOR}
+    counted = [
+        step["observedMetrics"]["gpujoin"]["output_rows"]
+        for step in output.progress
+        if step["observedMetrics"]
+    ]
+    assert sum(counted) == expected.total > 0
+
+
+def test_another_join_is_refused(streaming: SparkSession, streams: Streams) -> None:
+    gpujoin.enable(streaming)
+    source = begun(streams, streaming)
+    streams.form = FORMS["range, strict"]
+    with pytest.raises(StreamingQueryException, match="of another join") as problem:
+        started(streams.joined(streaming, source), source / "checkpoint")
+    text = str(problem.value)
+    assert "micro-batch 1" in text or "micro-batch 2" in text
+    assert "partition" in text
+    assert "query " in text
+
+
+def test_settings_that_state_of_gpujoin_cannot_go_on_with_are_refused(
+    streaming: SparkSession, streams: Streams
+) -> None:
+    gpujoin.enable(streaming)
+    source = begun(streams, streaming)
+    streaming.conf.set("spark.gpujoin.streaming", "false")
+    with pytest.raises(StreamStateError, match=r"cannot go on with it: .*spark\.gpujoin\.streaming"):
+        started(streams.joined(streaming, source), source / "checkpoint")
+
+
+@pytest.mark.slow
+def test_the_checkpoint_keeps_the_number_of_partitions(streaming: SparkSession, streams: Streams) -> None:
+    expected = streams.run(streaming, "spark", restarts=[1])
+    gpujoin.enable(streaming)
+    source = begun(streams, streaming, "here")
+    streaming.conf.set("spark.sql.shuffle.partitions", "5")
+    output = started(streams.joined(streaming, source), source / "checkpoint")
+    assert output.operators == {OPERATOR}
+    last = max(expected.rows)
+    assert output.rows[last - 1] == expected.rows[last - 1]
+    assert output.rows[last] == expected.rows[last]
+
+
+def test_gpu_join_in_a_session_that_is_not_enabled(streaming: SparkSession, streams: Streams) -> None:
+    expected = streams.run(streaming, "spark")
+    assert_equal(streams.run(streaming, "here", join=gpu_join), expected, "gpu_join")
+
+
+@pytest.mark.slow
+def test_update_mode_and_tables(streaming: SparkSession, streams: Streams) -> None:
+    expected = streams.run(streaming, "spark")
+    gpujoin.enable(streaming)
+    source = streams.folder / "update"
+    streams.write(source, 0, 2)
+    output = started(streams.joined(streaming, source), source / "checkpoint", "update")
+    assert output.operators == {OPERATOR}
+    assert output.total == expected.total
+    query = (
+        streams.joined(streaming, source)
+        .writeStream.option("checkpointLocation", str(source / "table"))
+        .trigger(availableNow=True)
+        .toTable("joined_streams")
+    )
+    try:
+        query.awaitTermination(300)
+        assert query.lastProgress is not None
+        assert query.lastProgress["stateOperators"][0]["operatorName"] == OPERATOR
+        assert streaming.table("joined_streams").count() == expected.total
+    finally:
+        query.stop()
+        streaming.sql("drop table joined_streams")
+
+
+def test_what_micro_batches_do_is_observed(streaming: SparkSession, streams: Streams) -> None:
+    gpujoin.enable(streaming)
+    output = streams.run(streaming, "here")
+    observed = [step["observedMetrics"].get("gpujoin") for step in output.progress]
+    counters = [row for row in observed if row is not None]
+    assert sum(row["output_rows"] for row in counters) == output.total
+    assert sum(row["left_rows"] + row["left_late_rows"] for row in counters) > 10
+    assert counters[0]["state_rows"] == counters[0]["left_rows"] + counters[0]["right_rows"]
+    assert counters[0]["state_bytes"] > 0
+    assert counters[0]["chunks_written"] >= 2
+    assert all(row["seconds"] > 0 for row in counters)
+
+
+@pytest.mark.slow
+def test_a_failed_micro_batch_is_run_again(streaming: SparkSession, streams: Streams) -> None:
+    """The sink fails after the join has written its state, which is of no micro-batch that was committed."""
+    expected = streams.run(streaming, "spark")
+    gpujoin.enable(streaming)
+    source = streams.folder / "here"
+    streams.write(source, 0, 2)
+    failed: list[int] = []
+
+    def fail_once(frame: object, batch: int) -> None:
+        frame.toArrow()  # type: ignore[attr-defined]
+        if batch == 1 and not failed:
+            failed.append(batch)
+            raise RuntimeError("the sink is full")
+
+    writer = streams.joined(streaming, source).writeStream.foreachBatch(fail_once)
+    query = writer.option("checkpointLocation", str(source / "checkpoint")).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        query.awaitTermination(300)
+    rest = started(streams.joined(streaming, source), source / "checkpoint")
+    assert {batch: rows for batch, rows in expected.rows.items() if batch >= 1} == rest.rows
