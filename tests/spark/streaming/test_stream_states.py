@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 import gpujoin
 from gpujoin import gpu_join
@@ -199,3 +200,19 @@ def test_a_failed_micro_batch_is_run_again(streaming: SparkSession, streams: Str
         query.awaitTermination(300)
     rest = started(streams.joined(streaming, source), source / "checkpoint")
     assert {batch: rows for batch, rows in expected.rows.items() if batch >= 1} == rest.rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_unions_and_tables_below_the_join(streaming: SparkSession, streams: Streams, how: str) -> None:
+    """A union of streams on the left, a table joined on the right: neither keeps state."""
+    streams.how = how
+    names = streaming.createDataFrame([(1, "one"), (2, "two")], "k long, name string")
+
+    def around(left: DataFrame, right: DataFrame, on: Column, how: str) -> DataFrame:
+        both = left.unionByName(left.withColumn("s", f.lit("again"))).alias("l")
+        return both.join(right.join(names, "k", "left").alias("r"), on, how)
+
+    expected = streams.run(streaming, "spark", join=around)
+    gpujoin.enable(streaming)
+    assert_equal(streams.run(streaming, "here", join=around), expected, how)

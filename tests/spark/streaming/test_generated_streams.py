@@ -1,0 +1,45 @@
+"""Generated joins of streams in enabled sessions against Spark's own, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import gpujoin
+from gpujoin.model.streams import STREAMED
+from tests.spark.streaming.queries import FORMS, KEYS, Streams, assert_equal
+
+pytestmark = pytest.mark.spark
+
+QUICK, STREAMS = 1, int(os.environ.get("GPUJOIN_TEST_SPARK_STREAMS", "20"))
+"""Streams of `make test`, and of the long sweep: set the latter for a longer one."""
+RESTARTED = 10
+"""Each so many-th stream is stopped and started again in the middle."""
+
+
+def numbers() -> list[Any]:
+    return [*range(QUICK), *(pytest.param(n, marks=pytest.mark.slow) for n in range(QUICK, STREAMS))]
+
+
+@pytest.mark.parametrize("number", numbers())
+def test_generated_streams(streaming: SparkSession, tmp_path: Path, seed: int, number: int) -> None:
+    draw = random.Random(f"{seed} {number}")
+    name = draw.choice(list(FORMS))
+    form = FORMS[name]
+    how = draw.choice(STREAMED).value if form.outer else "inner"
+    key = "long" if "computed" in name or "Spark computes" in name else draw.choice(list(KEYS))
+    batches = draw.randint(2, 4)
+    restarts = [draw.randint(1, batches - 1)] if number % RESTARTED == 0 else []
+    streams = Streams.drawn(draw, tmp_path, form, how, batches=batches, key=key)
+    streaming.conf.set("spark.sql.shuffle.partitions", str(draw.randint(1, 3)))
+    if draw.random() < 0.15:
+        streaming.conf.set("spark.sql.streaming.statefulOperator.allowMultiple", "false")
+    expected = streams.run(streaming, "spark", restarts=restarts)
+    gpujoin.enable(streaming)
+    context = f"stream {number}: {how}, {name}, {key}, {batches} batches, restarts {restarts}"
+    assert_equal(streams.run(streaming, "here", restarts=restarts), expected, context)
