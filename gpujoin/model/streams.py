@@ -83,9 +83,9 @@ class StreamJoin:
         Columns under a watermark, in the order of the schema; empty for a side without one.
     semi_order : SemiOrder
         Whose new rows a left semi join looks at first; of no meaning to other joins.
-    left_computed, right_computed : tuple of int
-        Columns that stand for expressions of the condition. A comparison with one says nothing of how long rows are
-        kept.
+    left_computed, right_computed : tuple of (int, str)
+        Columns that stand for expressions of the ``ON``, and a text that tells the expression from others. A comparison
+        with such a column says nothing of how long rows are kept.
 
     Raises
     ------
@@ -99,8 +99,8 @@ class StreamJoin:
     left_times: tuple[int, ...] = ()
     right_times: tuple[int, ...] = ()
     semi_order: SemiOrder = SemiOrder.RIGHT_FIRST
-    left_computed: tuple[int, ...] = ()
-    right_computed: tuple[int, ...] = ()
+    left_computed: tuple[tuple[int, str], ...] = ()
+    right_computed: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.spec.join_type not in STREAMED or self.spec.as_of is not None:
@@ -127,6 +127,6 @@ class StreamJoin:
         """Columns of one side that are under a watermark."""
         return self.left_times if side is Side.LEFT else self.right_times
 
-    def computed(self, side: Side) -> tuple[int, ...]:
-        """Columns of one side that stand for expressions."""
+    def computed(self, side: Side) -> tuple[tuple[int, str], ...]:
+        """Columns of one side that stand for expressions, and what tells these apart."""
         return self.left_computed if side is Side.LEFT else self.right_computed

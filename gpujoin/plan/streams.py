@@ -283,7 +283,7 @@ def _solved(join: StreamJoin, side: Side, less: Expression, greater: Expression)
     columns = {(c.side, c.index) for c in (*less.columns(), *greater.columns())}
     if any(sum(at is each for at, _ in columns) > 1 for each in Side):
         raise _UnsolvedError
-    if any(index in join.computed(at) for at, index in columns):
+    if any(index == computed for at, index in columns for computed, _ in join.computed(at)):
         raise _UnsolvedError
     terms = [*_terms(less, negated=False), *_terms(greater, negated=True)]
     own = [term for term in terms if term.is_of(side)]

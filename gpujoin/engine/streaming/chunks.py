@@ -28,7 +28,7 @@ import pyarrow as pa
 from gpujoin.config import Compression
 from gpujoin.engine import blob
 from gpujoin.errors import StreamStateError
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.jointype import Side
 from gpujoin.model.streams import StreamJoin
 
@@ -152,14 +152,15 @@ class Manifest:
 def fingerprint(join: StreamJoin) -> str:
     """Fingerprint of a join: equal for joins that may share a state.
 
-    Names of columns do not count, as in Spark, but of those that are named for the expression that they stand for.
+    Names of columns do not count, as in Spark, nor does the order of conjuncts and keys.
     """
     spec = join.spec
     types = [[str(field.type) for field in join.schema(side)] for side in Side]
-    condition = None if spec.condition is None else _without_names(spec.condition).signature()
-    keys = [(key.left, key.right, key.nulls.value) for key in spec.keys]
+    parts = [] if spec.condition is None else conjuncts(spec.condition)
+    condition = sorted(repr(_without_names(part).signature()) for part in parts)
+    keys = sorted((key.left, key.right, key.nulls.value) for key in spec.keys)
     times = [join.times(side) for side in Side]
-    computed = [[join.schema(side).field(i).name for i in join.computed(side)] for side in Side]
+    computed = [join.computed(side) for side in Side]
     described = repr((spec.join_type.value, keys, condition, times, types, computed))
     return hashlib.blake2b(described.encode(), digest_size=_ID_BYTES).hexdigest()
 

@@ -142,8 +142,21 @@ def _event_times(rows: SparkRows) -> tuple[int, ...]:
     return tuple(place for place, column in enumerate(rows.columns) if is_event_time(column))
 
 
-def _computed(rows: SparkRows) -> tuple[int, ...]:
-    return tuple(place for place, column in enumerate(rows.columns) if isinstance(column, StandIn))
+def _computed(rows: SparkRows) -> tuple[tuple[int, str], ...]:
+    """Columns that stand for expressions, and these with columns by position: ids and qualifiers come and go."""
+    places = {column.expr_id: place for place, column in enumerate(rows.columns)}
+
+    def shown(node: Node) -> str:
+        if node.name == "AttributeReference":
+            return f"#{places[node.expr_id]}"
+        told = node.fields["@value"] if node.name == "Literal" else ", ".join(map(shown, node.children))
+        return f"{node.name}({told}): {node.type_name}"
+
+    return tuple(
+        (place, shown(column.source))
+        for place, column in enumerate(rows.columns)
+        if isinstance(column, StandIn)
+    )
 
 
 def is_event_time(column: Node) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import gpujoin
@@ -39,7 +40,14 @@ def test_generated_streams(streaming: SparkSession, tmp_path: Path, seed: int, n
     streaming.conf.set("spark.sql.shuffle.partitions", str(draw.randint(1, 3)))
     if draw.random() < 0.15:
         streaming.conf.set("spark.sql.streaming.statefulOperator.allowMultiple", "false")
-    expected = streams.run(streaming, "spark", restarts=restarts)
+    try:
+        expected = streams.run(streaming, "spark", restarts=restarts)
+    except AnalysisException as refused:
+        gpujoin.enable(streaming)
+        with pytest.raises(AnalysisException) as problem:
+            streams.run(streaming, "here")
+        assert problem.value.getCondition() == refused.getCondition()
+        return
     gpujoin.enable(streaming)
     context = f"stream {number}: {how}, {name}, {key}, {batches} batches, restarts {restarts}"
     assert_equal(streams.run(streaming, "here", restarts=restarts), expected, context)

@@ -74,13 +74,14 @@ def test_sessions_without_gpujoin_refuse_state_that_was_written_here(
 
 @pytest.mark.slow
 def test_a_stream_goes_on_when_gpujoin_is_disabled(streaming: SparkSession, streams: Streams) -> None:
-    expected = streams.run(streaming, "spark")
+    expected = streams.run(streaming, "spark", restarts=[1])
     gpujoin.enable(streaming)
     source = streams.folder / "here"
     streams.write(source, 0, 1)
     output = Output()
 
-    def collect(frame: object, batch: int) -> None:
+    def collect(frame: DataFrame, batch: int) -> None:
+        frame.toArrow()
         gpujoin.disable(streaming)
 
     writer = streams.joined(streaming, source).writeStream.foreachBatch(collect)
@@ -188,8 +189,8 @@ def test_a_failed_micro_batch_is_run_again(streaming: SparkSession, streams: Str
     streams.write(source, 0, 2)
     failed: list[int] = []
 
-    def fail_once(frame: object, batch: int) -> None:
-        frame.toArrow()  # type: ignore[attr-defined]
+    def fail_once(frame: DataFrame, batch: int) -> None:
+        frame.toArrow()
         if batch == 1 and not failed:
             failed.append(batch)
             raise RuntimeError("the sink is full")

@@ -41,7 +41,9 @@ def split(dtype: pa.DataType, values: list[Any], kind: JoinType = JoinType.INNER
     schema = pa.schema([("k", dtype), ("n", pa.int32())])
     join = StreamJoin(JoinSpec(kind, (KeyPair(0, 0),), None, (0,), (0,)), schema, schema)
     work = SplitRows(join, Side.RIGHT, tuple(range(PARTITIONS)), Options(), 1 << 20)
-    batch = pa.record_batch([pa.array(values, dtype), pa.array(range(len(values)), pa.int32())], schema=schema)
+    batch = pa.record_batch(
+        [pa.array(values, dtype), pa.array(range(len(values)), pa.int32())], schema=schema
+    )
     found = {}
     form = BlobFormat(schema, place=PLACES[Side.RIGHT])
     for blobs in work.run([batch], Task()):
