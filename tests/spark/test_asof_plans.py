@@ -353,7 +353,9 @@ OTHER_SESSIONS = ("made before", "made after", "made after enable and disable", 
 
 
 @pytest.mark.parametrize("how", OTHER_SESSIONS)
-def test_a_global_view_in_another_session(spark: SparkSession, tables: dict[str, DataFrame], how: str) -> None:
+def test_a_global_view_in_another_session(
+    spark: SparkSession, tables: dict[str, DataFrame], how: str
+) -> None:
     """Sessions share views, and so must know of as-of joins, whoever has made them, and when."""
     sides = tables["trades"], tables["quotes"]
     before = spark.newSession()
@@ -366,7 +368,9 @@ def test_a_global_view_in_another_session(spark: SparkSession, tables: dict[str,
     if how == "made by the JVM":
         made = session_of(spark, spark._jsparkSession.newSession())
     queries = {
-        "select (select max(quote) from global_temp.quoted) m, trade from global_temp.quoted": searched(*sides)
+        "select (select max(quote) from global_temp.quoted) m, trade from global_temp.quoted": searched(
+            *sides
+        )
         .crossJoin(searched(*sides).selectExpr("max(quote) m"))
         .select("m", "trade"),
         "select * from global_temp.quoted": searched(*sides),
