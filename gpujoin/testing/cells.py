@@ -6,6 +6,7 @@ PyArrow's own ``to_pylist`` cannot say a timestamp in the year 200000, a nanosec
 from __future__ import annotations
 
 import decimal
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -116,24 +117,46 @@ def _interval(values: Any) -> list[Cell]:
 
 
 def _struct(values: Any) -> list[Cell]:
-    valid = values.is_valid().to_pylist()
     fields = [cells(values.field(i)) for i in range(values.type.num_fields)]
-    return [tuple(f[row] for f in fields) if ok else None for row, ok in enumerate(valid)]
+    rows = zip(*fields, strict=True) if fields else itertools.repeat((), len(values))
+    return [row if ok else None for ok, row in zip(values.is_valid().to_pylist(), rows, strict=True)]
 
 
 def _list(values: Any) -> list[Cell]:
-    return [None if not s.is_valid else tuple(cells(s.values)) for s in values]
+    spans = _spans(values)
+    items = _between(values.values, spans)
+    return [None if span is None else tuple(items(*span)) for span in spans]
 
 
 def _map(values: Any) -> list[Cell]:
-    entries: list[Cell] = []
-    for scalar in values:
-        if not scalar.is_valid:
-            entries.append(None)
-            continue
-        pairs = scalar.values
-        entries.append(tuple(zip(cells(pairs.field(0)), cells(pairs.field(1)), strict=True)))
-    return entries
+    spans = _spans(values)
+    pairs = values.values
+    keys, mapped = _between(pairs.field(0), spans), _between(pairs.field(1), spans)
+    return [None if s is None else tuple(zip(keys(*s), mapped(*s), strict=True)) for s in spans]
+
+
+def _spans(values: Any) -> list[tuple[int, int] | None]:
+    """Where each row's items begin and end among those of all rows; None for a null row."""
+    if pat.is_fixed_size_list(values.type):
+        size = values.type.list_size
+        starts: list[int] = [size * row for row in range(values.offset, values.offset + len(values))]
+        ends = [start + size for start in starts]
+    elif pat.is_list_view(values.type) or pat.is_large_list_view(values.type):
+        starts = values.offsets.to_pylist()
+        ends = [start + size for start, size in zip(starts, values.sizes.to_pylist(), strict=True)]
+    else:
+        offsets = values.offsets.to_pylist()
+        starts, ends = offsets[:-1], offsets[1:]
+    valid = values.is_valid().to_pylist()
+    return [(start, end) if ok else None for ok, start, end in zip(valid, starts, ends, strict=True)]
+
+
+def _between(items: Any, spans: Sequence[tuple[int, int] | None]) -> Callable[[int, int], list[Cell]]:
+    """Give the function from a span to its cells; all that spans need are converted at once."""
+    used = [span for span in spans if span is not None]
+    first = min((start for start, _ in used), default=0)
+    converted = cells(items.slice(first, max((end for _, end in used), default=0) - first))
+    return lambda start, end: converted[start - first : end - first]
 
 
 _Test = Callable[[pa.DataType], bool]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType
-from gpujoin.model.spec import JoinSpec, NullEquality
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.testing.cells import Cell, cells, sort_key
 from tests.oracle.interpreter import compile_expression
 from tests.oracle.ordering import aligner, common_type
@@ -36,9 +36,7 @@ def oracle_join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     -----
     Takes time in proportion to the product of the two row counts.
     """
-    match = _matcher(left.schema, right.schema, spec)
-    left_rows, right_rows = _rows(left), _rows(right)
-    matches = [[j for j, r in enumerate(right_rows) if match(row, r)] for row in left_rows]
+    matches = _matches(left, right, spec)
     schema = spec.output_schema(left.schema, right.schema)
 
     kind = spec.join_type
@@ -64,33 +62,46 @@ def oracle_join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     return _table(columns, schema, len(pairs))
 
 
-def _matcher(left: pa.Schema, right: pa.Schema, spec: JoinSpec) -> Callable[[Row, Row], bool]:
-    keys = [_key_test(left, right, key.left, key.right, key.nulls) for key in spec.keys]
-    condition = None if spec.condition is None else compile_expression(spec.condition, left, right).run
-    # NOT IN drops a row also when an equality is unknown: neither true nor false.
-    enough = (True, None) if spec.join_type.null_aware else (True,)
-
-    def match(left_row: Row, right_row: Row) -> bool:
-        if not all(key(left_row, right_row) in enough for key in keys):
-            return False
-        return condition is None or condition((left_row, right_row)) is True
-
-    return match
+def _matches(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[list[int]]:
+    """The right rows that each left row meets."""
+    keys = [_key_test(left, right, key, spec.join_type.null_aware) for key in spec.keys]
+    condition = (
+        None if spec.condition is None else compile_expression(spec.condition, left.schema, right.schema)
+    )
+    left_rows, right_rows = _rows(left), _rows(right)
+    matches = []
+    for i, left_row in enumerate(left_rows):
+        candidates: Iterable[int] = range(right.num_rows)
+        for equal in keys:
+            candidates = equal(i, candidates)
+        if condition is not None:
+            candidates = [j for j in candidates if condition.run((left_row, right_rows[j])) is True]
+        matches.append(list(candidates))
+    return matches
 
 
 def _key_test(
-    left: pa.Schema, right: pa.Schema, i: int, j: int, nulls: NullEquality
-) -> Callable[[Row, Row], bool | None]:
-    """SQL's ``=`` (null if either is null) or ``<=>`` of two columns."""
-    left_type, right_type = left.field(i).type, right.field(j).type
-    common = common_type(left_type, right_type)
-    align_one, align_two = aligner(left_type, common), aligner(right_type, common)
+    left: pa.Table, right: pa.Table, key: KeyPair, null_aware: bool
+) -> Callable[[int, Iterable[int]], list[int]]:
+    """SQL's ``=`` or ``<=>`` of a left row and some right rows: gives the right rows that stay.
 
-    def equal(left_row: Row, right_row: Row) -> bool | None:
-        a, b = align_one(left_row[i]), align_two(right_row[j])
-        if a is None or b is None:
-            return a is b if nulls is NullEquality.EQUAL else None
-        return bool(sort_key(a) == sort_key(b))
+    ``=`` is unknown if a side is null. NOT IN drops a row for that too, so a null-aware join keeps those pairs.
+    """
+    types = left.schema.field(key.left).type, right.schema.field(key.right).type
+    common = common_type(*types)
+    left_values, right_values = (
+        [None if value is None else sort_key(value) for value in map(aligner(dtype, common), cells(column))]
+        for dtype, column in zip(types, (left.column(key.left), right.column(key.right)), strict=True)
+    )
+    known = key.nulls is NullEquality.EQUAL
+
+    def equal(i: int, candidates: Iterable[int]) -> list[int]:
+        value = left_values[i]
+        if known or value is not None and not null_aware:
+            return [j for j in candidates if right_values[j] == value]
+        if value is None:
+            return list(candidates) if null_aware else []
+        return [j for j in candidates if right_values[j] == value or right_values[j] is None]
 
     return equal
 
