@@ -97,7 +97,7 @@ def _key_test(
 
     def equal(i: int, candidates: Iterable[int]) -> list[int]:
         value = left_values[i]
-        if known or value is not None and not null_aware:
+        if known or (value is not None and not null_aware):
             return [j for j in candidates if right_values[j] == value]
         if value is None:
             return list(candidates) if null_aware else []

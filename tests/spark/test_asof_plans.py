@@ -21,6 +21,7 @@ from gpujoin.spark.jvm.gateway import session_of
 from gpujoin.spark.query import planner, running
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.testing import assert_same_rows
+from tests.brief import brief
 from tests.spark.query.faults import KilledStage
 
 pytestmark = pytest.mark.spark
@@ -169,7 +170,14 @@ QUERIES: dict[str, Query] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        QUERIES, "a filter that rejects nulls of the right side", "a filter of rows without a match",
+        "a filter of both sides", "right columns alone", "no column", "a side that is filtered, projected and joined",
+        "an aggregation", "a join with itself", "an as-of join of one", "a semi join", "a cached table", "a subquery",
+    ),
+)  # fmt: skip
 def test_queries(spark: SparkSession, tables: dict[str, DataFrame], name: str) -> None:
     """The rows of an island and those of Spark's own plan are those of a loop."""
     sides = tables["trades"], tables["quotes"]
@@ -251,14 +259,16 @@ TYPES: dict[str, tuple[str, str, Any]] = {
     ),
     "texts": (TEXTS, "string", None),
 }
+BRIEF = {"doubles": "nearest", "longs and ints": "backward", "timestamps": "nearest", "texts": "forward"}
+"""The types and directions that are not left to the long sweeps."""
 OTHERS = {"longs and ints": ("(5), (null), (-8), (2147483647)", "int")}
 
 
 @pytest.mark.parametrize(
     ("kind", "direction"),
     [
-        pytest.param(kind, direction, marks=[] if direction == brief else pytest.mark.slow)
-        for kind, brief in zip(TYPES, ["nearest"] * 9 + ["forward"], strict=True)
+        pytest.param(kind, direction, marks=[] if BRIEF.get(kind) == direction else pytest.mark.slow)
+        for kind in TYPES
         for direction in ("backward", "forward", *["nearest"] * (kind != "texts"))
     ],
 )

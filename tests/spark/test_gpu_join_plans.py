@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 
 from gpujoin import gpu_join
 from gpujoin.config import Strategy
+from tests.brief import brief
 from tests.spark.front import Join, accelerated, check, left_side, native, right_side
 
 pytestmark = pytest.mark.spark
@@ -102,7 +103,15 @@ QUERIES: dict[str, Query] = {
 }
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        QUERIES, "columns of either side", "hidden keys of two USING joins", "columns of a chain",
+        "columns that the inputs compute", "dropped columns", "self join by name", "join of a join with itself",
+        "Spark's join of a join with itself", "union with itself", "window", "of a cached side", "metadata",
+        "columns that are never null, outer", "variant and interval payload",
+    ),
+)  # fmt: skip
 def test_query(spark: SparkSession, name: str) -> None:
     left, right = left_side(spark), right_side(spark)
     check(spark, lambda join: QUERIES[name](join, left, right), strategy="shuffle")

@@ -103,7 +103,7 @@ def test_every_type_through_every_join(name: str, seed: int) -> None:
 @pytest.mark.parametrize(("how", "build"), JOINS, ids=lambda v: v.value)
 def test_spilled_joins(how: JoinType, build: Side, seed: int, tmp_path: Path) -> None:
     opaque = ("array_of_strings", "map_of_structs", "calendar_interval", "variant")
-    left_table, right_table = side_table(seed, *opaque, rows=300), side_table(seed + 1, *opaque, rows=300)
+    left_table, right_table = side_table(seed, *opaque, rows=120), side_table(seed + 1, *opaque, rows=120)
     joins = JoinMetrics()
     options = Options(memory_budget=4000, spill_dir=str(tmp_path))
     node = join_of(how, left_table, right_table, build)
@@ -253,13 +253,15 @@ def test_rows_come_in_batches_near_the_size_that_is_asked_for() -> None:
     assert max(sizes) < 200_000
 
 
+@pytest.mark.parametrize("rows", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("error", [MemoryError, pl.exceptions.ComputeError], ids=lambda e: e.__name__)
-def test_a_fault_of_the_library_is_recovered_from(error: Any, seed: int) -> None:
-    left_table, right_table = side_table(seed, "map"), side_table(seed + 1)
+def test_a_fault_of_the_library_is_recovered_from(error: Any, rows: int, seed: int) -> None:
+    left_table, right_table = side_table(seed, "map", rows=rows), side_table(seed + 1, rows=rows)
     node = join_of(JoinType.LEFT, left_table, right_table, Side.RIGHT)
     expected = oracle_join(left_table, right_table, node.spec)
     with FaultyPolars(error) as counted:
         rows_of(node, left_table, right_table)
+    assert counted.counts.total() > 5 * rows
     for at in range(1, sum(counted.counts.values()) + 1):
         metrics = PipelineMetrics()
         with FaultyPolars(error, at=at):

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import FallbackError, accelerate
+from tests.brief import brief
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -40,7 +41,14 @@ COVERED = {
 }
 
 
-@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        COVERED, "moments", "moments of nothing", "moments below", "edges of keys", "edges filtered", "logic",
+        "distinct of several", "distinct constants of nothing", "distinct with filters", "distinct above a join",
+        "cube",
+    ),
+)  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
     assert check(tables.sql(COVERED[name])).islands
 

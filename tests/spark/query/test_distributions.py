@@ -12,6 +12,7 @@ from gpujoin import FallbackError, enable, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.plan.explain import Explanation
+from tests.brief import brief, each_once
 from tests.spark.query.queries import FORCED, check
 
 pytestmark = [
@@ -60,8 +61,7 @@ KEYLESS = frozenset({"range", "left range", "product", "full range", "anti range
 SOURCES = {"files": ("sales", "items"), "rows": ("sales_rows", "items_rows"), "both": ("sales", "items_rows")}
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize(("name", "source"), each_once(JOINS, SOURCES))
 def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, source: str) -> None:
     query = JOINS[name].format(*SOURCES[source])
     sides.conf.set("spark.gpujoin.strategy", "nested_loop" if name in KEYLESS else "shuffle")
@@ -83,7 +83,10 @@ def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, sour
         assert "one task" not in tree(found)
 
 
-@pytest.mark.parametrize("name", [name for name in JOINS if name not in KEYLESS])
+@pytest.mark.parametrize(
+    "name",
+    brief([name for name in JOINS if name not in KEYLESS], "inner", "full", "existence", "not in", "grouped"),
+)
 def test_a_broadcast_sends_rows_from_spark_to_every_task(sides: SparkSession, name: str) -> None:
     sides.conf.set("spark.gpujoin.strategy", "broadcast")
     sides.conf.set("spark.gpujoin.fallback", "silent")

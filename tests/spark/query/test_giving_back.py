@@ -27,6 +27,7 @@ from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.worker import python as workerpython
+from tests.brief import each_once
 from tests.spark.query.faults import (
     HANGS,
     AbortedStage,
@@ -75,11 +76,15 @@ def native(session: SparkSession, text: str) -> list[Any]:
 # -- workers that die --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", [KilledStage, AbortedStage, CrashedStage], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("text", [SQL, AGGREGATED], ids=["rows", "aggregate"])
+DEATHS = {stage.__name__: stage for stage in (KilledStage, AbortedStage, CrashedStage)}
+TEXTS = {"rows": SQL, "aggregate": AGGREGATED}
+
+
+@pytest.mark.parametrize(("death", "query"), each_once(DEATHS, TEXTS))
 def test_a_killed_worker_gives_the_query_back(
-    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, stage: Any, text: str
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, death: str, query: str
 ) -> None:
+    stage, text = DEATHS[death], TEXTS[query]
     expected = native(tables, text)
     monkeypatch.setattr(running, "RunStage", stage)
     frame = tables.sql(text)

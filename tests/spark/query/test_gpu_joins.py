@@ -20,6 +20,7 @@ from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.query import hooks, running
 from gpujoin.spark.query.accelerate import PlannedQuery
+from tests.brief import brief
 from tests.spark.front import Join, native
 from tests.spark.query.faults import KilledStage
 
@@ -272,7 +273,13 @@ def clean(tables: SparkSession) -> Iterator[Callable[[], None]]:
     drop()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    brief(
+        WAYS, "scalar subquery", "cache", "create table as", "join with itself", "nested", "foreachBatch", "rdd",
+        "toLocalIterator",
+    ),
+)  # fmt: skip
 def test_every_way(
     tables: SparkSession,
     planned: list[PlannedQuery],

@@ -13,10 +13,11 @@ from gpujoin import gpu_join
 from gpujoin.model.pipeline import Rung
 from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import each_once
 from tests.spark.query.queries import EXCHANGED, FORCED, views
 
 pytestmark = pytest.mark.spark
-islands = pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one stage", "exchanged"])
+STAGES = {"one stage": FORCED, "exchanged": EXCHANGED}
 rows_in = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
 
 HEX = [
@@ -68,9 +69,10 @@ def counted(frame: DataFrame) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row) for row in frame.collect())
 
 
-@islands
-@pytest.mark.parametrize("name", QUERIES)
-def test_islands(texts: None, spark: SparkSession, name: str) -> None:
+@pytest.mark.parametrize(("name", "stages"), each_once(QUERIES, STAGES))
+def test_islands(texts: None, spark: SparkSession, name: str, stages: str) -> None:
+    for key, value in STAGES[stages].items():
+        spark.conf.set(key, value)
     frame = spark.sql(QUERIES[name])
     expected = counted(frame)
     found = rewrite(frame)

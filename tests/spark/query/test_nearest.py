@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from gpujoin.plan.ranges import Shape
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
+from tests.brief import each_once
 from tests.spark.query.queries import check
 
 pytestmark = pytest.mark.spark
@@ -110,17 +111,16 @@ QUERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_recognised(tables: SparkSession, name: str) -> None:
-    """From files and from rows of Spark's."""
-    for fuse in ("true", "false"):
-        tables.conf.set("spark.gpujoin.scan.fuse", fuse)
-        found = check(tables.sql(QUERIES[name]))
-        shapes = [join.shape for join in found.joins]
-        assert shapes.count(Shape.AS_OF.value) == 1, str(found)
-        assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
-        islands = [island for island in found.islands if "as-of (" in str(island.lines())]
-        assert len(islands) == 1
+@pytest.mark.parametrize(("name", "fuse"), each_once(QUERIES, ("true", "false")))
+def test_recognised(tables: SparkSession, name: str, fuse: str) -> None:
+    """From files, and from rows of Spark's, with ``fuse`` off."""
+    tables.conf.set("spark.gpujoin.scan.fuse", fuse)
+    found = check(tables.sql(QUERIES[name]))
+    shapes = [join.shape for join in found.joins]
+    assert shapes.count(Shape.AS_OF.value) == 1, str(found)
+    assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
+    islands = [island for island in found.islands if "as-of (" in str(island.lines())]
+    assert len(islands) == 1
 
 
 UNORDERED = {

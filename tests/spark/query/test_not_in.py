@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
 from gpujoin.spark.shuffle.skew import Heavy
 from gpujoin.testing import assert_same_rows
+from tests.brief import each_once
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import EXCHANGED, check
 
@@ -123,6 +126,18 @@ SUBQUERIES = {
     "one null": "select k, l, v from nested where k is null and l is null",
     "nothing": "select k, l, v from nested where v > 100",
 }
+
+
+@pytest.fixture(scope="module")
+def nested(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The rows in files, as a view."""
+    folder = str(tmp_path_factory.mktemp("nested") / "nested")
+    spark_session.sql(ROWS).repartition(3, "v").write.parquet(folder)
+    spark_session.read.parquet(folder).createOrReplaceTempView("nested")
+    yield
+    spark_session.catalog.dropTempView("nested")
+
+
 QUERIES = {
     "one column": "select k, v from nested where k not in (select k from ({0}))",
     "two columns": "select k, l, v from nested where (k, l) not in (select k, l from ({0}))",
@@ -138,14 +153,8 @@ QUERIES = {
 @pytest.mark.parametrize(
     "spark", [EXCHANGED | {"spark.gpujoin.strategy": "shuffle"}], indirect=True, ids=["exchanged"]
 )
-@pytest.mark.parametrize("query", QUERIES)
-def test_through_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, query: str) -> None:
-    folder = str(tmp_path_factory.mktemp("nested") / "nested")
-    spark.sql(ROWS).repartition(3, "v").write.parquet(folder)
-    spark.read.parquet(folder).createOrReplaceTempView("nested")
-    parts = [QUERIES[query].format(SUBQUERIES[name]) for name in SUBQUERIES]
-    for text in parts:
-        found = check(spark.sql(text), allow_empty=True)
-        assert [join.strategy for join in found.joins] == [Strategy.SHUFFLE]
-        assert [island.tasks for island in found.islands] == [3]
-    spark.catalog.dropTempView("nested")
+@pytest.mark.parametrize(("query", "subquery"), each_once(QUERIES, SUBQUERIES))
+def test_through_spark(spark: SparkSession, nested: None, query: str, subquery: str) -> None:
+    found = check(spark.sql(QUERIES[query].format(SUBQUERIES[subquery])), allow_empty=True)
+    assert [join.strategy for join in found.joins] == [Strategy.SHUFFLE]
+    assert [island.tasks for island in found.islands] == [3]

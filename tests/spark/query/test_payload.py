@@ -12,13 +12,12 @@ from pyspark.testing.objects import ExamplePoint, ExamplePointUDT
 from gpujoin import FallbackError, explain, gpu_join
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief, each_once
 from tests.spark.query.queries import EXCHANGED, FORCED
 
 NEW_TYPES = {"spark.sql.timeType.enabled": "true", "spark.sql.geospatial.enabled": "true"}
 pytestmark = pytest.mark.spark
-ways = pytest.mark.parametrize(
-    "spark", [FORCED | NEW_TYPES, EXCHANGED | NEW_TYPES], indirect=True, ids=["one task", "exchanged"]
-)
+WAYS = {"one task": FORCED | NEW_TYPES, "exchanged": EXCHANGED | NEW_TYPES}
 one_task = pytest.mark.parametrize("spark", [FORCED | NEW_TYPES], indirect=True, ids=["one task"])
 
 PAYLOAD = {
@@ -104,9 +103,10 @@ def in_one_island(found: Explanation, *, spark_rows: int = 2) -> None:
     assert "\n".join(island.tree).count("rows from Spark") == spark_rows
 
 
-@ways
-@pytest.mark.parametrize("how", JOINS)
-def test_every_type_through_every_join(payload: SparkSession, how: str) -> None:
+@pytest.mark.parametrize(("how", "way"), each_once(JOINS, WAYS))
+def test_every_type_through_every_join(payload: SparkSession, how: str, way: str) -> None:
+    for key, value in WAYS[way].items():
+        payload.conf.set(key, value)
     in_one_island(check(payload.sql(JOINS[how])))
 
 
@@ -140,7 +140,9 @@ QUERIES = {
 
 
 @one_task
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name", brief(QUERIES, "projection", "first rows", "two joins", "structs as keys", "condition", "nearest")
+)
 def test_queries_around_payload(payload: SparkSession, name: str) -> None:
     found = check(payload.sql(QUERIES[name]))
     assert all(join.accelerated for join in found.joins)

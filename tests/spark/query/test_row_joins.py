@@ -13,6 +13,7 @@ import gpujoin
 from gpujoin import FallbackError, accelerate, explain
 from gpujoin.config import Strategy
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import check
 
 pytestmark = pytest.mark.spark
@@ -41,7 +42,12 @@ QUERIES = {
 
 
 @BY_ROWS
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        QUERIES, "nested", "aggregate", "exists", "correlated", "cte", "window", "scalar", "duplicate names"
+    ),
+)
 def test_every_join_runs_here(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.fallback", "silent")
     found = check(tables.sql(QUERIES[name]))

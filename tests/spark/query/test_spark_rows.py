@@ -10,6 +10,7 @@ from pyspark.sql import functions as sf
 
 import gpujoin
 from gpujoin.plan.explain import Explanation
+from tests.brief import brief, each_once
 from tests.spark.query.queries import EXCHANGED, FORCED, check, write_tables
 
 pytestmark = pytest.mark.spark
@@ -65,13 +66,13 @@ def tree(explanation: Explanation) -> str:
 
 
 SOURCES = ("cached", "csv", "orc", "made", "udf")
+WAYS = {"one task": FORCED, "sent": SENT, "exchanged": EXCHANGED}
 
 
-@pytest.mark.parametrize(
-    "spark", [FORCED, SENT, EXCHANGED], indirect=True, ids=["one task", "sent", "exchanged"]
-)
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_star_with_one_side_from_spark_is_one_island(sources: SparkSession, source: str) -> None:
+@pytest.mark.parametrize(("source", "way"), each_once(SOURCES, WAYS))
+def test_a_star_with_one_side_from_spark_is_one_island(sources: SparkSession, source: str, way: str) -> None:
+    for key, value in WAYS[way].items():
+        sources.conf.set(key, value)
     query = f"""select d.shop, i.s, count(*) n, sum(a.id) t, max(d.weight) w
         from sales a join {source} d on a.k = d.k left join items i on i.k = d.k and i.cost > 0
         where a.price > 0 group by d.shop, i.s"""
@@ -110,8 +111,15 @@ JOINS = {
 
 
 @ways
-@pytest.mark.parametrize("query", list(JOINS.values()), ids=list(JOINS))
-def test_every_join_is_that_of_spark(sources: SparkSession, query: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        JOINS, "inner", "full", "left of it", "anti", "semi of it", "not in nothing", "exists or", "range", "empty",
+        "twice", "two", "union", "scalar",
+    ),
+)  # fmt: skip
+def test_every_join_is_that_of_spark(sources: SparkSession, name: str) -> None:
+    query = JOINS[name]
     sources.conf.set("spark.gpujoin.fallback", "silent")
     empty = "limit" not in query and "{0} where k > 100" in query
     found = check(sources.sql(query.format("csv")), allow_empty=empty)
