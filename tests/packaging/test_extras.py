@@ -71,7 +71,8 @@ def environment_with(wheel: Path, extra: str, home: Path) -> Path:
 def variables() -> dict[str, str]:
     """The environment of programs: that of a shell in which no virtual environment is activated."""
     hidden = ("PYSPARK_", "PYTHON", "VIRTUAL_ENV", "SPARK_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    shown = ("SPARK_SUBMIT_OPTS",)  # how fast Java starts
+    kept = {name: value for name, value in os.environ.items() if name in shown or not name.startswith(hidden)}
     return {**kept, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 

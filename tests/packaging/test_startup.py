@@ -188,11 +188,8 @@ assert builder(enabled="false", backend="abacus").getOrCreate().range(3).count()
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "program", [pytest.param(CONFIGURED, id="configured"), pytest.param(REFUSED, id="refused")]
-)
-def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Path, program: str) -> None:
-    run(editable, "-c", BUILDER + program, cwd=tmp_path, env=variables())
+def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Path) -> None:
+    run(editable, "-c", BUILDER + CONFIGURED + REFUSED, cwd=tmp_path, env=variables())
 
 
 @pytest.mark.spark

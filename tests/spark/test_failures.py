@@ -23,6 +23,7 @@ from pyspark.sql import functions as sf
 from gpujoin.errors import GpuJoinError, ScanError
 from gpujoin.spark.failures import Failure, failure_of, is_survivable, worker_obstacle
 from gpujoin.spark.worker.functions import stage_function
+from tests.brief import each_once
 
 pytestmark = pytest.mark.spark
 
@@ -56,10 +57,11 @@ def error_of(action: Callable[[], Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize("collect", ["collect", "toArrow"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV], ids=lambda one: one.name)
-def test_a_worker_that_dies_is_ours(spark: SparkSession, number: signal.Signals, collect: str) -> None:
-    frame = through(spark, sends_itself(number))
+@pytest.mark.parametrize(
+    ("name", "collect"), each_once(("SIGKILL", "SIGABRT", "SIGSEGV"), ("collect", "toArrow"))
+)
+def test_a_worker_that_dies_is_ours(spark: SparkSession, name: str, collect: str) -> None:
+    frame = through(spark, sends_itself(signal.Signals[name]))
     assert failure_of(error_of(getattr(frame, collect))) is Failure.OURS
 
 
@@ -166,8 +168,9 @@ def stage_of_the_latest_job(tracker: StatusTracker) -> int:
     return int(max(job.stageIds))
 
 
-@pytest.mark.parametrize("way", ["group", "all", "session", "stage"])
-@pytest.mark.parametrize("collect", ["collect", "toArrow"])
+@pytest.mark.parametrize(
+    ("way", "collect"), each_once(("group", "all", "session", "stage"), ("collect", "toArrow"))
+)
 def test_what_somebody_ended_is_cancelled(grouped: SparkSession, way: str, collect: str) -> None:
     frame = through(grouped, lambda: time.sleep(30))
     thread = when_running(grouped, ways(grouped)[way])

@@ -13,6 +13,7 @@ from gpujoin.config import Strategy
 from gpujoin.errors import ProductSizeError
 from gpujoin.plan.ranges import Shape
 from gpujoin.testing import assert_same_rows
+from tests.brief import brief
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +95,15 @@ def explained(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        QUERIES, "two columns NOT IN", "two columns NOT IN under OR", "NOT IN in the select list", "between, full outer",
+        "less, left outer, with a rest", "within a distance given by a column",
+        "within a distance of decimals, full outer", "within seconds", "apart by less than an interval, full outer",
+        "days apart by an interval", "casts apart", "not exists or, less", "overlap, right outer", "anti by range",
+    ),
+)  # fmt: skip
 def test_queries(tables: SparkSession, name: str) -> None:
     text, shape = QUERIES[name]
     tables.conf.set("spark.gpujoin.backend", "cpu")

@@ -8,6 +8,7 @@ from pyspark.sql import functions as sf
 
 from gpujoin import FallbackError
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import FORCED, check
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["forced"])]
@@ -41,7 +42,13 @@ QUERIES = {
 """Each with how many inputs come from Spark at least."""
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        QUERIES, "a key", "a null-safe key", "a rest of both sides", "a range", "exists", "NOT IN of two",
+        "below an aggregation",
+    ),
+)  # fmt: skip
 def test_it_runs_here(tables: SparkSession, name: str) -> None:
     text, inputs = QUERIES[name]
     found = check(tables.sql(text), allow_empty=True)

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.config import Strategy
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import check
 
 SMALL = {
@@ -53,9 +54,7 @@ LONG = frozenset(
 """What differs little from another one here, and from the tests of the engine: in the long sweeps."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in JOINS]
-)
+@pytest.mark.parametrize("name", brief(JOINS, *(name for name in JOINS if name not in LONG)))
 def test_both_sides_are_exchanged(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.sql.adaptive.enabled", str(name in ADAPTIVE).lower())
     found = check(tables.sql(JOINS[name]), allow_empty=name == "no rows")
@@ -90,7 +89,10 @@ REUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REUSED)
+@pytest.mark.parametrize(
+    "name",
+    brief(REUSED, "three tables", "left below", "other keys", "groups above a join", "null-safe above left"),
+)
 def test_a_partitioning_that_is_there_is_used_again(tables: SparkSession, name: str) -> None:
     query, count = REUSED[name]
     found = check(tables.sql(query))

@@ -14,6 +14,7 @@ from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.choice import WorkerStart
 from gpujoin.testing import assert_same_rows
+from tests.brief import brief
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -88,7 +89,16 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("name", WHOLE)
+SHORT = (
+    "global", "nothing left", "empty file", "empty groups", "wide decimal", "float keys", "result expression",
+    "filtered aggregate", "distinct beside others", "join and aggregate", "full join", "condition", "semi", "anti",
+    "not in", "not in null", "not in correlated", "existence", "aggregate below", "correlated", "aggregate twice",
+    "scalar subquery", "empty scalar subquery", "union", "cte", "computed and named twice", "lateral", "case", "text",
+    "dates", "functions of text", "order and limit", "window above",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", brief(WHOLE, *SHORT))
 def test_queries_run_whole(tables: SparkSession, name: str) -> None:
     found = check(tables.sql(WHOLE[name]), allow_empty=name == "empty groups")
     assert found.islands
@@ -240,7 +250,9 @@ DIVIDED = (
 )
 
 
-@pytest.mark.parametrize("name", DIVIDED)
+@pytest.mark.parametrize(
+    "name", brief(DIVIDED, "global", "groups", "left join", "not in null", "wide decimal")
+)
 def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
