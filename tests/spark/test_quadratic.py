@@ -98,7 +98,8 @@ def explained(frame: DataFrame) -> str:
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "two columns NOT IN", "two columns NOT IN under OR", "NOT IN in the select list", "between, full outer",
+        QUERIES, "two columns NOT IN", "two columns NOT IN under OR", "NOT IN in the select list",
+        "between, full outer",
         "less, left outer, with a rest", "within a distance given by a column",
         "within a distance of decimals, full outer", "within seconds", "apart by less than an interval, full outer",
         "days apart by an interval", "casts apart", "not exists or, less", "overlap, right outer", "anti by range",
