@@ -1,4 +1,4 @@
-"""Which cases of a test `make test` runs; the others are marked ``slow``, so `make test-all` runs them too."""
+"""Which cases of a test `make test` runs; the others are marked ``extra``, which `make test-all` runs too."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 
 
 def brief(cases: Iterable[str], *names: str) -> list[Any]:
-    """All cases, as parameters; those that are not named are slow."""
+    """All cases, as parameters; those that are not named are extra."""
     listed = list(cases)
     unknown = set(names) - set(listed)
     assert names, "name a case that stays"
     assert not unknown, f"no cases of these names: {sorted(unknown)}"
-    return [pytest.param(case, marks=[] if case in names else pytest.mark.slow) for case in listed]
+    return [pytest.param(case, marks=[] if case in names else pytest.mark.extra) for case in listed]
 
 
 def each_once(*axes: Collection[str]) -> list[Any]:
     """All combinations, as parameters of several values.
 
-    Combinations that are not slow hold each value at least once, and are as few as the longest axis has values.
+    Combinations that are not extra hold each value at least once, and are as few as the longest axis has values.
 
     >>> [case.values for case in each_once("abc", "xy") if not case.marks]
     [('a', 'x'), ('b', 'y'), ('c', 'x')]
@@ -29,6 +29,6 @@ def each_once(*axes: Collection[str]) -> list[Any]:
     listed = [list(axis) for axis in axes]
     chosen = {tuple(axis[turn % len(axis)] for axis in listed) for turn in range(max(map(len, listed)))}
     return [
-        pytest.param(*case, id="-".join(case), marks=[] if case in chosen else pytest.mark.slow)
+        pytest.param(*case, id="-".join(case), marks=[] if case in chosen else pytest.mark.extra)
         for case in product(*listed)
     ]

@@ -1,6 +1,7 @@
 """Join type × null equality × key type × backend × condition × batch size × build side, against the row loop.
 
-Each build side takes one batch size in a test, in turn, so that every two of these meet; the long sweep takes all.
+Each build side takes one batch size in a test, in turn, so that every two of these meet; the long sweeps take all,
+and join by one key with each operator under each condition.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing.compare import Zeros, assert_same_rows
 from gpujoin.testing.generate import KEY_TYPES, KeyShape
+from tests.brief import each_once
 from tests.engine.support import (
     CONDITIONS,
     KEYED,
@@ -80,14 +82,14 @@ def check_all_ways(
             assert bool(metrics.algorithms) == bool(keys or ranged)
 
 
-@pytest.mark.parametrize("condition", MATRIX_CONDITIONS)
-@pytest.mark.parametrize("equal", [False, True], ids=["=", "<=>"])
+@pytest.mark.parametrize(("operator", "condition"), each_once(("=", "<=>"), MATRIX_CONDITIONS))
 @pytest.mark.parametrize("key", KEY_TYPES)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_one_key(
-    backend: AnyBackend, join_type: JoinType, key: str, equal: bool, condition: str, seed: int
+    backend: AnyBackend, join_type: JoinType, key: str, operator: str, condition: str, seed: int
 ) -> None:
     left, right = sides(seed, [KEY_TYPES[key]], (41, 35))
+    equal = operator == "<=>"
     # The four tests of a key type and join type take the four batch sizes.
     turn = (
         list(KEY_TYPES).index(key) + KEYED.index(join_type) + 2 * equal + MATRIX_CONDITIONS.index(condition)

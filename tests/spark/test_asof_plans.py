@@ -259,15 +259,23 @@ TYPES: dict[str, tuple[str, str, Any]] = {
     ),
     "texts": (TEXTS, "string", None),
 }
-BRIEF = {"doubles": "nearest", "longs and ints": "backward", "timestamps": "nearest", "texts": "forward"}
-"""The types and directions that are not left to the long sweeps."""
+BRIEF = ("doubles", "longs and ints", "timestamps", "texts")
+"""Of these types `make test` takes the nearest row, or the next where there is no distance."""
+
+
+def marks(kind: str, direction: str) -> list[pytest.MarkDecorator]:
+    if direction != ("forward" if kind == "texts" else "nearest"):
+        return [pytest.mark.slow]
+    return [] if kind in BRIEF else [pytest.mark.extra]
+
+
 OTHERS = {"longs and ints": ("(5), (null), (-8), (2147483647)", "int")}
 
 
 @pytest.mark.parametrize(
     ("kind", "direction"),
     [
-        pytest.param(kind, direction, marks=[] if BRIEF.get(kind) == direction else pytest.mark.slow)
+        pytest.param(kind, direction, marks=marks(kind, direction))
         for kind in TYPES
         for direction in ("backward", "forward", *["nearest"] * (kind != "texts"))
     ],

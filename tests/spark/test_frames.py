@@ -29,7 +29,7 @@ WAYS = [
     pytest.param(
         how, distribution, side, id=f"{how.value}-{distribution.value}-{side.value} built",
         # Either side of a shuffled join is built, of one type of join and the next.
-        marks=pytest.mark.slow
+        marks=pytest.mark.extra
         if distribution is Distribution.PARTITIONED and (number % 2 == 0) is (side is Side.LEFT)
         else [],
     )

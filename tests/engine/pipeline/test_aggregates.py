@@ -262,14 +262,14 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
 def test_spilled_groups_of_every_type_come_once(
     key: str, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
-    table = random_table(rng, 200, 40)
+    table = random_table(rng, 100, 20)
     tree = Tree.source(table.schema).group(
         key, "g", n=count(), s=total(left("d9_2")), m=Aggregate(AggregateFunction.MAX, (left("d38_18"),))
     )
     assert isinstance(tree.relation, PartialAggregate)
     node = dataclasses.replace(tree.relation, once=True)
     options = Options(memory_budget=1, spill_dir=str(tmp_path))
-    out = run(node, {0: table.to_batches(max_chunksize=60)}, piece_bytes=1, options=options)
+    out = run(node, {0: table.to_batches(max_chunksize=30)}, piece_bytes=1, options=options)
     partial = pa.Table.from_batches(out, node.schema)
     assert_same_groups(merged(node, partial), aggregated(node, table), f"seed {seed}")
     assert partial.num_rows == len(aggregated(node, table))
