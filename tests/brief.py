@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -18,10 +18,10 @@ def brief(cases: Iterable[str], *names: str) -> list[Any]:
     return [pytest.param(case, marks=[] if case in names else pytest.mark.extra) for case in listed]
 
 
-def each_once(*axes: Collection[str]) -> list[Any]:
-    """All combinations, as parameters of several values.
+def each_once(*axes: Iterable[str]) -> list[Any]:
+    """All combinations, as parameters of several names.
 
-    Combinations that are not extra hold each value at least once, and are as few as the longest axis has values.
+    Combinations that are not extra hold each value at least once, and are as few as the longest axis has values:
 
     >>> [case.values for case in each_once("abc", "xy") if not case.marks]
     [('a', 'x'), ('b', 'y'), ('c', 'x')]

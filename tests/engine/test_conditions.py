@@ -16,6 +16,7 @@ from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator, from_cells
+from tests.brief import each_once
 from tests.engine.support import KEYED, WHOLE, build_sides, keyed, run_join, sides
 from tests.oracle.interpreter import compile_expression
 from tests.oracle.join import oracle_join
@@ -81,9 +82,9 @@ PAIRWISE: dict[str, Expression] = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRWISE)
-@pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
-def test_pairwise(backend: AnyBackend, join_type: JoinType, name: str, seed: int) -> None:
+@pytest.mark.parametrize(("kind", "name"), each_once([join_type.value for join_type in KEYED], PAIRWISE))
+def test_pairwise(backend: AnyBackend, kind: str, name: str, seed: int) -> None:
+    join_type = JoinType(kind)
     left_table, right_table = sides(seed, [pa.int64()], (40, 36), distinct=6)
     spec = keyed(join_type, left_table, right_table, condition=PAIRWISE[name])
     expected = oracle_join(left_table, right_table, spec)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from tests.brief import each_once
 from tests.expressions.oracle import Judge
 
 if TYPE_CHECKING:
@@ -47,10 +48,9 @@ def _binary(pairs: list[tuple[str, str]]) -> list[Expression]:
     return [call(f, left(a), right(b)) for a, b in pairs for f in BINARY if _defined(f, a, b)]
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-@pytest.mark.parametrize("kind", NUMBERS)
-def test_same_type(judge: Callable[..., Judge], kind: str, mode: EvalMode) -> None:
-    judge(*NUMBERS).check(_binary([(kind, kind)]), mode)
+@pytest.mark.parametrize(("kind", "mode"), each_once(NUMBERS, [mode.value for mode in MODES]))
+def test_same_type(judge: Callable[..., Judge], kind: str, mode: str) -> None:
+    judge(*NUMBERS).check(_binary([(kind, kind)]), EvalMode(mode))
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)

@@ -10,6 +10,7 @@ import pytest
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.functions.casts import can_cast
 from gpujoin.model.expressions import Cast, EvalMode, Expression, left
+from tests.brief import each_once
 from tests.expressions.oracle import Judge
 from tests.expressions.values import VALUES
 
@@ -40,9 +41,9 @@ def _casts(judge: Judge, kind: str, mode: EvalMode) -> list[Expression]:
     return trees
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-@pytest.mark.parametrize("kind", KINDS)
-def test_casts(judge: Callable[..., Judge], kind: str, mode: EvalMode) -> None:
+@pytest.mark.parametrize(("kind", "name"), each_once(KINDS, [mode.value for mode in MODES]))
+def test_casts(judge: Callable[..., Judge], kind: str, name: str) -> None:
+    mode = EvalMode(name)
     j = judge(*KINDS, pairs=False)
     trees = _casts(j, kind, mode)
     assert trees

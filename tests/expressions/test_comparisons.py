@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
+from tests.brief import each_once
 from tests.expressions.oracle import Judge
 
 pytestmark = pytest.mark.spark
@@ -24,9 +25,9 @@ MIXED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-@pytest.mark.parametrize("kind", SAME)
-def test_same_type(judge: Callable[..., Judge], kind: str, mode: EvalMode) -> None:
+@pytest.mark.parametrize(("kind", "name"), each_once(SAME, [mode.value for mode in MODES]))
+def test_same_type(judge: Callable[..., Judge], kind: str, name: str) -> None:
+    mode = EvalMode(name)
     trees: list[Expression] = [call(f, left(kind), right(kind)) for f in COMPARISONS]
     trees.append(left(kind).is_in([right(kind), None]))
     trees.append(left(kind).is_in([right(kind), left(kind)]))

@@ -24,12 +24,14 @@ from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import KeyShape
 from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
 from tests.backends.cudf.test_engine import CASES, run, sides, spec_of
+from tests.brief import each_once
 from tests.faults import FaultyBackend
 from tests.kernels.cases import colliding
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 from tests.oracle.join import oracle_join
 
+NAMED_CASES = {f"{kind.value}, build {side.value}": (kind, side) for kind, side in CASES}
 TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "int64": (pa.int64(),),
     "int32": (pa.int32(),),
@@ -69,12 +71,9 @@ def joined(
     return set(device.launches)
 
 
-@pytest.mark.parametrize("types", TYPES)
-@pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
-def test_every_join_type(
-    emulated: EmulatedDevice, kind: JoinType, build_side: Side, types: str, seed: int
-) -> None:
-    assert "key_range" in joined(emulated, kind, build_side, TYPES[types], seed)
+@pytest.mark.parametrize(("case", "types"), each_once(NAMED_CASES, TYPES))
+def test_every_join_type(emulated: EmulatedDevice, case: str, types: str, seed: int) -> None:
+    assert "key_range" in joined(emulated, *NAMED_CASES[case], TYPES[types], seed)
 
 
 FORCED = {
@@ -102,12 +101,15 @@ def test_every_algorithm(
         assert probes == ({"csr_ranges"} if wanted is AlgorithmChoice.CSR else {"unique_probe"})
 
 
-@pytest.mark.parametrize("wanted", [AlgorithmChoice.DIRECT, AlgorithmChoice.CSR], ids=lambda w: w.value)
-@pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    each_once(NAMED_CASES, (AlgorithmChoice.DIRECT.value, AlgorithmChoice.CSR.value)),
+)
 def test_conditions(
-    emulated: EmulatedDevice, kind: JoinType, build_side: Side, wanted: AlgorithmChoice, seed: int
+    emulated: EmulatedDevice, case: str, wanted: str, seed: int
 ) -> None:
-    joined(emulated, kind, build_side, (pa.int16(),), seed, wanted=wanted, condition=CONDITION)
+    choice = AlgorithmChoice(wanted)
+    joined(emulated, *NAMED_CASES[case], (pa.int16(),), seed, wanted=choice, condition=CONDITION)
 
 
 NORMALISED = {

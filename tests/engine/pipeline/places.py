@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,20 @@ everywhere = pytest.mark.parametrize(
 """Runs a test in every place; others run on the CPU only."""
 
 _devices: list[DevicePipeline[Any] | None] = [None]
+
+
+def one_place(argument: str, cases: Iterable[str]) -> pytest.MarkDecorator:
+    """Run each case in every place; of the CPU and the twin, `make test` takes one, in turn."""
+    parameters = [
+        pytest.param(place, case, id=f"{case}-{place}", marks=marks)
+        for turn, case in enumerate(cases)
+        for place, marks in (
+            ("cpu", [pytest.mark.extra] * (turn % 2)),
+            ("twin", [pytest.mark.extra] * (1 - turn % 2)),
+            ("gpu", [pytest.mark.gpu]),
+        )
+    ]
+    return pytest.mark.parametrize(("place", argument), parameters, indirect=["place"])
 
 
 def on_device() -> bool:

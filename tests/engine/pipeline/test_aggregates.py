@@ -20,7 +20,7 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from tests.engine.pipeline.places import everywhere, on_device, run
+from tests.engine.pipeline.places import everywhere, on_device, one_place, run
 from tests.expressions.values import VALUES
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
 from tests.trees import Aggregate, Tree, average, count, total
@@ -257,8 +257,7 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
     assert list(tmp_path.iterdir()) == []
 
 
-@everywhere
-@pytest.mark.parametrize("key", KINDS)
+@one_place("key", KINDS)
 def test_spilled_groups_of_every_type_come_once(
     key: str, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:

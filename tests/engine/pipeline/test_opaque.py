@@ -23,7 +23,7 @@ from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import SPARK_TYPES, Generator, Mix
 from tests.engine.pipeline.libraryfaults import FaultyPolars
-from tests.engine.pipeline.places import everywhere, on_device, run
+from tests.engine.pipeline.places import everywhere, on_device, one_place, run
 from tests.oracle.join import oracle_join
 from tests.trees import Tree, count, total
 
@@ -36,6 +36,7 @@ JOINS = [
     for how, side in itertools.product(JoinType, Side)
     if how is not JoinType.CROSS and not (side is Side.LEFT and how.null_aware)
 ]
+NAMED_JOINS = {f"{how.value}-{side.value}": (how, side) for how, side in JOINS}
 MANY_NULLS = Mix(nulls=0.7)
 
 
@@ -99,9 +100,9 @@ def test_every_type_through_every_join(name: str, seed: int) -> None:
         assert metrics.query_joins == metrics.device_joins == 0
 
 
-@everywhere
-@pytest.mark.parametrize(("how", "build"), JOINS, ids=lambda v: v.value)
-def test_spilled_joins(how: JoinType, build: Side, seed: int, tmp_path: Path) -> None:
+@one_place("join", NAMED_JOINS)
+def test_spilled_joins(join: str, seed: int, tmp_path: Path) -> None:
+    how, build = NAMED_JOINS[join]
     opaque = ("array_of_strings", "map_of_structs", "calendar_interval", "variant")
     left_table, right_table = side_table(seed, *opaque, rows=120), side_table(seed + 1, *opaque, rows=120)
     joins = JoinMetrics()
