@@ -217,3 +217,31 @@ def test_unions_and_tables_below_the_join(streaming: SparkSession, streams: Stre
     expected = streams.run(streaming, "spark", join=around)
     gpujoin.enable(streaming)
     assert_equal(streams.run(streaming, "here", join=around), expected, how)
+
+
+@pytest.mark.slow
+def test_columns_of_every_type_in_another_time_zone(streaming: SparkSession, tmp_path: Path) -> None:
+    streaming.conf.set("spark.sql.session.timeZone", "America/New_York")
+    columns = (
+        "id as k", "timestamp_micros(1000000000000000 + id * 1000001) as t", "cast(id as byte) as a", "id % 2 = 0 as b",
+        "cast(id as decimal(38, 10)) as c", "date_add(date'2026-01-01', cast(id as int)) as d",
+        "timestamp_ntz'2026-03-08 02:30:00' as e", "array(id, null) as f", "map('x', id) as g",
+        "named_struct('p', id, 'q', array(cast(id as string))) as h", "cast('z' as binary) as i",
+        "make_dt_interval(0, 0, 0, id) as j", "cast(if(id = 3, null, id) as float) as l",
+    )  # fmt: skip
+    for name in ("l", "r"):
+        streaming.range(0, 20, 1, 1).selectExpr(*columns).write.parquet(str(tmp_path / name))
+    given = streaming.read.parquet(str(tmp_path / "l")).schema
+
+    def joined() -> DataFrame:
+        sides = [
+            streaming.readStream.schema(given).parquet(str(tmp_path / name)).withWatermark("t", "5 seconds")
+            for name in ("l", "r")
+        ]
+        on = f.expr("l.k = r.k + 2 and r.t >= l.t - interval 10 seconds and r.t <= l.t")
+        return sides[0].alias("l").join(sides[1].alias("r"), on, "full")
+
+    expected = started(joined(), tmp_path / "spark")
+    gpujoin.enable(streaming)
+    assert_equal(started(joined(), tmp_path / "here"), expected, "types")
+    assert expected.total >= 15
