@@ -109,7 +109,7 @@ def wrap_sessions(session_class: "Any") -> None:
         except Exception as problem:  # noqa: BLE001 - half uninstalled, or lacking a library
             import logging
 
-            message = "%s is set, but gpujoin cannot be imported, so queries run as Spark's: %s"
+            message = "gpujoin: %s is set, but gpujoin cannot be imported, so queries run as Spark's: %s"
             logging.getLogger("gpujoin").warning(message, _SETTING, problem)
             initialize_as_pyspark()
             return

@@ -207,6 +207,8 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     A parameter, given indirectly, is a dict of settings for the test, such as
     ``{"spark.sql.adaptive.enabled": "false", "spark.sql.ansi.enabled": "true"}``.
     """
+    from gpujoin.spark import outcomes
+
     conf = spark_session._jsparkSession.sessionState().conf()
     before = conf.getAllConfs()
     for key, value in (getattr(request, "param", None) or {}).items():
@@ -227,6 +229,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
             if there.get(key) != value:
                 spark_session.conf.set(key, value)
     spark_session.catalog.clearCache()
+    outcomes._warned.clear()  # the next test may have the same query
 
 
 def _in_python(settings: Any) -> dict[str, str]:

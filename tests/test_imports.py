@@ -13,21 +13,22 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
-    "gpujoin.errors", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions", "gpujoin.plan",
-    "gpujoin.backends.registry", "gpujoin.backends.ordered", "gpujoin.backends.parquet",
+ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
+    "gpujoin.errors", "gpujoin.logs", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions",
+    "gpujoin.plan", "gpujoin.backends.registry", "gpujoin.backends.ordered", "gpujoin.backends.parquet",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
 ROOMS: dict[str, set[str]] = {
     "gpujoin.errors": {MODEL},
+    "gpujoin.logs": set(),
     "gpujoin.costs": {ERRORS},
     "gpujoin.config": {COSTS, ERRORS},
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
     "gpujoin.functions": {FUNCTIONS, MODEL, ERRORS, ARROW},
     "gpujoin.plan": {PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS, ARROW, NUMPY},
-    "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, REGISTRY, ARROW, NUMPY, "cryptography"},
+    "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, LOGS, REGISTRY, ARROW, NUMPY, "cryptography"},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
     "gpujoin.backends.parquet": {PARQUET, FUNCTIONS, MODEL, ERRORS, ARROW},
@@ -35,10 +36,10 @@ ROOMS: dict[str, set[str]] = {
         "gpujoin.backends.cpu", ORDERED, PARQUET, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,
     },
     "gpujoin.backends.cudf": {
-        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, FUNCTIONS, MODEL, ERRORS, "pylibcudf",
-        "rmm", "cupy", "cuda", ARROW, NUMPY,
+        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, FUNCTIONS, MODEL, ERRORS, LOGS,
+        "pylibcudf", "rmm", "cupy", "cuda", ARROW, NUMPY,
     },
-    "gpujoin.launch": {"gpujoin.launch", ERRORS, "cupy", NUMPY},
+    "gpujoin.launch": {"gpujoin.launch", ERRORS, LOGS, "cupy", NUMPY},
     "gpujoin.spark.shuffle": {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },

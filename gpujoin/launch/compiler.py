@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import functools
 import hashlib
-import logging
 import os
 import shutil
 import tempfile
@@ -24,8 +23,7 @@ from gpujoin.errors import ConfigurationError, KernelCompileError
 from gpujoin.launch.device import ModuleSpec
 from gpujoin.launch.folders import tampering_risk
 from gpujoin.launch.source import kernel_source
-
-_logger = logging.getLogger("gpujoin")
+from gpujoin.logs import log
 
 CACHE_VARIABLE = "GPUJOIN_KERNEL_CACHE_DIR"
 
@@ -69,7 +67,7 @@ def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE)
             return directory
     except (OSError, RuntimeError) as problem:
         directory = private_directory()
-        _logger.warning(
+        log.warning(
             "compiled kernels are kept in %s for this process only: %s. Set %s to a folder that can be written to.",
             directory, problem, variable,
         )  # fmt: skip

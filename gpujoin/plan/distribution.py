@@ -21,7 +21,10 @@ DIVIDES = {
 
 
 SPARK_WAS_ASKED_FOR = Reason(
-    ReasonKind.CONFIGURED, "strategy", "spark was asked for", "strategy, spark.gpujoin.strategy"
+    ReasonKind.CONFIGURED,
+    "strategy",
+    "Spark was asked for",
+    "strategy= of gpu_join or spark.gpujoin.strategy",
 )
 """Why a join is left to Spark under ``Strategy.SPARK``."""
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import datetime as dt
+import os.path
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from gpujoin.config import Strategy
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
 
+_NUMBER = re.compile(r"#\d+$")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -61,20 +66,27 @@ class JoinExplanation:
         for below in self.inputs:
             yield from below.walk()
 
-    def lines(self) -> list[str]:
-        """Render this join and those below it as indented lines of text."""
+    def lines(self, said: set[Reason] | None = None) -> list[str]:
+        """Render this join and those below it as indented lines of text.
+
+        Reasons in ``said`` are not given again; those that are given are added.
+        """
+        said = set() if said is None else said
         by = f"{self.strategy.value} on {self.backend}" if self.accelerated else "left to spark"
         mark = "*" if self.accelerated else "!"
         name = f" [{self.join_id}]" if self.join_id else ""
-        lines = [f"{mark} {self.join_type} join: {by}{name}", *(f"    {line}" for line in self._details())]
+        lines = [
+            f"{mark} {self.join_type} join: {by}{name}",
+            *(f"    {line}" for line in self._details(said)),
+        ]
         for i, below in enumerate(self.inputs):
             last = i == len(self.inputs) - 1
-            head, *rest = below.lines()
+            head, *rest = below.lines(said)
             lines.append(f"  {'└' if last else '├'}─ {head}")
             lines += [f"  {' ' if last else '│'}  {line}" for line in rest]
         return lines
 
-    def _details(self) -> Iterator[str]:
+    def _details(self, said: set[Reason]) -> Iterator[str]:
         if self.shape:
             yield self.shape
         if self.keys:
@@ -89,8 +101,10 @@ class JoinExplanation:
             yield f"warning: {warning}"
         for note in self.notes:
             yield f"because {note}"
-        for reason in self.reasons:
-            yield f"not here: {reason}"
+        yield from (f"not here: {reason}" for reason in self.reasons if reason not in said)
+        if self.reasons and said.issuperset(self.reasons):
+            yield "not here: for the reason above"
+        said.update(self.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +122,8 @@ class IslandExplanation:
     """Operations, one for each line, indented; scans name their files, columns and filters."""
     input_bytes: int | None = None
     """Size of the files and rows that are read; ``None`` where nothing is known."""
+    more_inputs: bool = False
+    """Whether rows are read besides whose number nobody knows."""
     joins: tuple[JoinExplanation, ...] = ()
     """Joins of the island, parents first."""
     notes: tuple[str, ...] = ()
@@ -127,11 +143,14 @@ class IslandExplanation:
         """Yield the joins of the island."""
         yield from self.joins
 
-    def lines(self) -> list[str]:
-        """Render the operations as indented lines of text."""
+    def lines(self, said: set[Reason] | None = None) -> list[str]:
+        """Render the operations as indented lines of text; an island has no reasons to be ``said``."""
+        del said
         tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
         threads = f" of {self.threads} threads" if self.threads > 1 else ""
-        reading = "" if self.input_bytes is None else f" reading {show_bytes(self.input_bytes)}"
+        inputs = [] if self.input_bytes is None else [show_bytes(self.input_bytes)]
+        inputs += ["rows of unknown size"] if self.more_inputs else []
+        reading = f" reading {' and '.join(inputs)}" if inputs else ""
         head = f"* island: {tasks}{threads} on {self.backend}{reading} [{self.island_id}]"
         more = [f"warning: {warning}" for warning in self.warnings] + [
             f"because {note}" for note in self.notes
@@ -174,8 +193,9 @@ class Explanation:
         return bool(self.islands) or any(join.accelerated for join in self.joins)
 
     def __str__(self) -> str:
-        lines = [line for root in self.roots for line in root.lines()]
-        lines += [f"! left to spark: {reason}" for reason in self.reasons]
+        said: set[Reason] = set()
+        lines = [line for root in self.roots for line in root.lines(said)]
+        lines += [f"! left to spark: {reason}" for reason in self.reasons if reason not in said]
         return "\n".join(lines) if lines else "no joins"
 
 
@@ -189,30 +209,71 @@ def show_bytes(size: int | None) -> str:
     return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
 
 
+def show_paths(paths: Sequence[str]) -> str:
+    """Name files by their one path, or by the folder that holds all of them."""
+    if not paths:
+        return "no files"
+    store, scheme, _ = paths[0].rpartition("://")
+    return (
+        store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
+    )
+
+
+def bare_name(name: str) -> str:
+    """Give a column's name without the number that tells columns of one name apart."""
+    return _NUMBER.sub("", name)
+
+
 class _Column(ColumnRef):
-    """A column that is shown without its side."""
+    """A column that is shown without its side, and without the number that tells columns of one name apart."""
 
     def __str__(self) -> str:
-        return self.name
+        return bare_name(self.name)
+
+
+class _Constant(Literal):
+    """A constant that is shown as queries write it."""
+
+    def __str__(self) -> str:
+        match self.value:
+            case Decimal() | dt.timedelta():
+                return str(self.value)
+            case dt.date():
+                return f"'{self.value}'"
+        return super().__str__()
+
+
+class _SidedColumn(ColumnRef):
+    """The same, with its side."""
+
+    def __str__(self) -> str:
+        return f"{self.side.value}.{bare_name(self.name)}"
 
 
 def show_expression(expression: Expression) -> str:
     """Format an expression over a single input, with columns without a side."""
-    return str(_without_sides(expression))
+    return str(_shown(expression, _Column))
+
+
+def show_condition(expression: Expression) -> str:
+    """Format an expression over the two inputs of a join."""
+    return str(_shown(expression, _SidedColumn))
 
 
 def show_call(call: AggregateCall) -> str:
     """Format a call of an aggregate function, with columns without a side."""
-    arguments = tuple(map(_without_sides, call.arguments))
-    condition = None if call.filter is None else _without_sides(call.filter)
+    arguments = tuple(_shown(argument, _Column) for argument in call.arguments)
+    condition = None if call.filter is None else _shown(call.filter, _Column)
     return str(dataclasses.replace(call, arguments=arguments, filter=condition))
 
 
-def _without_sides(expression: Expression) -> Expression:
+def _shown(expression: Expression, column: type[ColumnRef]) -> Expression:
     if isinstance(expression, ColumnRef):
-        return _Column(
+        return column(
             side=expression.side, name=expression.name, index=expression.index, type=expression.type
         )
+    if isinstance(expression, Literal):
+        return _Constant(value=expression.value, type=expression.type)
     if not expression.children:
         return expression
-    return expression.with_children([_without_sides(child) for child in expression.children])
+    return expression.with_children([_shown(child, column) for child in expression.children])

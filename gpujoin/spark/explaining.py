@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
@@ -27,15 +28,22 @@ def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
         known = kept(str(plan.alias()))
         if known is not None:
             return (known, *joins_in(children.apply(0)))
-    below = tuple(part for i in range(children.size()) for part in joins_in(children.apply(i)))
+    by_child = [joins_in(children.apply(i)) for i in range(children.size())]
+    below = tuple(part for parts in by_child for part in parts)
     if name in JOINS:
+        # Of a join Spark knows no better size than the product of those of its inputs.
+        sizes = [None if parts else size_of(children.apply(i)) for i, parts in enumerate(by_child)]
         inputs = tuple(part for part in below if isinstance(part, JoinExplanation))
-        described = _as_of_join(plan, inputs) if name == AS_OF_JOIN else _spark_join(plan, inputs)
+        described = (
+            _as_of_join(plan, sizes, inputs) if name == AS_OF_JOIN else _spark_join(plan, sizes, inputs)
+        )
         return (described, *(part for part in below if isinstance(part, IslandExplanation)))
     return below
 
 
-def _spark_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
+def _spark_join(
+    join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]
+) -> JoinExplanation:
     """Describe a Join of a session that is not planned here."""
     condition = join.condition()
     return JoinExplanation(
@@ -43,14 +51,16 @@ def _spark_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanati
         strategy=Strategy.SPARK,
         backend="spark",
         condition=str(condition.get().sql()) if condition.isDefined() else None,
-        left_bytes=size_of(join.left()),
-        right_bytes=size_of(join.right()),
-        notes=("the session is not enabled, and gpu_join did not make it",),
+        left_bytes=sizes[0],
+        right_bytes=sizes[1],
+        notes=("the session is not enabled, and gpu_join did not make it: gpujoin.enable(spark)",),
         inputs=inputs,
     )
 
 
-def _as_of_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
+def _as_of_join(
+    join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]
+) -> JoinExplanation:
     """Describe an as-of join that Spark runs, as the session is not planned here."""
     return JoinExplanation(
         join_type=JoinType.LEFT.value,
@@ -59,8 +69,8 @@ def _as_of_join(join: Any, inputs: tuple[JoinExplanation, ...]) -> JoinExplanati
         condition=AsOfTerms.parse(str(join.terms())).shown(
             str(join.leftOrder().name()), str(join.rightOrder().name())
         ),
-        left_bytes=size_of(join.left()),
-        right_bytes=size_of(join.right()),
+        left_bytes=sizes[0],
+        right_bytes=sizes[1],
         notes=("gpujoin is disabled in the session",),
         inputs=inputs,
         by_gpu_join=True,

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import uuid
 from collections import OrderedDict
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
+from gpujoin.logs import log
 from gpujoin.model.reasons import ReasonKind
+from gpujoin.spark.compat import is_connect
+from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import note_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
     from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
-
-log = logging.getLogger("gpujoin")
 
 
 class Scope(Enum):
@@ -37,9 +39,13 @@ class Scope(Enum):
 
 
 _KEPT = 20_000
+_MOST_WARNINGS = 10_000
+_IDS = re.compile(r"#\d+L?")
+_NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 _lock = threading.Lock()
 _explanations: OrderedDict[str, IslandExplanation] = OrderedDict()
 _queries: OrderedDict[str, Explanation] = OrderedDict()
+_warned: OrderedDict[int, None] = OrderedDict()
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 
 
@@ -62,12 +68,13 @@ def kept(island_id: str) -> IslandExplanation | None:
         return _explanations.get(island_id)
 
 
-def tell(explanation: JoinExplanation, options: Options) -> None:
-    """Tell what was decided, as ``spark.gpujoin.fallback`` and ``spark.gpujoin.explain`` say.
+def tell(explanation: JoinExplanation, options: Options, query: Callable[[], str]) -> None:
+    """Tell what was decided of a join, as ``spark.gpujoin.fallback`` and ``spark.gpujoin.explain`` say.
 
     A join that Spark runs because settings say so is not a fallback: nothing is raised or warned of. One that Spark
-    is predicted to run faster is warned of, since it was written for gpujoin, and is no error. Raises
-    ``FallbackError`` if the join is left to Spark for another reason and ``spark.gpujoin.fallback`` is ``raise``.
+    is predicted to run faster is warned of, since it was written for gpujoin, and is no error. Of one ``query``, of
+    which that gives the text, nothing is warned of twice. Raises ``FallbackError`` if the join is left to Spark for
+    another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
     fallback = any(reason.kind is not ReasonKind.CONFIGURED for reason in explanation.reasons)
     message = f"the {explanation.join_type} join is left to Spark"
@@ -77,9 +84,39 @@ def tell(explanation: JoinExplanation, options: Options) -> None:
         log.warning("plan of a join:\n%s", "\n".join(explanation.lines()))
         return
     if fallback and options.fallback is not FallbackMode.SILENT:
-        log.warning("%s: %s", message, "; ".join(str(reason) for reason in explanation.reasons))
+        _warn(f"{message}: {_listed(explanation.reasons)}", query)
     for warning in explanation.warnings:
-        log.warning("the %s join: %s", explanation.join_type, warning)
+        _warn(f"the {explanation.join_type} join: {warning}", query)
+
+
+def _listed(reasons: Iterable[Reason]) -> str:
+    return "; ".join(dict.fromkeys(map(str, reasons)))
+
+
+def _warn(message: str, query: Callable[[], str]) -> None:
+    """Warn of a query, unless the same has been said of it; numbers, such as of predicted seconds, are left aside."""
+    said = hash((_NUMBERS.sub("", message), query()))
+    with _lock:
+        if said in _warned:
+            _warned.move_to_end(said)
+            return
+        _warned[said] = None
+        while len(_warned) > _MOST_WARNINGS:
+            _warned.popitem(last=False)
+    log.warning("%s", message)
+
+
+def text_of(frame: DataFrame) -> str:
+    """Give :func:`query_text` of a DataFrame, of Spark Connect too."""
+    spark: Any = frame.sparkSession
+    if is_connect(spark):
+        return query_text(str(spark.session_id), plan_text(frame))
+    return query_text(session_id(spark), str(analyzed_plan(frame).toString()))
+
+
+def query_text(session: str, plan: str) -> str:
+    """Tell queries of sessions apart by the text of their plans: of one query only the ids of columns are others."""
+    return f"{session} {_IDS.sub('', plan)}"
 
 
 def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
@@ -122,12 +159,15 @@ def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.EVERY_QUERY) -> None:
+def tell_query(
+    explanation: Explanation, options: Options, query: Callable[[], str], scope: Scope = Scope.EVERY_QUERY
+) -> None:
     """Tell what was decided about a query.
 
     That Spark was asked for is neither an error nor news to be warned of; that it is predicted to be faster is warned
     of where a join was written as ``gpu_join``, and is no error. With ``GPU_JOINS``, nobody asked for the rest of the
-    query to run here, and nothing is told of it. Raises ``FallbackError`` if a join, or the query, is left to Spark
+    query to run here, and nothing is told of it. Of one ``query``, of which that gives the text, nothing is warned of
+    twice. Raises ``FallbackError`` if a join, or the query, is left to Spark
     for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
     joins = [join for join in explanation.joins if scope is Scope.EVERY_QUERY or join.by_gpu_join]
@@ -147,7 +187,7 @@ def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.
         log.warning("plan of a query:\n%s", explanation)
         return
     if refused and options.fallback is FallbackMode.WARN:
-        log.warning("a part of the query is left to Spark: %s", "; ".join(dict.fromkeys(map(str, refused))))
+        _warn(f"a part of the query is left to Spark: {_listed(refused)}", query)
     slower = [
         reason
         for join in joins
@@ -156,10 +196,10 @@ def tell_query(explanation: Explanation, options: Options, scope: Scope = Scope.
         if reason.kind is ReasonKind.SLOWER
     ]
     if slower and options.fallback is not FallbackMode.SILENT:
-        log.warning("a gpu_join is left to Spark: %s", "; ".join(dict.fromkeys(map(str, slower))))
+        _warn(f"a gpu_join is left to Spark: {_listed(slower)}", query)
     warnings = [warning for join in joins for warning in join.warnings]
     for warning in (*warnings, *(warning for island in explanation.islands for warning in island.warnings)):
-        log.warning("a join of the query: %s", warning)
+        _warn(f"a join of the query: {warning}", query)
 
 
 def give_back(spark: SparkSession, problem: Exception) -> None:

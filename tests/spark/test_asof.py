@@ -35,7 +35,8 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
             (planned,) = explain(found.where("i > 0")).joins
             assert (planned.shape, planned.strategy.value) == ("as-of: n log n", strategy or "broadcast")
             assert planned.keys == (("g = g",) if by else ())
-            assert planned.condition == f"{direction}, right.t for left.t, within 0:00:09"
+            terms = {"backward": "backward, right.t <= left.t", "nearest": "right.t nearest to left.t"}
+            assert planned.condition == f"{terms[direction]}, within 0:00:09"
             assert found.where("j is not null").count() > 20
             assert_same_rows(found.toArrow(), expected, check_types=False)
 

@@ -339,7 +339,7 @@ def test_left_to_spark_with_a_reason(
     (join,) = explain(joined(*sides)).joins
     assert (join.strategy.value, join.condition) == (
         "spark",
-        "backward, right.time for left.time, within 0:00:40",
+        "backward, right.time <= left.time, within 0:00:40",
     )
     assert [reason.why for reason in join.reasons] == ["they lack polars"]
     assert_same_rows(joined(*sides).toArrow(), expected)
@@ -357,7 +357,7 @@ def test_switched_off(spark: SparkSession, tables: dict[str, DataFrame], switch:
         (join,) = explain(frame).joins
         assert (join.strategy.value, join.condition) == (
             "spark",
-            "backward, right.time for left.time, within 0:00:40",
+            "backward, right.time <= left.time, within 0:00:40",
         )
     elif switch == "no rule":
         rule_of(spark).removeFrom(spark._jsparkSession)

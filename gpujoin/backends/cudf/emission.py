@@ -5,7 +5,6 @@ Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from gpujoin.backends.cudf.packing import Fields, Packing, packed_once, row_bytes
@@ -14,9 +13,8 @@ from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn
+from gpujoin.logs import log
 from gpujoin.model.gathering import ChooseEmission, EmissionFacts, EmissionMethod, GatherFacts
-
-_logger = logging.getLogger("gpujoin")
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def emitted(
         build_fixed=build is None or build.fixed,
     )
     choice = choose(facts)
-    _logger.debug("output by %s: %s", choice.method.value, choice.reason)
+    log.debug("output by %s: %s", choice.method.value, choice.reason)
     if choice.method is EmissionMethod.MAPS:
         return None
     try:
@@ -79,10 +77,10 @@ def emitted(
             device, matches, probe.fields.columns(), packed, matched=matched
         )
     except KernelCompileError as problem:
-        _logger.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
+        log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
         return None
     except MemoryError as problem:
-        _logger.debug("output does not fit in one piece: %s", problem)
+        log.debug("output does not fit in one piece: %s", problem)
         return None
     nullable = build.fields.nullable if build is not None else ()
     trimmed = [

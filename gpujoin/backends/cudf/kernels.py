@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,9 +12,9 @@ from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn, KeyLayout
+from gpujoin.logs import log
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 
-_logger = logging.getLogger("gpujoin")
 _INSTEAD = "a kernel does not compile, so cuDF joins instead: %s"
 
 
@@ -138,7 +137,7 @@ def kernel_codings(
     try:
         layout = normalise.layout_of(device, columns)
     except KernelCompileError as problem:
-        _logger.warning(_INSTEAD, problem)
+        log.warning(_INSTEAD, problem)
         return
     if layout is not None:
         yield PackedCoding(device, layout)
@@ -159,12 +158,12 @@ def match_by_kernels(
         built = codes()
         facts = key_facts(device, built, exact=exact)
         choice = choose(facts)
-        _logger.debug("join by %s: %s", choice.algorithm.value, choice.reason)
+        log.debug("join by %s: %s", choice.algorithm.value, choice.reason)
         if choice.algorithm is Algorithm.CUDF or facts.keys == 0:
             return None
         return _matcher(device, built, choice, facts, wanted)
     except KernelCompileError as problem:
-        _logger.warning(_INSTEAD, problem)
+        log.warning(_INSTEAD, problem)
         return None
 
 

@@ -5,7 +5,6 @@ Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +14,9 @@ from gpujoin.errors import KernelArgumentError, KernelCompileError
 from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Device
 from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
+from gpujoin.logs import log
 from gpujoin.model.gathering import ChooseGather, GatherFacts, GatherMethod
 from gpujoin.model.maps import Indices, MapOrder, RowMap
-
-_logger = logging.getLogger("gpujoin")
 
 
 @dataclass
@@ -78,7 +76,7 @@ def gathered_by_rows(
             l2_bytes=device.properties.l2_bytes,
         )
         choice = choose(facts)
-        _logger.debug("gather by %s: %s", choice.method.value, choice.reason)
+        log.debug("gather by %s: %s", choice.method.value, choice.reason)
         if choice.method is GatherMethod.COLUMNS:
             return None
         packed = packed_once(device, packing, fields)
@@ -105,9 +103,9 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
         packed_rows.compile_gather(device)
         packed = packed_rows.pack(device, fields.columns())
     except KernelCompileError as problem:
-        _logger.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
+        log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
     except MemoryError as problem:
-        _logger.debug("packed rows do not fit: %s", problem)
+        log.debug("packed rows do not fit: %s", problem)
     else:
         # Wait for the device: another thread may read the rows next, on its own stream.
         device.download(packed.layout_on_device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from gpujoin.launch import candidates, expand, nearest, ranges, wavelet
 from gpujoin.launch.device import Device, ModuleSpec
 from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.ranges import Bounds, Groups, Ordered
+from gpujoin.logs import log
 from gpujoin.model.backend import NearestTerms
 from gpujoin.model.spec import Direction
 
-_logger = logging.getLogger("gpujoin")
 _ONE_POINT = ((ranges.SPECIALISATIONS[0], "find_stretches"), (expand.SPECIALISATIONS[0], "expand_pairs"))
 _TWO_POINTS = (
     (ranges.SPECIALISATIONS[0], "narrow_stretches"),
@@ -45,9 +44,7 @@ def kernel_index(
     own = None if groups is None else groups.values if kept is None else groups.values[kept]
     number = 0 if own is None or not int(own.shape[0]) else int(own.max()) + 1
     if number > MAX_ROWS:
-        _logger.warning(
-            "group %d is over the %d of kernels, so array operations search", number - 1, MAX_ROWS
-        )
+        log.warning("group %d is over the %d of kernels, so array operations search", number - 1, MAX_ROWS)
         return None
     return KernelRangeIndex(device, ops, values, own, number, kept, rows)
 
@@ -58,7 +55,7 @@ def _compile(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> bool:
         for spec, name in kernels:
             device.kernel(spec, name)
     except KernelCompileError as problem:
-        _logger.warning("a kernel does not compile, so array operations search instead: %s", problem)
+        log.warning("a kernel does not compile, so array operations search instead: %s", problem)
         return False
     return True
 

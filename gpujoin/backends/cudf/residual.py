@@ -11,7 +11,6 @@ evaluates each node.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,10 +26,9 @@ from gpujoin.errors import GpuJoinError, KernelCompileError
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn, mask, restricted
+from gpujoin.logs import log
 from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import Side
-
-_logger = logging.getLogger("gpujoin")
 
 FEWEST_PAIRS = 1 << 16
 """Least pairs for which a kernel is compiled, which may take half a second for a new condition."""
@@ -71,7 +69,7 @@ def compiled_mask(device: Device, source: Source, condition: Expression, length:
     try:
         true_pairs, failed = mask(device, written.text, columns, length)
     except KernelCompileError as problem:
-        _logger.warning(_INSTEAD, problem)
+        log.warning(_INSTEAD, problem)
         return None
     return None if failed else true_pairs
 
@@ -103,7 +101,7 @@ def restricted_matches(
             ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT
         )
     except KernelCompileError as problem:
-        _logger.warning(_INSTEAD, problem)
+        log.warning(_INSTEAD, problem)
         return None
     return None if failed else kept
 

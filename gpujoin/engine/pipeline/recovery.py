@@ -19,7 +19,6 @@ Errors of the data (an overflow in ANSI mode), of files that have changed, and c
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -28,9 +27,8 @@ import pyarrow as pa
 
 from gpujoin.config import FallbackMode
 from gpujoin.errors import DecodeError, DeviceMemoryError, GpuJoinError, RelationError
+from gpujoin.logs import log
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-
-_logger = logging.getLogger("gpujoin")
 
 _HELD_BYTES = 8 << 20
 """Bytes of output that are kept back before the first batch is returned: less than a default batch (`batchBytes`)."""
@@ -181,9 +179,7 @@ def _tell(failed: Rung, lower: Rung, problem: BaseException, metrics: PipelineMe
     if failed is not Rung.DEVICE or not isinstance(problem, DeviceMemoryError):
         why = f"computed again {lower.value}, after {name} {failed.value}"
         metrics.recovered[why] = metrics.recovered.get(why, 0) + 1
-    _logger.warning(
-        "a part failed %s and is computed again %s: %s: %s", failed.value, lower.value, name, problem
-    )
+    log.warning("a part failed %s and is computed again %s: %s: %s", failed.value, lower.value, name, problem)
 
 
 class _Output:

@@ -21,7 +21,7 @@ from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.compat import arrow_schema, is_connect
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of, logical_plan
-from gpujoin.spark.outcomes import keep, new_join_id, tell_query
+from gpujoin.spark.outcomes import keep, new_join_id, tell_query, text_of
 from gpujoin.spark.query.asof import AsOfTerms, spark_query
 from gpujoin.spark.query.hooks import as_of_rule, plan_as_of_joins
 from gpujoin.spark.resources import check_resources
@@ -158,7 +158,7 @@ def _marked(
 def _placed(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:
     """Run the join by itself, as Spark Connect has no plans of others."""
     explained = planned.explained(why)
-    tell_query(Explanation((explained,)), planned.options)
+    tell_query(Explanation((explained,)), planned.options, lambda: text_of(planned.left.frame))
     keep(explained)
     joined = planned.execute()
     return joined.alias(planned.join_id).select(

@@ -29,7 +29,7 @@ from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.catalyst.joins import join_type_called
 from gpujoin.spark.jvm.gateway import plan_text
 from gpujoin.spark.jvm.rewrite import MARK
-from gpujoin.spark.outcomes import keep, kept, tell, tell_query
+from gpujoin.spark.outcomes import keep, kept, tell, tell_query, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -127,7 +127,7 @@ def join(
     if options.strategy is not Strategy.AUTO:
         asked = f"{options.strategy.value} was asked for"
     explained = planned.explained(asked)
-    tell_query(Explanation((explained,)), options)
+    tell_query(Explanation((explained,)), options, lambda: text_of(native))
     keep(explained)
     return joined
 
@@ -266,7 +266,7 @@ def _leave(
     native: DataFrame, explanation: JoinExplanation, reasons: tuple[Reason, ...], options: Options
 ) -> DataFrame:
     explanation = dataclasses.replace(explanation, reasons=reasons)
-    tell(explanation, options)
+    tell(explanation, options, lambda: text_of(native))
     _left_to_spark[native] = explanation
     return native
 

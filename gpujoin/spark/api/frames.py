@@ -152,7 +152,14 @@ class FrameJoin:
         """Describe the stages; ``notes`` say what decided on them."""
         keyed = bool(self.spec.keys)
         backend, about = expected_backend(self.options, gpu_outlook(self.conf), keyed=keyed)
-        leaves = Leaves({}, tuple(f"{_about(self._input(side))}: {side.value} DataFrame" for side in Side))
+        inputs = [self._input(side) for side in Side]
+        leaves = Leaves(
+            {},
+            tuple(
+                f"{_about(given)}: {side.value} DataFrame" for given, side in zip(inputs, Side, strict=True)
+            ),
+            frozenset(n for n, given in enumerate(inputs) if given.rows is None),
+        )
         run = dataclasses.replace(self._run, notes=(*notes, *about))
         return explain_stages(self.relation, run, self.join_id, leaves, BackendName(backend))
 
@@ -248,7 +255,7 @@ def _run_of(stage: Stage) -> StageRun:
 
 def _about(given: FrameInput) -> str:
     nbytes = given.nbytes
-    return "of unknown size" if nbytes is None else f"about {show_bytes(int(nbytes))}"
+    return "size unknown" if nbytes is None else f"about {show_bytes(int(nbytes))}"
 
 
 def _cores(session: SparkSession) -> int:

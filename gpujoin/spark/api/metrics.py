@@ -33,6 +33,10 @@ _ID_LENGTH = len(MARK) + 12
 """Of what stages of one island have in common."""
 _STAGES_KEPT = 512
 _RUNS_KEPT = 8
+_NOTHING = (
+    "gpujoin has run nothing of this DataFrame: either its action has not been called, or Spark ran it "
+    "(gpujoin.explain says why)"
+)
 
 
 @dataclass(slots=True)
@@ -111,16 +115,16 @@ class IslandReport:
     """The seconds that were predicted, of the stage that gives the island's rows."""
 
     def __str__(self) -> str:
-        title = f"{self.name} {self.description} [island]"
+        title = f"{self.name}: {self.description}"
         if not self.runs:
             return f"{title}\n  not run yet"
         p = self.metrics.pipeline
         spent = sorted(p.seconds.items(), key=lambda item: -item[1])
+        batches = f"{p.output_batches:,} {'batch' if p.output_batches == 1 else 'batches'}"
         lines = [
             f"{_tasks(self.tasks)} on {_backends(self.metrics.joins, self.tasks)}",
-            f"{p.files:,} files, {p.row_groups:,} row groups and {p.skipped_row_groups:,} skipped",
-            f"{p.scanned_rows:,} rows scanned, {p.source_rows:,} taken in",
-            f"output {p.output_rows:,} rows in {p.output_batches:,} batches, {_size(p.output_bytes)}",
+            *_input_lines(p),
+            f"output {_count(p.output_rows, 'row')} in {batches}, {_size(p.output_bytes)}",
             _took(self.metrics.seconds, self.predicted),
             f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
         ]
@@ -150,6 +154,17 @@ class IslandReport:
         return "\n".join([title, *(f"  {line}" for line in lines)])
 
 
+def _input_lines(p: PipelineMetrics) -> list[str]:
+    """Render what was read, of files and of rows from elsewhere."""
+    lines = []
+    if p.files:
+        groups = f"{_count(p.row_groups, 'row group')} read, {p.skipped_row_groups:,} skipped"
+        lines.append(f"{_count(p.files, 'file')}, {groups}, {_count(p.scanned_rows, 'row')} scanned")
+    if p.source_rows:
+        lines.append(f"{_count(p.source_rows, 'row')} taken in from Spark or from other stages")
+    return lines
+
+
 def _took(seconds: float, predicted: Estimate | None) -> str:
     if predicted is None:
         return f"took {seconds:.2f} s"
@@ -164,7 +179,7 @@ class IslandReports(tuple[IslandReport, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "no joins of gpujoin"
+        return "\n".join(map(str, self)) or _NOTHING
 
 
 def metrics(frame: DataFrame) -> IslandReports:
@@ -320,7 +335,11 @@ def _note_lines(notes: dict[str, int]) -> list[str]:
 
 
 def _tasks(count: int) -> str:
-    return f"{count} task{'' if count == 1 else 's'}"
+    return _count(count, "task")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _backends(joins: JoinMetrics, tasks: int) -> str:

@@ -59,7 +59,7 @@ class ExpressionReader:
             return self(node.children[0])
         spec = BY_CLASS.get(node.name)
         if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
-            raise NotTranslatableError(f"{node}: {node.name} is not covered")
+            raise NotTranslatableError(f"{node} is not computed here")
         operands = [self(child) for child in node.children]
         result = arrow_of(node.data_type)
         if spec is None and node.name == "Cast":
@@ -72,7 +72,9 @@ class ExpressionReader:
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
-            raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not covered")
+            raise NotTranslatableError(
+                f"{node}: {node.name} of {len(operands)} operands is not computed here"
+            )
         return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
 
 

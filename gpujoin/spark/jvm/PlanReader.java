@@ -12,7 +12,9 @@ import java.util.Map;
 import java.util.zip.Deflater;
 import java.util.zip.DeflaterOutputStream;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -58,6 +60,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * names that begin with @. An attribute is a number of a table, as each occurs many times; so is a type.
  */
 public final class PlanReader {
+    /** How many of the places of a relation are told, for people. */
+    private static final int MOST_PATHS = 2;
 
     /** Reads a plan with all plans in its expressions. */
     public Reading plan(LogicalPlan plan) {
@@ -492,10 +496,22 @@ public final class PlanReader {
             field("@relation");
             text.append("{\"class\":");
             quote(node.relation().getClass().getName());
+            if (node.catalogTable().isDefined()) {
+                field("table");
+                quote(((CatalogTable) node.catalogTable().get()).identifier().unquotedString());
+            }
             if (node.relation() instanceof HadoopFsRelation) {
                 HadoopFsRelation relation = (HadoopFsRelation) node.relation();
                 field("format");
                 quote(relation.fileFormat().getClass().getName());
+                field("paths");
+                text.append('[');
+                Seq paths = relation.location().rootPaths();
+                for (int i = 0; i < Math.min(MOST_PATHS, paths.size()); i++) {
+                    comma(i);
+                    quote(((Path) paths.apply(i)).toUri().getPath());
+                }
+                text.append(']');
                 field("options");
                 text.append('[');
                 Iterator names = relation.options().keysIterator();

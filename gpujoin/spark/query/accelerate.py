@@ -14,9 +14,18 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text, session_id
 from gpujoin.spark.jvm.rewrite import declared, query_tag
-from gpujoin.spark.outcomes import Scope, keep_query, kept_query, new_join_id, note_query, tell_query
+from gpujoin.spark.outcomes import (
+    Scope,
+    keep_query,
+    kept_query,
+    new_join_id,
+    note_query,
+    query_text,
+    tell_query,
+    text_of,
+)
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
@@ -110,7 +119,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     check_backend(conf, options)
     why_not = _untouched(frame, options)
     if why_not is not None:
-        _tell(Explanation(reasons=(why_not,)), options, purpose)
+        _tell(Explanation(reasons=(why_not,)), options, purpose, lambda: text_of(frame))
         return Accelerated(frame, Explanation(reasons=(why_not,)), changed=False)
     if explanation_of(frame) is not None:
         return Accelerated(frame, Explanation(), changed=False)
@@ -120,7 +129,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
             spark, native_plan(frame), conf, options, purpose, lambda plan: _declared(frame, plan)
         )
 
-    result = _survived(spark, options, purpose, planned)
+    result = _survived(spark, options, purpose, planned, lambda: text_of(frame))
     if not result.changed:
         return Accelerated(frame, result.explanation, changed=False)
     if purpose is Purpose.EXPLAIN:
@@ -145,7 +154,10 @@ def plan_query(spark: SparkSession, plan: Any, rule: Any, scope: Scope = Scope.E
     def planned() -> PlannedQuery:
         return _planned(spark, plan, conf, options, Purpose.RUN, finished)
 
-    return _survived(spark, options, Purpose.RUN, planned, scope)
+    def shown() -> str:
+        return query_text(session_id(spark), str(plan.toString()))
+
+    return _survived(spark, options, Purpose.RUN, planned, shown, scope)
 
 
 def _survived(
@@ -153,6 +165,7 @@ def _survived(
     options: Options,
     purpose: Purpose,
     planned: Callable[[], PlannedQuery],
+    shown: Callable[[], str],
     scope: Scope = Scope.EVERY_QUERY,
 ) -> PlannedQuery:
     """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
@@ -165,7 +178,7 @@ def _survived(
             raise
         note_failure(spark.sparkContext, problem)
         result = PlannedQuery(None, Explanation(reasons=(unexpected(problem),)))
-    _tell(result.explanation, options, purpose, scope)
+    _tell(result.explanation, options, purpose, shown, scope)
     return result
 
 
@@ -201,10 +214,14 @@ def _declared(frame: DataFrame, plan: Any) -> Any:
 
 
 def _tell(
-    explanation: Explanation, options: Options, purpose: Purpose, scope: Scope = Scope.EVERY_QUERY
+    explanation: Explanation,
+    options: Options,
+    purpose: Purpose,
+    shown: Callable[[], str],
+    scope: Scope = Scope.EVERY_QUERY,
 ) -> None:
     if purpose is Purpose.RUN:
-        tell_query(explanation, options, scope)
+        tell_query(explanation, options, shown, scope)
 
 
 def _untouched(frame: DataFrame, options: Options) -> Reason | None:

@@ -111,7 +111,7 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
     if sums_unscaled(node):
         operands = operands[0].children
     if known is None:
-        raise NotTranslatableError(f"aggregate function {function.name} is not covered")
+        raise NotTranslatableError(f"{function} is not computed here")
     arguments = tuple(reader(operand) for operand in operands)
     if known is AggregateFunction.COUNT:
         arguments = tuple(

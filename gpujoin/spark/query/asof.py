@@ -41,6 +41,8 @@ _NUMBER = re.compile(r"#\d+$")
 _MICROSECOND = dt.timedelta(microseconds=1)
 _PER_SECOND = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
+_SIGNS = {Direction.BACKWARD: "<", Direction.FORWARD: ">"}
+
 
 @dataclass(frozen=True, slots=True)
 class AsOfTerms:
@@ -69,7 +71,11 @@ class AsOfTerms:
         """Write the terms for people, given the names of the order keys; numbers that tell names apart are left out."""
         left, right = (_NUMBER.sub("", name) for name in (left, right))
         within = "" if self.tolerance is None else f", within {self.tolerance}"
-        return f"{self.direction.value}, right.{right} for left.{left}{within}"
+        if self.direction is Direction.NEAREST:
+            equal = "" if self.allow_exact else ", not equal"
+            return f"right.{right} nearest to left.{left}{equal}{within}"
+        sign = _SIGNS[self.direction] + ("=" if self.allow_exact else "")
+        return f"{self.direction.value}, right.{right} {sign} left.{left}{within}"
 
     def text(self) -> str:
         """Give the terms as JSON."""

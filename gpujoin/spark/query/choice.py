@@ -16,17 +16,19 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.cost import Estimate, predict
-from gpujoin.plan.explain import show_bytes
+from gpujoin.plan.explain import show_bytes, show_paths
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
+from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.trees.builder import ScanSource
     from gpujoin.spark.shuffle.exchanges import HeavyRows
 
-_OVERRIDES = "strategy=, backend=, spark.gpujoin.strategy, spark.gpujoin.backend or spark.gpujoin.costs"
+_OF_GPU_JOIN = "strategy= or backend= of gpu_join, or spark.gpujoin.costs"
+_OF_SESSION = "spark.gpujoin.backend=cpu or gpu for the session, or spark.gpujoin.costs"
 
 Reads = Mapping[int, tuple[FileSlice, ...]]
 """What a task reads, by the index of the scan."""
@@ -141,7 +143,10 @@ def skip_reason(island: Island, options: Options, estimate: Estimate, start: flo
         return None
     once = f" ({start:.2g} s of them to start workers, once)" if start else ""
     why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"
-    return Reason(ReasonKind.SLOWER, "cost", why, _OVERRIDES)
+    if any(rows.guessed for rows in island.spark_sources):
+        why += f"; an input of unknown size was taken to have {UNKNOWN_ROWS:,.0f} rows"
+    named = any(node.asked is not None for node in island.own_nodes())
+    return Reason(ReasonKind.SLOWER, "cost", why, _OF_GPU_JOIN if named else _OF_SESSION)
 
 
 def arrange(
@@ -268,5 +273,4 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
 
 
 def _name(source: ScanSource) -> str:
-    path = source.files.paths[0] if source.files.paths else "an empty table"
-    return path if len(source.files.paths) == 1 else f"{path} …"
+    return show_paths(source.files.paths) if source.files.paths else "an empty table"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
-from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
@@ -25,8 +23,17 @@ from gpujoin.model.relations import (
     TopN,
     Union,
 )
-from gpujoin.model.spec import Direction, NullEquality
-from gpujoin.plan.explain import IslandExplanation, JoinExplanation, show_bytes, show_call, show_expression
+from gpujoin.model.spec import AsOf, NullEquality
+from gpujoin.plan.explain import (
+    IslandExplanation,
+    JoinExplanation,
+    bare_name,
+    show_bytes,
+    show_call,
+    show_condition,
+    show_expression,
+    show_paths,
+)
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.spark.query.asof import AsOfTerms
 
@@ -55,12 +62,14 @@ def explain_island(
     """
     leaves = Leaves(
         {number: island.sources[index] for number, index in enumerate(run.scans)},
-        tuple(f"about {show_bytes(int(rows.nbytes))}: {rows.why}" for rows in island.spark_sources),
+        tuple(f"{_about(rows.nbytes, guessed=rows.guessed)}: {rows.why}" for rows in island.spark_sources),
+        frozenset(n for n, rows in enumerate(island.spark_sources) if rows.guessed),
     )
     explained = explain_stages(island.relation, run, island_id, leaves, backend)
     return dataclasses.replace(
         explained,
-        input_bytes=island.nbytes,
+        input_bytes=island.known_bytes,
+        more_inputs=bool(leaves.guessed),
         warnings=warnings,
         predicted_seconds=None if estimate is None else estimate.here,
         predicted_spark_seconds=None if estimate is None else estimate.spark,
@@ -75,6 +84,8 @@ class Leaves:
     """Files, by the index of the scan."""
     rows: tuple[str, ...]
     """Rows from Spark, described, by the index of the source."""
+    guessed: frozenset[int] = frozenset()
+    """Of which of them nobody knows how many there are."""
 
 
 def explain_stages(
@@ -133,10 +144,9 @@ def _strategy(node: Join, stage: Stage) -> Strategy:
 def _condition(node: Join) -> str | None:
     """What a join asks for beside equal keys."""
     spec, terms = node.spec, node.spec.as_of
-    parts = [] if spec.condition is None else [_shown(spec.condition)]
+    parts = [] if spec.condition is None else [show_condition(spec.condition)]
     if terms is not None:
-        right, left = _order_keys(node)
-        parts.append(AsOfTerms.of(terms).shown(left, right))
+        parts.append(_as_of(node, terms))
     return " AND ".join(parts) or None
 
 
@@ -146,34 +156,15 @@ def _keys(node: Join) -> list[str]:
         (left.field(pair.left).name, right.field(pair.right).name, pair.nulls) for pair in node.spec.keys
     ]
     return [
-        f"{_bare(of_left)} {'<=>' if nulls is NullEquality.EQUAL else '='} {_bare(of_right)}"
+        f"{bare_name(of_left)} {'<=>' if nulls is NullEquality.EQUAL else '='} {bare_name(of_right)}"
         for of_left, of_right, nulls in pairs
     ]
 
 
-def _shown(condition: Expression) -> str:
-    return re.sub(r"\b((?:left|right)\.\w+)#\d+\b", r"\1", str(condition))
-
-
-def _bare(name: str) -> str:
-    """A column's name without the number that tells columns of one name apart."""
-    return re.sub(r"#\d+$", "", name)
-
-
-def _order_keys(node: Join) -> tuple[str, str]:
-    """Name the order keys of an as-of join, the right one first."""
-    terms = node.spec.as_of
-    assert terms is not None
-    return _bare(node.right.schema.field(terms.right).name), _bare(node.left.schema.field(terms.left).name)
-
-
-def _order(node: Join) -> str:
-    """How the order keys of an as-of join compare."""
-    terms = node.spec.as_of
-    assert terms is not None
-    sign = {Direction.BACKWARD: "<", Direction.FORWARD: ">", Direction.NEAREST: "~"}[terms.direction]
-    searched, bound = _order_keys(node)
-    return f"{searched} {sign}{'=' if terms.allow_exact else ''} {bound}"
+def _as_of(node: Join, terms: AsOf) -> str:
+    """What an as-of join asks of its order keys."""
+    left, right = node.left.schema.field(terms.left).name, node.right.schema.field(terms.right).name
+    return AsOfTerms.of(terms).shown(left, right)
 
 
 @dataclass(frozen=True)
@@ -199,28 +190,36 @@ class _Shown:
             return [indent + _shortened(f"rows from Spark, {self.leaves.rows[taken.rows]}")]
         place = next(i for i, exchange in enumerate(stage.stage.inputs) if exchange.index == node.index)
         exchange, before = stage.stage.inputs[place], stage.inputs[place]
-        about = show_bytes(int(exchange.nbytes))
+        about = _about(exchange.nbytes, guessed=self._is_guessed(before))
         tasks = f"{stage.tasks} {'tasks' if stage.tasks > 1 else 'task'}"
         if exchange.replicated:
-            head = f"sent to {tasks}, about {about}"
+            head = f"sent to {tasks}, {about}"
         elif not exchange.columns:
-            head = f"shared out among {tasks}, about {about}"
+            head = f"shared out among {tasks}, {about}"
         else:
-            by = ", ".join(exchange.schema.field(i).name for i in exchange.columns)
+            by = ", ".join(bare_name(exchange.schema.field(i).name) for i in exchange.columns)
             given = f"{before.tasks} tasks" if before.stage.spark is None else "Spark's tasks"
-            head = f"exchange by {by}: from {given} to {stage.tasks}, about {about}"
+            head = f"exchange by {by}: from {given} to {stage.tasks}, {about}"
         return [indent + head, *self.lines(before.stage.tree, before, indent + "  ")]
+
+    def _is_guessed(self, stage: StageRun) -> bool:
+        """Whether nobody knows how many rows a stage gives."""
+        taken = stage.stage.spark
+        return (taken is not None and taken.rows in self.leaves.guessed) or any(
+            map(self._is_guessed, stage.inputs)
+        )
 
     def _scan(self, node: Scan, stage: StageRun) -> str:
         source = self.leaves.scans[node.index]
         paths = source.files.paths
-        what = paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0] if paths else 'none'} …"
+        count = f"{len(paths)} files, " if len(paths) > 1 else ""
         where = f" where {' and '.join(source.filters)}" if source.filters else ""
         share = ""
         if stage.tasks > 1:
             divided = {branch.partitioned for branch in stage.stage.branches}
             share = ", divided" if node.index in divided else ", read by every task"
-        return f"scan {what} ({show_bytes(source.nbytes)}){share}, columns {', '.join(source.columns)}{where}"
+        what = f"{show_paths(paths)} ({count}{show_bytes(source.nbytes)})"
+        return f"scan {what}{share}, columns {', '.join(source.columns)}{where}"
 
 
 def _is_plain(node: Project, position: int) -> bool:
@@ -234,13 +233,13 @@ def _head(node: Relation) -> str:
         case Join():
             side = node.build_side.value
             kind = node.spec.join_type.value
-            if node.spec.as_of is not None:
-                kind = f"as-of ({_order(node)}) {kind}"
             shape = shape_of_node(node)
-            how = "" if shape is Shape.EQUALITY else f" ({shape.value})"
+            how = "" if shape in (Shape.EQUALITY, Shape.AS_OF) else f" ({shape.value})"
+            if node.spec.as_of is not None:
+                kind = f"as-of ({_as_of(node, node.spec.as_of)}) {kind}"
             parts = [f"{kind} join{how}, {side} side built", *_keys(node)]
             if node.spec.condition is not None:
-                parts.append(f"if {_shown(node.spec.condition)}")
+                parts.append(f"if {show_condition(node.spec.condition)}")
             return ", ".join(parts)
         case PartialAggregate():
             kind = "aggregate" if node.once else "partial aggregate"
@@ -263,6 +262,10 @@ def _head(node: Relation) -> str:
         case Union():
             return "union"
     return type(node).__name__
+
+
+def _about(nbytes: float, *, guessed: bool) -> str:
+    return "size unknown" if guessed else f"about {show_bytes(int(nbytes))}"
 
 
 def _shortened(line: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from gpujoin.config import BackendChoice, Options, Skew
+from gpujoin.logs import log
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Limit, Relation
 from gpujoin.model.stages import DeterminismLevel
@@ -38,8 +38,6 @@ EXCHANGED_BYTES = 256 << 20
 
 PARTS = 8
 """So many tasks of a stage are looked at."""
-
-_log = logging.getLogger("gpujoin")
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def find_heavy_rows(
     except BaseException as problem:  # whatever else is wrong with the input, the query itself will tell
         if not is_survivable(problem):
             raise
-        _log.debug("no look for heavy keys: %s", problem)
+        log.debug("no look for heavy keys: %s", problem)
         return {}
     heavy_rows: dict[int, HeavyRows] = {}
     for stage, join in joins:

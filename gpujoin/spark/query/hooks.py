@@ -33,6 +33,7 @@ from pyspark.errors.exceptions import captured
 from pyspark.traceback_utils import SCCallSiteSync
 
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
+from gpujoin.logs import log
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of, refused_product
 from gpujoin.spark.jvm.compiled import shared_instance
@@ -44,7 +45,7 @@ from gpujoin.spark.jvm.gateway import (
     optimized_plan,
     session_id,
 )
-from gpujoin.spark.outcomes import Scope, give_back, log, note_query
+from gpujoin.spark.outcomes import Scope, give_back, note_query
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.spark.query.rule import OptimizerRule

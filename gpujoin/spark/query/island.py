@@ -26,6 +26,7 @@ from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
+from gpujoin.spark.query.named import part_name
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
@@ -45,7 +46,6 @@ _ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
 _VALUE_BYTES = 8
 _MOST_COLUMNS = 1000
 """Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
-_NAMED = 3
 
 
 class Finish(Enum):
@@ -104,6 +104,14 @@ class Island:
         """Compressed bytes of the columns read, and about the bytes of the rows from Spark."""
         read = sum(source.nbytes for source in self.sources.values())
         return read + int(sum(source.nbytes for source in self.spark_sources))
+
+    @property
+    def known_bytes(self) -> int | None:
+        """The same without rows from Spark whose number nobody knows; ``None`` if nothing else is read."""
+        known = [rows.nbytes for rows in self.spark_sources if not rows.guessed]
+        if not known and not self.sources:
+            return None
+        return int(sum(source.nbytes for source in self.sources.values()) + sum(known))
 
     def own_nodes(self) -> Iterator[PlanNode]:
         """Yield its nodes, parents first, without those that Spark computes."""
@@ -188,8 +196,9 @@ class IslandFinder:
     def _note(self, problem: BrokenError, kind: ReasonKind | None = None) -> None:
         if isinstance(problem, OtherBackendError):
             return  # it is in an island of its own
-        why = f"{_called(problem.node)}: {problem}"
-        self.broken[id(problem.node)] = Reason(kind or problem.kind, "island", why)
+        self.broken[id(problem.node)] = Reason(
+            kind or problem.kind, part_name(problem.node), str(problem), problem.setting
+        )
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
         if not self._options.aggregate_fuse:
@@ -210,14 +219,6 @@ def _is_in_memory(node: PlanNode) -> bool:
 def _pays(relation: Relation) -> bool:
     """Whether there is anything in it that is done faster here: to aggregate rows from Spark is not."""
     return any(isinstance(node, (Join, Scan)) for node in relation.walk())
-
-
-def _called(node: PlanNode) -> str:
-    """Name a node for people: a relation by its first columns, as its files are many."""
-    if node.class_name != RELATION:
-        return node.name
-    names = [str(column.fields["name"]) for column in node.output]
-    return f"relation of {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}"
 
 
 def _may_top(node: PlanNode) -> bool:

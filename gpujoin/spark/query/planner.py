@@ -26,6 +26,7 @@ from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicte
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
+from gpujoin.spark.query.named import part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, read_plan, subquery_plan
 from gpujoin.spark.query.running import IslandPlacer
@@ -92,6 +93,8 @@ class QueryPlanner:
         self._finder = IslandFinder(options, self._values.placeholder, self._unreadable)
         self._left: dict[int, Reason] = {}
         """Why nodes that could be run here are left to Spark, by ``id()``."""
+        self._within: dict[int, Reason] = {}
+        """The same of all nodes of the largest part around each that was predicted to be slower here."""
         self._missed = 0.0
         """Seconds that the largest island would have gained that was left to Spark."""
         self._refused: Reason | None = None
@@ -121,9 +124,9 @@ class QueryPlanner:
         return plan
 
     def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
-        if self._depends_on_layout(node) and not any(part.asked is not None for part in node.walk()):
+        if self._depends_on_layout(node):
             why = "what it computes depends on which rows share a partition, and on their order"
-            self._reasons.append(Reason(ReasonKind.UNSUPPORTED, node.name.lower(), why))
+            self._reasons.append(Reason(ReasonKind.UNSUPPORTED, part_name(node), why))
             return Rewritten((), changed=False)
         if islands:
             placed = self._island(node, top)
@@ -141,7 +144,7 @@ class QueryPlanner:
         inner = [self._visit(self._marked(subquery_plan(subquery))) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
         if islands and node.class_name == AGGREGATE and id(node) not in self._left:
-            self._reasons += self._obstacles(node)
+            self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
             large = tuple(visited.nbytes > self._broadcast_threshold for visited in below)
             if any(large) and node.class_name == JOIN:
@@ -157,15 +160,21 @@ class QueryPlanner:
         return Rewritten(shown, changed or replaced, nbytes)
 
     def _depends_on_layout(self, node: PlanNode) -> bool:
-        """Whether a node samples its rows, or computes such as ``rand(7)``, ``uuid()`` or ``input_file_name()``."""
-        if node.name == "Sample":
-            return True
-        return not node.deterministic and all(child.deterministic for child in node.children)
+        """Whether a node samples its rows, or computes such as ``rand(7)``, ``uuid()`` or ``input_file_name()``.
 
-    def _obstacles(self, node: PlanNode) -> list[Reason]:
-        """What keeps a node out of islands."""
+        Not one above a ``gpu_join``, which is to run here all the same.
+        """
+        here = not node.deterministic and all(child.deterministic for child in node.children)
+        return (here or node.name == "Sample") and all(part.asked is None for part in node.walk())
+
+    def _obstacles(self, node: PlanNode, *, layout: bool = True) -> list[Reason]:
+        """What keeps a node out of islands; ``layout``: also what depends on it, which is told of by itself."""
         broken = self._finder.broken
-        return [broken[id(part)] for part in node.walk() if id(part) in broken and _made_by(part) is None]
+        return [
+            broken[id(part)]
+            for part in node.walk()
+            if id(part) in broken and _made_by(part) is None and (layout or not self._depends_on_layout(part))
+        ]
 
     def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
         """Place the island at a node; a reason, if it and all below it are left to Spark; else nothing."""
@@ -236,7 +245,7 @@ class QueryPlanner:
             island = IslandFinder(self._options, self._values.value, self._unreadable).at(node, top)
             if island is None:
                 why = "the value of a subquery changed it"
-                self._reasons.append(Reason(ReasonKind.UNEXPECTED, "island", why))
+                self._reasons.append(Reason(ReasonKind.UNEXPECTED, "plan", why))
                 return None
             run = self._arranged(island)
             if isinstance(run, Reason):
@@ -253,6 +262,8 @@ class QueryPlanner:
         if slower is None:
             return estimate
         self._left[id(island.node)] = slower
+        for node in island.own_nodes():
+            self._within.setdefault(id(node), slower)
         self._missed = max(self._missed, warm.spark - warm.here)
         if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
             self._reasons.append(slower)  # that of parts within would say the same
@@ -298,7 +309,7 @@ class QueryPlanner:
 
     def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
         """Describe a join that Spark runs."""
-        sizes = [child.size_bytes for child in node.children]
+        sizes = [None if _is_multiplied(child) else child.size_bytes for child in node.children]
         if node.class_name == AS_OF_JOIN:
             kind = JoinType.LEFT.value
             shown: str | None = _as_of_shown(node)
@@ -317,9 +328,17 @@ class QueryPlanner:
             return (SPARK_WAS_ASKED_FOR,)
         if self._refused is not None:
             return (self._refused,)
-        if id(node) in self._left:
-            return (self._left[id(node)],)
+        left = self._left.get(id(node))
+        if left is not None:
+            return (self._within.get(id(node), left) if left.kind is ReasonKind.SLOWER else left,)
         return tuple(self._obstacles(node)[:1])
+
+
+def _is_multiplied(node: PlanNode) -> bool:
+    """Whether Spark knows no better size of a part than the product of those of the joins' inputs in it."""
+    if node.class_name in JOINS and not node.has_statistics:
+        return True
+    return any(map(_is_multiplied, node.children))
 
 
 def _as_of_shown(node: PlanNode) -> str:

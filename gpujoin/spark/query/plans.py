@@ -97,6 +97,11 @@ class PlanNode:
         return None if size is None or size >= UNKNOWN_SIZE else int(size)
 
     @property
+    def has_statistics(self) -> bool:
+        """Whether Spark has an estimate of the number of its rows."""
+        return "@size" in self.fields and self.fields["@size"][1] is not None
+
+    @property
     def estimated_rows(self) -> float | None:
         """Spark's estimate of its rows, or one from their size."""
         size, (_, rows, width) = self.size_bytes, self.fields.get("@size", (None, None, 0))
@@ -146,8 +151,13 @@ class PlanNode:
         """The expressions of this node, not of those below, that hold a plan."""
         if "@subqueries" not in self.fields:
             return ()
-        trees = [tree for value in self.fields.values() for tree in self.reading.trees(value)]
-        return tuple(node for tree in trees for node in tree.walk() if "plan" in node.fields)
+        return tuple(node for node in self.own_expressions() if "plan" in node.fields)
+
+    def own_expressions(self) -> Iterator[Node]:
+        """Yield all expressions of this node, not of those below, with their operands."""
+        for value in self.fields.values():
+            for tree in self.reading.trees(value):
+                yield from tree.walk()
 
     def files(self, conditions: Sequence[Node]) -> Mapping[str, Any]:
         """Have Spark list a relation's files of the partitions that conditions leave."""

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 
+from gpujoin.logs import log
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import (
     class_of,
@@ -37,7 +38,7 @@ from gpujoin.spark.jvm.gateway import (
     session_id,
     session_of,
 )
-from gpujoin.spark.outcomes import Scope, log
+from gpujoin.spark.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.staging import stage_write
 from gpujoin.spark.streaming.planning import MicroBatch, plan_micro_batch

@@ -173,13 +173,12 @@ class StageWork:
 
     def function(self, context: SparkContext | None) -> StageFunction:
         """Make the function of the stage's tasks, which report to a context's metrics, if one is given."""
-        shown = _described(self.work.tree)
+        counts = _operations(self.work.tree)
         accumulator = None
         if context is not None:
             accumulator = accumulator_of(context)
-            store_of(context).register(
-                StageDescription(self.work.name, shown.replace("_", ", "), self.predicted)
-            )
+            store_of(context).register(StageDescription(self.work.name, _described(counts), self.predicted))
+        shown = "_".join(f"{n}{label}s" if n > 1 else label for (_, label), n in counts.items())
         return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
 
 
@@ -315,10 +314,26 @@ def _finish(island: Island, read: ReadAggregate) -> dict[str, Any]:
     return {"aggregates": aggregates, "keys": keys}
 
 
-_SHOWN = {Scan: "scan", ExchangeSource: "exchange", Join: "join", PartialAggregate: "aggregate", TopN: "top"}
+_SHOWN = {
+    Scan: ("scan", "scan"),
+    ExchangeSource: ("input", "exchange"),
+    Join: ("join", "join"),
+    PartialAggregate: ("aggregation", "aggregate"),
+    TopN: ("top", "top"),
+}
+"""How operations are named in metrics, and in Spark's UI, where the function of a ``MapInArrow`` is shown."""
+_AS_OF = ("as-of join", "asofjoin")
 
 
-def _described(tree: Relation) -> str:
-    """Name a stage's operations, for Spark's UI, where the function of a ``MapInArrow`` is shown."""
-    counts = Counter(_SHOWN[type(node)] for node in tree.walk() if type(node) in _SHOWN)
-    return "_".join(f"{n}{name}s" if n > 1 else name for name, n in counts.items())
+def _operations(tree: Relation) -> Counter[tuple[str, str]]:
+    """Count a stage's operations by their names."""
+    return Counter(_named_operation(node) for node in tree.walk() if type(node) in _SHOWN)
+
+
+def _named_operation(node: Relation) -> tuple[str, str]:
+    return _AS_OF if isinstance(node, Join) and node.spec.as_of is not None else _SHOWN[type(node)]
+
+
+def _described(counts: Counter[tuple[str, str]]) -> str:
+    """Name a stage's operations for people."""
+    return ", ".join(f"{n} {name}s" if n > 1 else name for (name, _), n in counts.items())

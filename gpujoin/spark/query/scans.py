@@ -107,8 +107,8 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     worker cannot read it, or might read something else than Spark does.
     """
     relation = node.fields["@relation"]
-    _expect(relation["class"], _FILES, "the relation")
-    _expect(relation["format"], _PARQUET, "the file format")
+    if relation["class"] != _FILES or relation["format"] != _PARQUET:
+        raise NotTranslatableError("only Parquet files are read here")
     unknown = {name.lower() for name in relation["options"]} - _HARMLESS_OPTIONS
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")

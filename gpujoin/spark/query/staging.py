@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
+from gpujoin.logs import log
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property
-from gpujoin.spark.outcomes import give_back, log
+from gpujoin.spark.outcomes import give_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import re
 import stat
@@ -24,8 +23,7 @@ from typing import IO, Self
 
 from gpujoin.errors import ConfigurationError
 from gpujoin.launch.folders import tampering_risk
-
-_logger = logging.getLogger("gpujoin")
+from gpujoin.logs import log
 
 DIRECTORY_VARIABLE = "GPUJOIN_SLOT_DIR"
 """Environment variable that names the directory of the lock files; it must be the same for all processes of a host."""
@@ -55,7 +53,7 @@ def slot_directory() -> Path:
         risk = tampering_risk(directory)
         if risk is None:
             for text in risks:
-                _logger.warning("GPU slots are kept in %s: %s", directory, text)
+                log.warning("GPU slots are kept in %s: %s", directory, text)
             return directory
         risks.append(f"{directory} is not safe, {risk}")
     return Path(_PARENTS[-1]) / f"gpujoin-slots-{os.getuid()}"

@@ -22,13 +22,19 @@ from gpujoin.model.relations import FileFooter, Output, Project, Relation, Spark
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.plan.explain import bare_name
 from gpujoin.spark.catalyst import moments
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.compat import arrow_type
+from gpujoin.spark.query.named import is_held, part_name, why_uncovered
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import ParquetFiles
 
+_BY_HINTS = (
+    "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
+)
+"""How a join is told apart from others that was not written as ``gpu_join``."""
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
 
@@ -42,12 +48,21 @@ class BrokenError(Exception):
         Where.
     kind : ReasonKind
         ``CONFIGURED`` where a setting has it so.
+    setting : str or None
+        What changes it.
     """
 
-    def __init__(self, node: PlanNode, why: str, kind: ReasonKind = ReasonKind.UNSUPPORTED) -> None:
+    def __init__(
+        self,
+        node: PlanNode,
+        why: str,
+        kind: ReasonKind = ReasonKind.UNSUPPORTED,
+        setting: str | None = None,
+    ) -> None:
         super().__init__(why)
         self.node = node
         self.kind = kind
+        self.setting = setting
 
 
 class OtherBackendError(BrokenError):
@@ -116,10 +131,16 @@ class SparkRows:
     """Which of its rows are taken; ``None``: all."""
 
     @property
+    def guessed(self) -> bool:
+        """Whether Spark knows nothing of how many there are."""
+        return self.node.estimated_rows is None
+
+    @property
     def why(self) -> str:
         """Why the part is not in the island, for people."""
         if self.problem is not None:
-            return f"{self.problem.node.name}, {self.problem}"
+            name = part_name(self.problem.node)
+            return name if is_held(self.problem.node) else f"{name} ({self.problem})"
         shown = [str(column.fields["name"]) for column in self.columns if column.expr_id < 0]
         return ", ".join(shown) or "the first of rows with equal keys"
 
@@ -166,9 +187,9 @@ class ColumnReader(ExpressionReader):
         elif node.name in moments.DIFFERENCES:
             operands = tuple(map(self, node.children))
         else:
-            raise NotTranslatableError(f"{node}: {node.name} of an interval is not covered")
+            raise NotTranslatableError(f"{node}: {node.name} of an interval is not computed here")
         if any(operand.type != moments.MICROSECONDS for operand in operands):
-            raise NotTranslatableError(f"{node}: {node.name} is not covered")
+            raise NotTranslatableError(f"{node} is not computed here")
         function = Function.ABS if node.name == "Abs" else Function.SUBTRACT
         return Call(function=function, arguments=operands, mode=moments.EXACT, type=moments.MICROSECONDS)
 
@@ -204,7 +225,8 @@ class TreeBuilder:
         """
         build = self.nodes.get(node.name)
         if build is None:
-            raise BrokenError(node, f"{node.name} is not covered")
+            why, setting = why_uncovered(node)
+            raise BrokenError(node, why, setting=setting)
         try:
             fragment = build(self, node, required)
             reasons = self.obstacles(fragment.relation)
@@ -331,6 +353,11 @@ def counting_column(schema: pa.Schema) -> int:
     return next((i for i, of_type in enumerate(schema.types) if not pat.is_nested(of_type)), 0)
 
 
+def told_apart(fragment: Fragment, expr_id: int) -> str:
+    """Name an attribute's column as no other is named."""
+    return f"{bare_name(fragment.relation.schema.field(fragment.positions[expr_id]).name)}#{expr_id}"
+
+
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     """Leave out columns that are not required, though never all."""
     kept = [i for i in fragment.positions if i in required] or list(fragment.positions)[:1]
@@ -367,5 +394,6 @@ def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, key
     """
     distribution = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
     if isinstance(distribution, Reason):
-        raise BrokenError(node, str(distribution), distribution.kind)
+        setting = distribution.setting if "strategy" in (node.asked or {}) else _BY_HINTS
+        raise BrokenError(node, distribution.why, distribution.kind, setting)
     return distribution

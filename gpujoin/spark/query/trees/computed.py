@@ -163,7 +163,7 @@ class ComputedParts:
         if node.name == "Abs" or (node.name == "Cast" and moments.keeps_all(node)):
             return _with_children(node, self._distance)
         if node.name not in moments.DIFFERENCES:
-            raise NotTranslatableError(f"{node}: {node.name} of an interval is not covered")
+            raise NotTranslatableError(f"{node}: {node.name} of an interval is not computed here")
         return _with_children(node, lambda child: self._moment(child, node))
 
     def _moment(self, node: Node, difference: Node) -> Node:

@@ -13,7 +13,8 @@ from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import EQUALITIES
 from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder
+from gpujoin.spark.query.named import expression_name
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
 _NO_KEYS = ("interval", "variant", "geometry", "geography", "time(")
@@ -100,14 +101,14 @@ def with_keys(
         return below, [below.positions[key.expr_id] for key in keys]
     reader = builder.reader(below)
     kept = [i for i in below.positions if i in wanted]
-    outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
+    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
     places = []
     for number, key in enumerate(keys):
         if key.name == "AttributeReference" and key.expr_id in kept:
             places.append(kept.index(key.expr_id))
         else:
             places.append(len(outputs))
-            outputs.append(Output(f"k{number}", reader(key)))
+            outputs.append(Output(f"{expression_name(key)}#0{number}", reader(key)))  # no id begins with 0
     relation = Project(below.relation, tuple(outputs))
     return Fragment(relation, {i: n for n, i in enumerate(kept)}), places
 

@@ -11,6 +11,7 @@ from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, Project, column
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.explain import bare_name
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
@@ -22,6 +23,7 @@ from gpujoin.spark.query.trees.builder import (
     check_column,
     counting_column,
     distribution_of,
+    told_apart,
 )
 from gpujoin.spark.query.trees.computed import ComputedParts, StandIn, with_stand_ins
 from gpujoin.spark.query.trees.keys import bare_key, check_keys, key_of, with_keys
@@ -147,9 +149,10 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     needed = needed.union(*(key.attribute_ids for key, _, _ in domain.keys))
     below = builder.input(domain.rows, needed)
     kept = [i for i in below.positions if i in needed]
-    outputs = [Output(f"c{i}", below.reference(i)) for i in kept]
+    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
     outputs += [
-        Output(f"d{column.expr_id}", below.reference(value.expr_id)) for column, value in domain.values
+        Output(f"{column.fields['name']}#{column.expr_id}", below.reference(value.expr_id))
+        for column, value in domain.values
     ]
     ids = [*kept, *(column.expr_id for column, _ in domain.values)]
     return Fragment(Project(below.relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
@@ -163,5 +166,5 @@ def _only_where(matched: Expression, joined: Fragment, first: int) -> Fragment:
         if at >= first:
             nothing = Literal(value=None, type=field_.type)
             value = Case(conditions=(matched,), values=(value,), otherwise=nothing, type=field_.type)
-        outputs.append(Output(f"c{at}", value))
+        outputs.append(Output(f"{bare_name(field_.name)}#{at}", value))
     return Fragment(Project(joined.relation, tuple(outputs)), joined.positions)

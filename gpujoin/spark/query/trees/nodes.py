@@ -110,13 +110,13 @@ def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fra
         built = [builder.input(child, frozenset()) for child in node.children]
         return Fragment(Union(tuple(Project(fragment.relation, counted) for fragment in built)), {})
     wanted = wanted or [0]
+    names = [f"{node.output[i].fields['name']}#{node.output[i].expr_id}" for i in wanted]
     inputs = []
     for child in node.children:
         ids = [child.output[i].expr_id for i in wanted]
         below = builder.input(child, frozenset(ids))
-        inputs.append(
-            Project(below.relation, tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids)))
-        )
+        outputs = tuple(Output(name, below.reference(i)) for name, i in zip(names, ids, strict=True))
+        inputs.append(Project(below.relation, outputs))
     positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
     return Fragment(Union(tuple(inputs)), positions)
 
@@ -130,8 +130,9 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     needed = frozenset().union(*(value.attribute_ids for way in chosen for value in way))
     below = builder.input(node.children[0], needed)
     reader = builder.reader(below)
+    names = [f"{node.output[n].fields['name']}#{n}" for n in wanted]
     projections = tuple(
-        tuple(Output(f"c{n}", reader(value)) for n, value in zip(wanted, way, strict=True)) for way in chosen
+        tuple(Output(name, reader(value)) for name, value in zip(names, way, strict=True)) for way in chosen
     )
     return Fragment(Expand(below.relation, projections), {ids[n]: at for at, n in enumerate(wanted)})
 

@@ -1,0 +1,197 @@
+"""What users read of a query: in ``explain``, in warnings and in ``metrics``, in their own words and once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import gpujoin
+from gpujoin import explain, gpu_asof_join, gpu_join
+from tests.spark.query.queries import FORCED
+
+pytestmark = pytest.mark.spark
+
+PREDICTION = "are predicted here"
+SLOW = "query=100"
+"""Costs under which nothing is faster here."""
+
+
+@pytest.fixture
+def enabled(tables: SparkSession) -> Iterator[SparkSession]:
+    gpujoin.enable(tables)
+    yield tables
+    gpujoin.disable(tables)
+
+
+def test_a_prediction_is_told_once(enabled: SparkSession) -> None:
+    enabled.conf.set("spark.gpujoin.costs", SLOW)
+    one = enabled.sql("select s, count(*) from sales join items using (k, s) group by s")
+    assert str(explain(one)).count(PREDICTION) == 1
+    two = enabled.sql("select * from sales join items using (k) join items other using (k)")
+    text = str(explain(two))
+    assert text.count(PREDICTION) == 1
+    assert "not here: for the reason above" in text
+    assert len({join.reasons for join in explain(two).joins}) == 1
+
+
+def test_what_is_advised_fits_how_the_join_was_written(enabled: SparkSession) -> None:
+    enabled.conf.set("spark.gpujoin.costs", SLOW)
+    sql = str(explain(enabled.sql("select * from sales join items using (k)")))
+    assert "change with spark.gpujoin.backend=cpu" in sql
+    assert "strategy=" not in sql
+    asked = gpu_join(enabled.table("sales"), enabled.table("items"), "k")
+    assert "change with strategy= or backend= of gpu_join" in str(explain(asked))
+
+
+def test_hints_are_advised_where_the_strategy_does_not_fit(enabled: SparkSession) -> None:
+    enabled.conf.set("spark.gpujoin.strategy", "shuffle")
+    (reason,) = explain(enabled.sql("select * from sales join items on sales.k < items.k")).joins[0].reasons
+    assert reason.what == "the inner join on k < k"
+    assert reason.why == "a shuffled join needs an equality between the sides"
+    assert "hints such as /*+" in str(reason.setting)
+    left, right = enabled.table("sales"), enabled.table("items")
+    (reason,) = explain(gpu_join(left, right, left.k < right.k, strategy="shuffle")).joins[0].reasons
+    assert reason.setting == "strategy='nested_loop'"
+
+
+@pytest.mark.parametrize(
+    ("direction", "shown"),
+    [
+        ("backward", "backward, right.day <= left.day, within 3 days, 0:00:00"),
+        ("forward", "forward, right.day >= left.day, within 3 days, 0:00:00"),
+        ("nearest", "right.day nearest to left.day, within 3 days, 0:00:00"),
+    ],
+)
+def test_an_as_of_join_shows_its_terms(tables: SparkSession, direction: str, shown: str) -> None:
+    sales = tables.table("sales").select("k", "day")
+    frame = gpu_asof_join(sales, sales, on="day", by="k", direction=direction, tolerance=dt.timedelta(days=3))
+    explained = explain(frame)
+    (join,) = explained.joins
+    assert join.condition == shown
+    assert f"as-of ({shown}) left join" in str(explained)
+    assert [row.k for row in frame.collect()]
+    assert "as-of join, 2 scans" in str(gpujoin.metrics(frame))
+
+
+def unknown(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(spark.sparkContext.parallelize([(1, 2), (5, 6)]), "low long, high long")
+
+
+def test_a_size_that_nobody_knows_is_not_told_in_bytes(enabled: SparkSession) -> None:
+    enabled.conf.set("spark.gpujoin.backend", "cpu")
+    query = unknown(enabled).join(enabled.table("sales"), sf.expr("k between low and high"))
+    text = str(explain(query))
+    head, *_ = text.splitlines()
+    assert " and rows of unknown size [" in head
+    assert "rows from Spark, size unknown: rows that the program gave to Spark" in text
+    assert "Spark, about" not in text
+    enabled.conf.set("spark.gpujoin.backend", "auto")
+    enabled.conf.set("spark.gpujoin.costs", SLOW)
+    text = str(explain(query))
+    assert "estimated sizes: left unknown" in text
+    assert "an input of unknown size was taken to have 1,000,000 rows" in text
+
+
+def test_products_of_sizes_are_no_estimate(tables: SparkSession) -> None:
+    text = str(explain(tables.sql("select * from sales join items using (k) join items other using (k)")))
+    assert "estimated sizes: left unknown, right" in text
+
+
+def plus_one(k: int) -> int:
+    return k + 1
+
+
+def of_csv(spark: SparkSession, folder: Path) -> DataFrame:
+    spark.table("items").select("item", "k").write.mode("overwrite").csv(str(folder / "items.csv"))
+    return spark.read.csv(str(folder / "items.csv"), schema="item int, k int")
+
+
+PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
+    "an aggregate function": (
+        lambda spark, _: spark.sql("select k, collect_list(price) from sales group by k"),
+        "the aggregation by k: collect_list(",
+    ),
+    "a Python UDF": (
+        lambda spark, _: spark.table("sales").groupBy(sf.udf(plus_one, "long")("k")).count(),
+        "the Python UDF plus_one(k): Spark runs Python UDFs",
+    ),
+    "files that are not Parquet": (
+        lambda spark, folder: spark.table("sales").join(of_csv(spark, folder), "k"),
+        "items.csv (only Parquet files are read here)",
+    ),
+    "a cached table": (
+        lambda spark, _: spark.table("sales").join(spark.sql("select k, item from items").cache(), "k"),
+        ": a cached table\n",
+    ),
+    "a window": (
+        lambda spark, _: spark.table("sales").join(
+            spark.sql("select k, rank() over (partition by s order by item) n from items"), "k"
+        ),
+        "the window rank(item) (gpujoin has nothing that computes it)",
+    ),
+    "the type of a key": (
+        lambda spark, _: spark.sql("select a.id from sales a join sales b on array(a.k) = array(b.k)"),
+        "the inner join on array(k) = array(k)",
+    ),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_are_named_in_the_words_of_the_query(enabled: SparkSession, part: str, tmp_path: Path) -> None:
+    for setting, value in FORCED.items():
+        enabled.conf.set(setting, value)
+    make, shown = PARTS[part]
+    text = str(explain(make(enabled, tmp_path)))
+    assert shown in text
+    for internal in ("island: ", "EvalPython", "InMemoryRelation", "LogicalR", "is not covered"):
+        assert internal not in text.replace("* island: ", "")
+
+
+def test_columns_have_the_names_that_the_query_gives_them(enabled: SparkSession, tmp_path: Path) -> None:
+    enabled.conf.set("spark.gpujoin.backend", "cpu")
+    read = enabled.table("sales").selectExpr("cast(k as long) k", "s")
+    query = read.join(of_csv(enabled, tmp_path), "k").groupBy("s").count()
+    text = str(explain(query))
+    assert "k = k" in text
+    assert "count(*) by s\n" in text
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture, *queries: DataFrame) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        for query in queries:
+            query.collect()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_query_is_warned_of_once(enabled: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    text = "select k, collect_list(price) from sales group by k"
+    (message,) = warnings_of(caplog, *(enabled.sql(text) for _ in range(3)))
+    assert message.startswith(
+        "gpujoin: a part of the query is left to Spark: the aggregation by k: collect_list("
+    )
+    assert len(warnings_of(caplog, enabled.sql(text + " having k > 1"))) == 1, "another query"
+    assert len(warnings_of(caplog, enabled.sql(text.replace("_list", "_set")))) == 1, "another reason"
+    other = enabled.newSession()
+    try:
+        enabled.table("sales").createOrReplaceGlobalTempView("sold")
+        assert len(warnings_of(caplog, other.sql(text.replace("sales", "global_temp.sold")))) == 1
+    finally:
+        enabled.catalog.dropGlobalTempView("sold")
+        gpujoin.disable(other)
+    assert not warnings_of(caplog, enabled.sql(text))
+
+
+def test_other_seconds_are_no_other_reason(tables: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    def query(seconds: int) -> DataFrame:
+        tables.conf.set("spark.gpujoin.costs", f"query={seconds}")
+        return gpu_join(tables.table("sales"), tables.table("items"), "k")
+
+    assert len(warnings_of(caplog, query(100))) == 1
+    assert not warnings_of(caplog, query(200))
