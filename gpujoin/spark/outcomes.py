@@ -40,7 +40,8 @@ class Scope(Enum):
 
 _KEPT = 20_000
 _MOST_WARNINGS = 10_000
-_IDS = re.compile(r"#\d+L?")
+_IDS = re.compile(r"#\d+L?|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|(?<=\buuid\(Some\()-?\d+")
+"""What is another number each time that one text is analyzed: ids of columns, and seeds."""
 _NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 _lock = threading.Lock()
 _explanations: OrderedDict[str, IslandExplanation] = OrderedDict()
@@ -115,7 +116,7 @@ def text_of(frame: DataFrame) -> str:
 
 
 def query_text(session: str, plan: str) -> str:
-    """Tell queries of sessions apart by the text of their plans: of one query only the ids of columns are others."""
+    """Tell queries of sessions apart by the text of their plans; that of one text is the same each time."""
     return f"{session} {_IDS.sub('', plan)}"
 
 

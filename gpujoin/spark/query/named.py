@@ -34,7 +34,6 @@ _ROWS = {
     "OneRowRelation": "a select without a table",
     "Range": "spark.range",
     "DataSourceV2ScanRelation": "a table of a data source of its own (Iceberg, JDBC, …)",
-    "CommandResult": "the result of a command",
 }
 """Leaves of plans."""
 _FORMATS = {"Orc": "ORC", "Json": "JSON", "Xml": "XML", "Text": "text"}
@@ -63,7 +62,7 @@ _OPERATIONS = {
     "GpuAsOfJoin": "the as-of join",
     "WithCTE": "the with clause",
 }
-_OF_PYTHON = frozenset({"BatchEvalPython", "ArrowEvalPython", "AggregateInPandas", "ArrowAggregatePython"})
+_OF_PYTHON = frozenset({"BatchEvalPython", "ArrowEvalPython"})
 _AFTER = "functions of Spark's own, or with calls after the joins and aggregations"
 
 
@@ -80,7 +79,7 @@ def part_name(node: PlanNode) -> str:
     if node.name == "Window":
         return f"the window {_names(node.expressions('windowExpressions'))}"
     if node.name in _OF_PYTHON:
-        calls = [call for call in node.own_expressions() if call.name in ("PythonUDF", "PythonUDAF")]
+        calls = [call for call in node.own_expressions() if call.name == "PythonUDF"]
         return f"the Python UDF {_names(calls)}" if calls else "a Python UDF"
     return _ROWS.get(node.name) or _OPERATIONS.get(node.name) or f"the part that Spark calls {node.name}"
 
@@ -109,28 +108,14 @@ def expression_name(node: Node) -> str:
 
 def _files(node: PlanNode) -> str:
     relation = node.fields["@relation"]
-    if "format" not in relation:
-        return (
-            f"the table {relation['table']}"
-            if relation.get("table")
-            else f"rows of {_bare(relation['class'])}"
-        )
-    format_name = file_format(relation)
-    if relation.get("table"):
-        return f"the table {relation['table']} ({format_name})"
-    paths = relation["paths"]
-    more = ", …" if len(paths) > 1 else ""
-    return f"the {format_name} files {paths[0]}{more}" if paths else f"{format_name} files"
-
-
-def file_format(relation: dict[str, str]) -> str:
-    """Name the format of a relation's files: ``Parquet``, ``CSV``, ``ORC``."""
-    name = _bare(relation["format"]).removesuffix("FileFormat")
-    return _FORMATS.get(name, name)
-
-
-def _bare(class_name: str) -> str:
-    return class_name.rpartition(".")[2]
+    form = str(relation.get("format", relation["class"])).rpartition(".")[2].removesuffix("FileFormat")
+    form = _FORMATS.get(form, form)
+    if "table" in relation:
+        return f"the table {relation['table']} ({form})"
+    if "paths" not in relation:
+        return f"the rows of {form}"
+    first, *others = relation["paths"] or [""]
+    return f"the {form} files {first}{', …' if others else ''}".rstrip()
 
 
 def _names(nodes: Iterable[Node]) -> str:

@@ -16,7 +16,7 @@ from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
-from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown
+from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
 from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
@@ -43,6 +43,8 @@ Part = JoinExplanation | IslandExplanation
 
 _start = WorkerStart()
 
+_OF_LEFT_ROWS = frozenset({"LeftSemi", "LeftAnti", "ExistenceJoin"})
+"""Joins that Spark takes to be as large as their left side."""
 _ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
 """Name of the function of an island's last stage."""
 
@@ -336,6 +338,8 @@ class QueryPlanner:
 
 def _is_multiplied(node: PlanNode) -> bool:
     """Whether Spark knows no better size of a part than the product of those of the joins' inputs in it."""
+    if node.class_name == JOIN and spark_type_name(node.fields["joinType"]) in _OF_LEFT_ROWS:
+        return _is_multiplied(node.children[0])
     if node.class_name in JOINS and not node.has_statistics:
         return True
     return any(map(_is_multiplied, node.children))

@@ -170,6 +170,14 @@ def warnings_of(caplog: pytest.LogCaptureFixture, *queries: DataFrame) -> list[s
     return [record.getMessage() for record in caplog.records]
 
 
+@pytest.mark.parametrize("seeded", ["rand()", "uuid()"])
+def test_seeds_are_no_other_query(
+    enabled: SparkSession, caplog: pytest.LogCaptureFixture, seeded: str
+) -> None:
+    text = f"select k, collect_list({seeded}) from sales group by k"
+    assert len(warnings_of(caplog, enabled.sql(text), enabled.sql(text))) == 1
+
+
 def test_a_query_is_warned_of_once(enabled: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     text = "select k, collect_list(price) from sales group by k"
     (message,) = warnings_of(caplog, *(enabled.sql(text) for _ in range(3)))
