@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,14 +81,15 @@ def test_an_aggregation_of_cached_rows_alone_is_nothing_that_might_run_here(enab
 
 
 def _job_names(session: SparkSession, action: Callable[[], object]) -> set[str]:
-    """Names of the jobs of an action that are named by Python."""
+    """Names of the jobs of an action that are named by Python; Spark keeps the latest thousand, newest first."""
     store = session.sparkContext._jsc.sc().statusStore()
-    before = store.jobsList(None).size()
+    known = store.jobsList(None)
+    latest = known.apply(0).jobId() if known.size() else -1
     action()
     session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     jobs = store.jobsList(None)
-    names = [str(jobs.apply(n).name()) for n in range(jobs.size() - before)]
-    return {name for name in names if ".py" in name}
+    new = itertools.takewhile(lambda job: job.jobId() > latest, map(jobs.apply, range(jobs.size())))
+    return {name for name in (str(job.name()) for job in new) if ".py" in name}
 
 
 def _results(session: SparkSession, capsys: Any) -> list[Any]:

@@ -135,7 +135,7 @@ def test_what_spark_computes_may_hold_islands_itself(sources: SparkSession) -> N
     found = check(sources.sql(query))
     outer, inner = found.islands
     assert "rows from Spark" in "\n".join(outer.tree)
-    assert "Window" in "\n".join(outer.tree)
+    assert "the window row_number()" in "\n".join(outer.tree)
     assert "rows from Spark" not in "\n".join(inner.tree)
 
 
