@@ -102,7 +102,7 @@ def test_a_query_over_files_is_one_island(session: SparkSession, tables: dict[st
     (island,) = explained.islands
     assert [join.shape for join in explained.joins] == ["equality: n + m", "as-of: n log n"], str(explained)
     assert all(join.accelerated for join in explained.joins)
-    scans = {name: line for line in island.lines() for name in tables if f"/{name}/" in line}
+    scans = {name: line for line in island.lines() for name in tables if f"/{name} (" in line}
     assert "columns trade, time, symbol, size where" in scans["trades"]
     for condition in ("(size < 8)", "(trade > 20)", "in(symbol, 's1', 's2', 's3')"):
         assert condition in scans["trades"]

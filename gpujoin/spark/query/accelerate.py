@@ -30,7 +30,7 @@ from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
-from gpujoin.spark.worker.python import note_failure
+from gpujoin.spark.worker.python import note_failure, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -177,7 +177,10 @@ def _survived(
         if not is_survivable(problem):
             raise
         note_failure(spark.sparkContext, problem)
-        result = PlannedQuery(None, Explanation(reasons=(unexpected(problem),)))
+        lacking = (
+            refusal(spark.sparkContext, session_conf(spark)) if isinstance(problem, ImportError) else None
+        )
+        result = PlannedQuery(None, Explanation(reasons=(lacking or unexpected(problem),)))
     _tell(result.explanation, options, purpose, shown, scope)
     return result
 
