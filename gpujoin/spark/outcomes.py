@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
-from gpujoin.logs import log
+from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id

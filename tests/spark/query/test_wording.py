@@ -174,7 +174,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, *queries: DataFrame) -> list[s
 def test_seeds_are_no_other_query(
     enabled: SparkSession, caplog: pytest.LogCaptureFixture, seeded: str
 ) -> None:
-    text = f"select k, collect_list({seeded}) from sales group by k"
+    text = f"select k, collect_list(price), {seeded} from sales group by k"
     assert len(warnings_of(caplog, enabled.sql(text), enabled.sql(text))) == 1
 
 
