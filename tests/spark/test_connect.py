@@ -11,13 +11,20 @@ from typing import Any
 
 import pytest
 
+from tests.brief import each_once
+
 pytest.importorskip("grpc", reason="no Spark Connect client: pip install gpujoin[connect]")
 
 pytestmark = pytest.mark.spark
 
 
+JOINS = each_once(
+    ("inner", "cross", "left", "right", "full", "left_semi", "left_anti"), ("shuffle", "broadcast")
+)
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the program beside this file found; a classic session and a Connect one do not share a process."""
     root = Path(__file__).parents[2]
     environment = {
@@ -29,7 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "SPARK_TESTING": "1",
     }
     run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("connect_program.py"))],
+        [sys.executable, str(Path(__file__).with_name("connect_program.py")), *_joins(request.session.items)],
         capture_output=True, text=True, timeout=1200, env=environment, cwd=tmp_path_factory.mktemp("connect"),
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-4000:]
@@ -37,8 +44,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
-@pytest.mark.parametrize("how", ["inner", "cross", "left", "right", "full", "left_semi", "left_anti"])
+def _joins(items: list[pytest.Item]) -> list[str]:
+    """Names of the joins of this run; of all, if it asks for none."""
+    ids = {item.name.partition("[")[2].rstrip("]") for item in items if item.path == Path(__file__)}
+    names = {case.id: " ".join(map(str, case.values)) for case in JOINS}
+    return [name for case, name in names.items() if case in ids] or list(names.values())
+
+
+@pytest.mark.parametrize(("how", "strategy"), JOINS)
 def test_equals_sparks_join(found: dict[str, Any], how: str, strategy: str) -> None:
     if how == "full" and strategy == "broadcast":
         pytest.skip("no side of a full outer join may be broadcast")

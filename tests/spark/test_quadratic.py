@@ -256,7 +256,7 @@ def test_products_of_files(tables: SparkSession, caplog: pytest.LogCaptureFixtur
             tables.conf.unset(f"spark.gpujoin.{name}")
 
 
-@pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
+@pytest.mark.parametrize("strategy", brief(("broadcast", "shuffle"), "shuffle"))
 def test_not_in_over_columns_in_both_forms(tables: SparkSession, strategy: str) -> None:
     """Rows with every pattern of nulls on both sides, in many batches; with a correlation and without."""
     values = "(values (null), (1), (2)) as"

@@ -83,8 +83,7 @@ def join_of(
     return Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, build)
 
 
-@everywhere
-@pytest.mark.parametrize("name", OPAQUE)
+@one_place("name", OPAQUE)
 def test_every_type_through_every_join(name: str, seed: int) -> None:
     tables = (side_table(seed, name), side_table(seed + 1), side_table(seed + 2, name, mix=MANY_NULLS))
     for number, (how, build) in enumerate(JOINS):

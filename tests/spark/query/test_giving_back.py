@@ -27,7 +27,7 @@ from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.worker import python as workerpython
-from tests.brief import each_once
+from tests.brief import brief, each_once
 from tests.spark.query.faults import (
     HANGS,
     AbortedStage,
@@ -360,13 +360,13 @@ WAYS: dict[str, Callable[[SparkSession], object]] = {
 
 
 @pytest.mark.usefixtures("works_after")
-@pytest.mark.parametrize("action", ["collect", "toArrow", "count"])
+@pytest.mark.parametrize("action", brief(("collect", "toArrow", "count"), "toArrow", "count"))
 def test_cancelled_while_an_island_runs(cancelled: Cancelled, hangs: DataFrame, action: str) -> None:
     cancelled.run(getattr(hangs, action), jobs=1)
 
 
 @pytest.mark.usefixtures("works_after")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", brief(WAYS, "session", "interrupt"))
 def test_every_way_of_cancelling(cancelled: Cancelled, hangs: DataFrame, way: str) -> None:
     cancelled.session.sparkContext.addJobTag("gpujoin-tag")
     try:

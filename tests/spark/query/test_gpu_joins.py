@@ -467,33 +467,34 @@ def test_a_killed_worker_gives_the_query_back(
     assert changed(planned) == [True]
 
 
-def test_spark_pushes_joins_with_it_as_others(tables: SparkSession) -> None:
+Pushed = Callable[[Join, DataFrame, DataFrame], DataFrame]
+PUSHED: dict[str, tuple[Pushed, str]] = {
+    "left to inner": (lambda j, a, b: j(a, b, "k", "left").where("item > 0"), "inner"),
+    "full to left": (lambda j, a, b: j(a, b, "k", "full").where("id > 0"), "left"),
+    "full to right": (lambda j, a, b: j(a, b, "k", "full").where("item > 0"), "right"),
+    "semi through a join": (
+        lambda j, a, b: j(a.join(b, "k"), b.select(sf.col("k").alias("c")), sf.col("c") == a.k, "left_semi"),
+        "left_semi",
+    ),
+    "anti through an aggregation": (
+        lambda j, a, b: j(a.groupBy("k").count(), b.select("k").where("k > 1"), "k", "left_anti"),
+        "left_anti",
+    ),
+    "limit": (lambda j, a, b: j(a, b, "k", "left").limit(100), "left"),
+    "distinct": (lambda j, a, b: j(a, b.select("k"), "k", "left_semi").select("s").distinct(), "left_semi"),
+}
+
+
+@pytest.mark.parametrize("name", brief(PUSHED, "full to right", "semi through a join", "limit"))
+def test_spark_pushes_joins_with_it_as_others(tables: SparkSession, name: str) -> None:
     """The hint stays on the join through what Spark's optimizer makes of it."""
-    sales, items = tables.table("sales"), tables.table("items").select("k", "item", "cost")
-    costs = items.select("k")
-    queries: dict[str, tuple[Callable[[Join], DataFrame], str]] = {
-        "left to inner": (lambda join: join(sales, items, "k", "left").where("item > 0"), "inner"),
-        "full to left": (lambda join: join(sales, items, "k", "full").where("id > 0"), "left"),
-        "full to right": (lambda join: join(sales, items, "k", "full").where("item > 0"), "right"),
-        "semi through a join": (
-            lambda join: join(
-                sales.join(items, "k"), costs.withColumnRenamed("k", "c"), sf.col("c") == sales.k, "left_semi"
-            ),
-            "left_semi",
-        ),
-        "anti through an aggregation": (
-            lambda join: join(sales.groupBy("k").count(), costs.where("k > 1"), "k", "left_anti"),
-            "left_anti",
-        ),
-        "limit": (lambda join: join(sales, items, "k", "left").limit(100), "left"),
-        "distinct": (lambda join: join(sales, costs, "k", "left_semi").select("s").distinct(), "left_semi"),
-    }
+    query, kind = PUSHED[name]
+    sides = tables.table("sales"), tables.table("items").select("k", "item", "cost")
     tables.conf.set("spark.gpujoin.scan.fuse", "false")
-    for name, (query, kind) in queries.items():
-        made = query(lambda left, right, on, how: gpu_join(left, right, on, how, strategy="shuffle"))
-        asked = [join for join in explain(made).joins if join.accelerated and join.join_type == kind]
-        # The keys of rows below a limit may be others when a task runs again: such rows are not sent by key.
-        assert name == "limit" or any(join.strategy is Strategy.SHUFFLE for join in asked), name
-        assert asked, name
-        assert rows(made.collect()) == rows(query(native).collect()), name
+    made = query(lambda left, right, on, how: gpu_join(left, right, on, how, strategy="shuffle"), *sides)
+    asked = [join for join in explain(made).joins if join.accelerated and join.join_type == kind]
+    # The keys of rows below a limit may be others when a task runs again: such rows are not sent by key.
+    assert name == "limit" or any(join.strategy is Strategy.SHUFFLE for join in asked)
+    assert asked
+    assert rows(made.collect()) == rows(query(native, *sides).collect())
     assert gpujoin.metrics(tables.table("sales")) == ()

@@ -20,6 +20,7 @@ from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
 from gpujoin.spark.shuffle.skew import Heavy, Sample, heavy_keys
 from gpujoin.testing import assert_same_rows
+from tests.brief import brief
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import check
 
@@ -121,27 +122,35 @@ def skewed(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     pq.write_table(pa.table({"k": keys, "j": number}), folder / "other.parquet", row_group_size=45)
     for name in ("big", "other"):
         spark_session.read.parquet(str(folder / f"{name}.parquet")).createOrReplaceTempView(name)
-    cached = spark_session.table("big").select("i", "k").cache()
-    cached.createOrReplaceTempView("big_rows")
     yield
-    cached.unpersist()
-    for name in ("big", "other", "big_rows"):
+    for name in ("big", "other"):
         spark_session.catalog.dropTempView(name)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [SKEWED], indirect=True, ids=["cpu"])
-def test_through_spark(skewed: None, spark: SparkSession) -> None:
-    for query in QUERIES.values():
-        (island,) = check(spark.sql(query)).islands
-        assert "a heavy key is split" in str(island), query
+@pytest.mark.parametrize("name", brief(QUERIES, "existence", "aggregate"))
+def test_through_spark(skewed: None, spark: SparkSession, name: str) -> None:
+    (island,) = check(spark.sql(QUERIES[name])).islands
+    assert "a heavy key is split" in str(island)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", [SKEWED], indirect=True, ids=["cpu"])
+@pytest.mark.parametrize("name", brief(("left", "anti"), "left"))
+def test_rows_from_spark_are_looked_at_too(skewed: None, spark: SparkSession, name: str) -> None:
+    spark.table("big").select("i", "k").cache().createOrReplaceTempView("big_rows")
+    (island,) = check(spark.sql(QUERIES[name].replace("big a", "big_rows a"))).islands
+    assert "a heavy key is split" in str(island)
+    assert "rows from Spark" in str(island)
+    spark.catalog.dropTempView("big_rows")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", [SKEWED], indirect=True, ids=["cpu"])
+def test_heavy_keys_that_are_not_looked_for_or_not_split(skewed: None, spark: SparkSession) -> None:
+    (island,) = check(spark.sql(QUERIES["left"].replace("left", "full"))).islands
+    assert "heavy" not in str(island), "replicated rows without a match would come once from each task"
     spark.conf.set("spark.gpujoin.exchange.skew", "auto")
     (island,) = check(spark.sql(QUERIES["left"])).islands
     assert "heavy" not in str(island), "inputs as small as these are not looked at unasked"
-    spark.conf.set("spark.gpujoin.exchange.skew", "on")
-    for query in (QUERIES["left"], QUERIES["anti"]):
-        (island,) = check(spark.sql(query.replace("big a", "big_rows a"))).islands
-        assert "a heavy key is split" in str(island), "rows from Spark are looked at too"
-        assert "rows from Spark" in str(island)
-    (island,) = check(spark.sql(QUERIES["left"].replace("left", "full"))).islands
-    assert "heavy" not in str(island), "replicated rows without a match would come once from each task"

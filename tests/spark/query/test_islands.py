@@ -91,10 +91,9 @@ WHOLE = {
 
 SHORT = (
     "global", "nothing left", "empty file", "empty groups", "wide decimal", "float keys", "result expression",
-    "filtered aggregate", "distinct beside others", "join and aggregate", "full join", "condition", "semi", "anti",
-    "not in", "not in null", "not in correlated", "existence", "aggregate below", "correlated", "aggregate twice",
-    "scalar subquery", "empty scalar subquery", "union", "cte", "computed and named twice", "lateral", "case", "text",
-    "dates", "functions of text", "order and limit", "window above",
+    "filtered aggregate", "distinct beside others", "join and aggregate", "full join", "semi", "not in null",
+    "not in correlated", "existence", "aggregate below", "correlated", "empty scalar subquery", "cte",
+    "computed and named twice", "lateral", "text", "dates", "functions of text", "window above",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from gpujoin.plan.ranges import Shape
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
-from tests.brief import each_once
+from tests.brief import brief, each_once
 from tests.spark.query.queries import check
 
 pytestmark = pytest.mark.spark
@@ -165,12 +165,10 @@ AT_THE_END = {
 """Values of r, the condition, and whether Spark fails on a row of l near the end of its type."""
 
 
-_BRIEF = ("a match", "no match", "tested first, strictly", "forward, tested first")
+_BRIEF = ("no match", "forward, tested first")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[] if one in _BRIEF else pytest.mark.slow) for one in AT_THE_END]
-)
+@pytest.mark.parametrize("name", brief(AT_THE_END, *_BRIEF))
 def test_tolerances_fail_where_spark_fails(spark: SparkSession, name: str) -> None:
     values, condition, fails = AT_THE_END[name]
     extreme = "min" if "m" in condition.replace("l.n", "").replace("r.n", "") else "max"

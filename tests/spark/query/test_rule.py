@@ -18,6 +18,7 @@ from gpujoin.spark.jvm.gateway import gateway_of
 from gpujoin.spark.query import planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.query.native import rule_of
+from tests.brief import brief
 from tests.chaos.processes import Role, this_process, with_role
 from tests.spark.query.faults import KilledStage
 
@@ -120,7 +121,9 @@ WAYS: dict[str, Callable[[SparkSession], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", brief(WAYS, "collect", "insert", "create table as", "cache table", "rdd", "describe", "subquery")
+)
 def test_every_way_leads_here(enabled: SparkSession, planned: list[PlannedQuery], way: str) -> None:
     actual = rows(WAYS[way](enabled))
     assert any(query.changed and query.explanation.islands for query in planned)
@@ -315,7 +318,9 @@ def insert_count(session: SparkSession) -> int:
     return session.table("written").count()
 
 
-@pytest.mark.parametrize("way", ["insert", "create table as", "save as table", "checkpoint"])
+@pytest.mark.parametrize(
+    "way", brief(("insert", "create table as", "save as table", "checkpoint"), "insert", "checkpoint")
+)
 def test_a_killed_worker_gives_a_statement_back(
     enabled: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 
 import gpujoin
 from gpujoin.spark.query import running
+from tests.brief import each_once
 from tests.spark.query.faults import HangingStage, KilledStage
 
 CPU = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "warn"}
@@ -412,14 +413,15 @@ def test_writers_are_pysparks_and_write_twice(session: SparkSession, target: Cal
     assert {file.suffixes[-2] for file in Path(second).glob("part=*/part*")} == {".zstd"}
 
 
-@pytest.mark.parametrize("action", ["foreach", "foreachPartition", "toLocalIterator"])
-@pytest.mark.parametrize("failure", [None, "killed"])
+@pytest.mark.parametrize(
+    ("action", "worker"), each_once(("foreach", "foreachPartition", "toLocalIterator"), ("alive", "killed"))
+)
 def test_rows_come_once(
-    session: SparkSession, action: str, failure: str | None, tmp_path: Path, request: pytest.FixtureRequest,
+    session: SparkSession, action: str, worker: str, tmp_path: Path, request: pytest.FixtureRequest,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    if failure is not None:
-        request.getfixturevalue(failure)
+    if worker == "killed":
+        request.getfixturevalue("killed")
     expected = sorted(row.id for row in query(session).collect())
     noted = str(tmp_path / "noted")
 
@@ -440,7 +442,7 @@ def test_rows_come_once(
         getattr(frame, action)(note if action == "foreach" else note_all)
         ids = list(map(int, Path(noted).read_text().split()))
     assert sorted(ids) == expected
-    assert (GIVEN_BACK in caplog.text) is (failure is not None)
-    if failure is None:
+    assert (GIVEN_BACK in caplog.text) is (worker == "killed")
+    if worker == "alive":
         assert gpujoin.metrics(frame)[0].runs == (2 if action == "toLocalIterator" else 1)
     assert nothing_is_kept(session)

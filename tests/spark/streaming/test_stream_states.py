@@ -60,6 +60,7 @@ def test_state_that_spark_has_written_stays_sparks(
     assert "a new checkpoint" in told[0]
 
 
+@pytest.mark.extra
 def test_sessions_without_gpujoin_refuse_state_that_was_written_here(
     streaming: SparkSession, streams: Streams
 ) -> None:
@@ -114,6 +115,7 @@ def test_another_join_is_refused(streaming: SparkSession, streams: Streams) -> N
     assert "query " in text
 
 
+@pytest.mark.extra
 def test_settings_that_state_of_gpujoin_cannot_go_on_with_are_refused(
     streaming: SparkSession, streams: Streams
 ) -> None:
@@ -137,6 +139,7 @@ def test_the_checkpoint_keeps_the_number_of_partitions(streaming: SparkSession, 
     assert output.rows[last] == expected.rows[last]
 
 
+@pytest.mark.extra
 def test_gpu_join_in_a_session_that_is_not_enabled(streaming: SparkSession, streams: Streams) -> None:
     expected = streams.run(streaming, "spark")
     assert_equal(streams.run(streaming, "here", join=gpu_join), expected, "gpu_join")
