@@ -102,12 +102,15 @@ def test_switched_off(
     assert [reason.kind for reason in reasons] == [ReasonKind.CONFIGURED]
 
 
-def test_a_stream_is_left_to_spark(spark: SparkSession) -> None:
+def test_a_stream_and_a_table_are_left_to_spark(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load().select((sf.col("value").cast("int")).alias("k"))
     joined = gpu_join(stream, right_side(spark), "k", backend="cpu")
     assert joined.isStreaming
-    (reason,) = explain(joined).reasons
-    assert "stream" in reason.why
+    (join,) = explain(joined).joins
+    assert not join.accelerated
+    assert join.by_gpu_join
+    (reason,) = join.reasons
+    assert "no stream" in reason.why
 
 
 def test_spark_raises_what_it_raises(spark: SparkSession) -> None:

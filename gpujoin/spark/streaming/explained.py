@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from gpujoin.config import Strategy
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
-from gpujoin.spark.catalyst.joins import join_type_shown
+from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
-from gpujoin.spark.query.plans import read_plan
+from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.streaming.planning import is_join_of_streams, readable_join, reason_of
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from gpujoin.spark.streaming.reading import ReadJoin
 
 _BACKEND = "spark"
+WITH_TABLE = Reason(ReasonKind.UNSUPPORTED, "inputs", "a stream is joined with rows that are no stream")
 
 
 def explain_stream(frame: DataFrame) -> Explanation:
-    """Say of the joins of streams in a streaming DataFrame who runs them; nothing is run.
+    """Say of the joins in a streaming DataFrame who runs them; nothing is run.
 
     What a checkpoint holds is not looked at: its state decides when the query starts.
     """
@@ -38,26 +40,30 @@ def explain_stream(frame: DataFrame) -> Explanation:
     # Spark makes no optimized plan of a stream by itself.
     optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001
     root = read_plan(optimizer.execute(analyzed_plan(frame)), gateway_of(spark))
-    joins = [node for node in root.walk() if is_join_of_streams(node)]
-    if not joins:
-        return Explanation()
-    try:
-        read = readable_join(spark, root, conf, options)
-    except Exception as problem:
-        reason = reason_of(problem)
-        if reason is None:
-            raise
-        return Explanation(
-            tuple(
-                JoinExplanation(
-                    join_type=join_type_shown(node.fields["joinType"]), strategy=Strategy.SPARK, backend=_BACKEND,
-                    condition=None if node.condition is None else str(node.condition), reasons=(reason,),
-                    by_gpu_join=node.asked is not None,
-                )
-                for node in joins
-            )
-        )  # fmt: skip
-    return Explanation((_explained(read),))
+    streams = [node for node in root.walk() if node.class_name == JOIN and "@streaming" in node.fields]
+    roots = [_left(node, WITH_TABLE) for node in streams if not is_join_of_streams(node)]
+    joins = [node for node in streams if is_join_of_streams(node)]
+    if joins:
+        try:
+            roots.insert(0, _explained(readable_join(spark, root, conf, options)))
+        except Exception as problem:
+            reason = reason_of(problem)
+            if reason is None:
+                raise
+            roots = [*(_left(node, reason) for node in joins), *roots]
+    return Explanation(tuple(roots))
+
+
+def _left(node: PlanNode, reason: Reason) -> JoinExplanation:
+    """A join that Spark runs."""
+    return JoinExplanation(
+        join_type=join_type_shown(node.fields["joinType"]),
+        strategy=Strategy.SPARK,
+        backend=_BACKEND,
+        condition=None if node.condition is None else str(node.condition),
+        reasons=(reason,),
+        by_gpu_join=node.asked is not None,
+    )
 
 
 def _explained(read: ReadJoin) -> JoinExplanation:

@@ -29,6 +29,7 @@ from gpujoin.errors import (
     RelationError,
     StreamStateError,
 )
+from gpujoin.logs import log
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.streams import SemiOrder
@@ -39,7 +40,6 @@ from gpujoin.spark.compat import type_in_arrow
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.jvm.gateway import gateway_of
 from gpujoin.spark.jvm.rewrite import Rewriting
-from gpujoin.spark.outcomes import log
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.query.trees.builder import BrokenError
 from gpujoin.spark.settings import blob_bytes, join_options, session_conf
