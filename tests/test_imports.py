@@ -44,7 +44,8 @@ ROOMS: dict[str, set[str]] = {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },
     "gpujoin.spark.streaming": {
-        "gpujoin.spark", "gpujoin.engine", PLAN, MODEL, CONFIG, ERRORS, "gpujoin._version", "pyspark", "pandas", ARROW,
+        "gpujoin.spark", "gpujoin.engine", "gpujoin.logs", "gpujoin._version", PLAN, MODEL, CONFIG, ERRORS, "pyspark",
+        "pandas", ARROW,
     },
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
     "gpujoin.cli": {
