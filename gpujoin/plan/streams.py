@@ -13,6 +13,7 @@ or the same rows in another batch. Spark counts watermarks and thresholds in mil
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +33,11 @@ from gpujoin.plan.ranges import all_of
 MILLISECOND = 1000
 _SECOND = 1_000_000.0
 _LIMIT = 1 << 63
+
+
+def _wrapped(number: int) -> int:
+    """A number as a long that has wrapped around."""
+    return (number + _LIMIT) % (2 * _LIMIT) - _LIMIT
 
 
 class EvictedBy(Enum):
@@ -61,9 +67,13 @@ class WatermarkBound:
     inclusive: bool
 
     def threshold_ms(self, watermark_ms: int) -> int:
-        """Last millisecond whose rows may go. Computed in doubles and cut towards zero, as Spark does."""
+        """Last millisecond whose rows may go. Computed in doubles and cut towards zero, as Spark does.
+
+        No number is 0, and numbers beyond 64 bits are the last within, as where Java makes longs of doubles.
+        """
         micros = self.offset + (float(watermark_ms) * 1000.0 if self.counted else 0.0)
-        return min(max(int(micros / 1000.0), -_LIMIT), _LIMIT - 1) - int(self.inclusive)
+        within = 0.0 if math.isnan(micros) else min(max(micros / 1000.0, -float(_LIMIT)), float(_LIMIT))
+        return _wrapped(min(int(within), _LIMIT - 1) - int(self.inclusive))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +96,7 @@ class Eviction:
 
     def threshold(self, watermark_ms: int) -> int:
         """Time in microseconds; rows at or before it go. Wraps where Spark's product of longs does."""
-        micros = min(bound.threshold_ms(watermark_ms) for bound in self.bounds) * MILLISECOND
-        return (micros + _LIMIT) % (2 * _LIMIT) - _LIMIT
+        return _wrapped(min(bound.threshold_ms(watermark_ms) for bound in self.bounds) * MILLISECOND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,10 +339,7 @@ def _constant(node: Literal, *, negated: bool) -> _Term:
         return _Term(negated, None, float(interval))
     if is_numeric(dtype):
         return _Term(negated, None, float(value) * _SECOND)
-    if _is_zoned(dtype):
-        # Spark takes the microseconds of a constant time for seconds.
-        moment = pa.scalar(value, pa.timestamp("us", dtype.tz)).value
-        return _Term(negated, None, float(moment) * _SECOND)
+    # A constant time is none that Spark's helper can compute with.
     raise _UnsolvedError
 
 

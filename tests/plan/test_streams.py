@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import StreamJoin, TimeColumn
 from gpujoin.plan.resolve import resolve
-from gpujoin.plan.streams import EvictedBy, StreamPlan, TimeBand, plan_stream_join
+from gpujoin.plan.streams import EvictedBy, StreamPlan, TimeBand, WatermarkBound, plan_stream_join
 
 TIME = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", TIME), ("end", TIME)])
@@ -107,11 +108,22 @@ def test_a_number_compared_with_a_constant_bounds_times_as_in_spark() -> None:
     assert plan.threshold(Side.LEFT, WATERMARK) == 2_000_000
 
 
-def test_a_constant_time_wraps_as_in_spark() -> None:
-    plan = planned(t > dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    milliseconds = 1_577_836_800 * 10**9
-    wrapped = (milliseconds * 1000 + (1 << 63)) % (1 << 64) - (1 << 63)
-    assert plan.threshold(Side.LEFT, WATERMARK) == wrapped
+def test_a_constant_time_says_nothing() -> None:
+    assert planned(t > dt.datetime(2020, 1, 1, tzinfo=dt.UTC)).evictions[Side.LEFT] is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "inclusive", "expected"),
+    [
+        (math.inf, False, (1 << 63) - 1),
+        (math.inf, True, (1 << 63) - 2),
+        (-math.inf, False, -(1 << 63)),
+        (-math.inf, True, (1 << 63) - 1),
+        (math.nan, False, 0),
+    ],
+)
+def test_thresholds_beyond_64_bits_are_those_of_java(offset: float, inclusive: bool, expected: int) -> None:
+    assert WatermarkBound(False, offset, inclusive).threshold_ms(WATERMARK) == expected
 
 
 def test_thresholds_are_cut_towards_zero() -> None:

@@ -14,7 +14,7 @@ from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.streaming.planning import is_join_of_streams, readable_join, reason_of
+from gpujoin.spark.streaming.planning import is_join_of_streams, readable_join, reads_current_time, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,13 +39,21 @@ def explain_stream(frame: DataFrame) -> Explanation:
     options = join_options(conf, None, None)
     # Spark makes no optimized plan of a stream by itself.
     optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001
-    root = read_plan(optimizer.execute(analyzed_plan(frame)), gateway_of(spark))
+    analyzed = analyzed_plan(frame)
+    root = read_plan(optimizer.execute(analyzed), gateway_of(spark))
     streams = [node for node in root.walk() if node.class_name == JOIN and "@streaming" in node.fields]
     roots = [_left(node, WITH_TABLE) for node in streams if not is_join_of_streams(node)]
     joins = [node for node in streams if is_join_of_streams(node)]
     if joins:
         try:
-            roots.insert(0, _explained(readable_join(spark, root, conf, options)))
+            roots.insert(
+                0,
+                _explained(
+                    readable_join(
+                        spark, root, conf, options, current_time=reads_current_time(spark, analyzed)
+                    )
+                ),
+            )
         except Exception as problem:
             reason = reason_of(problem)
             if reason is None:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, DoubleType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DayTimeIntervalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
 
 from gpujoin.config import BackendChoice, FallbackMode, Strategy
 from gpujoin.errors import (
@@ -57,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.config import Options
+    from gpujoin.spark.catalyst.nodes import Node
 
 _MOST_RUNS = 1000
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -140,11 +149,14 @@ class StreamingRun:
         Folder of the query's checkpoint.
     real_time : bool
         Whether micro-batches end when Spark likes, and rows are given as they come.
+    current_time : bool
+        Whether the query reads the current time, which is another literal in the plan of each micro-batch.
     """
 
     run: str
     checkpoint: str
     real_time: bool
+    current_time: bool
 
     @classmethod
     def find(cls, spark: SparkSession, batch: MicroBatch) -> StreamingRun | None:
@@ -153,7 +165,14 @@ class StreamingRun:
         if active is None or str(active.runId().toString()) != batch.run:
             return None
         real_time = "RealTime" in str(active.trigger().getClass().getName())
-        return cls(batch.run, str(active.resolvedCheckpointRoot()), real_time)
+        current_time = reads_current_time(spark, active.logicalPlan())
+        return cls(batch.run, str(active.resolvedCheckpointRoot()), real_time, current_time)
+
+
+def reads_current_time(spark: SparkSession, plan: Any) -> bool:
+    """Tell whether a plan that is not optimized yet reads the current time."""
+    pattern = gateway_of(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(plan.containsPattern(pattern))
 
 
 def _execution(spark: SparkSession, batch: MicroBatch) -> Any:
@@ -188,6 +207,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
     if begun and _runs[run] is not None:
         return None
     operators: frozenset[str] = frozenset()
+    current_time = False
     conf = session_conf(spark)
     options = join_options(conf, None, None)
     try:
@@ -197,8 +217,9 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
                 return None
             operators = stateful_operators(spark, running.checkpoint)
             _check_run(running, operators)
+            current_time = running.current_time
         root = read_plan(plan, gateway_of(spark))
-        read = readable_join(spark, root, conf, options)
+        read = readable_join(spark, root, conf, options, current_time=current_time)
         changed = _placed(spark, root, read, conf, options, batch)
         if not changed.resolved():
             changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
@@ -260,8 +281,23 @@ def _check_run(running: StreamingRun, operators: frozenset[str]) -> None:
         )
 
 
-def readable_join(spark: SparkSession, root: PlanNode, conf: Mapping[str, str], options: Options) -> ReadJoin:
+def readable_join(
+    spark: SparkSession, root: PlanNode, conf: Mapping[str, str], options: Options, *, current_time: bool
+) -> ReadJoin:
     """Read the join of streams of a plan, if it runs here.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    root : PlanNode
+        The optimized plan.
+    conf : mapping of str to str
+        The session's configuration.
+    options : Options
+        Settings.
+    current_time : bool
+        Whether the query reads the current time, so that any literal may be another one in the next micro-batch.
 
     Raises
     ------
@@ -275,6 +311,8 @@ def readable_join(spark: SparkSession, root: PlanNode, conf: Mapping[str, str], 
         raise _left("query", "it has several joins of streams")
     (node,) = joins
     _check_settings(node, conf, options)
+    if current_time and node.condition is not None and any(map(_may_be_moment, node.condition.walk())):
+        raise _left("condition", "it may hold the current time, which is another one in each micro-batch")
     for other in root.walk():
         if other.name in _STATEFUL and "@streaming" in other.fields:
             raise _left("query", f"it has another operator that keeps state: {other.name}")
@@ -283,7 +321,21 @@ def readable_join(spark: SparkSession, root: PlanNode, conf: Mapping[str, str], 
         raise LeftToSparkError(refused)
     first = pyspark.__version__.split(".")[:2]
     newer = tuple(map(int, first)) >= _RIGHT_FIRST_SINCE
-    return read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
+    read = read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
+    for side in Side:
+        if len(read.join.times(side)) > 1 and not _at_once(conf):
+            raise _left("query", f"its {side.value} side has several event times, which Spark refuses")
+    return read
+
+
+def _may_be_moment(node: Node) -> bool:
+    """Tell whether an expression may be the current time, or computed from it."""
+    return node.name == "Literal" and not isinstance(node.data_type, DayTimeIntervalType)
+
+
+def _at_once(conf: Mapping[str, str]) -> bool:
+    """Whether rows are late by the watermark of their own micro-batch, as where a query has one stateful operator."""
+    return conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
 
 
 def is_join_of_streams(node: PlanNode) -> bool:
@@ -338,7 +390,7 @@ def _placed(
     assert blobs is not None
     plan = plan_stream_join(read.join)
     evicts = any(plan.evictions.values())
-    at_once = conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
+    at_once = _at_once(conf)
     late_by = LateBy.OWN_WATERMARK if at_once else LateBy.LAST_WATERMARK
     late_ms = 0
     if any(plan.late.values()) and not evicts:

@@ -3,6 +3,12 @@
 All of an ``ON`` counts, not only which rows match: Spark reads from its comparisons of event times how long rows are
 kept. So what reads an event time must be understood here; anything else of one side Spark may compute beforehand
 (:mod:`gpujoin.spark.query.trees.computed`).
+
+Spark's operator compares keys as bytes, so that null equals null. Where null keys must not match, Spark filters them
+out below the join; it does not for keys such as ``nullif(l.k, 3)``, whose nulls do match::
+
+    left  k 3      nullif(k, 3) null     matches
+    right k 3      nullif(k, 3) null
 """
 
 from __future__ import annotations
@@ -40,6 +46,12 @@ if TYPE_CHECKING:
 
 _SHIFTS = frozenset({"TimestampAddInterval", "TimeAdd"})
 """A timestamp plus an interval, before and since Spark 4.1."""
+_COMPARISONS = frozenset({"LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"})
+_TERMS = _SHIFTS | {
+    "Add", "AttributeReference", "Cast", "CheckOverflow", "DatetimeSub", "Literal", "PromotePrecision", "Subtract",
+    "UnaryMinus",
+}  # fmt: skip
+"""Of which the comparisons are that Spark's ``StreamingJoinHelper`` solves."""
 _DAY = dt.timedelta(days=1)
 _FIXED_ZONES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
 """In which a day of an interval always has 24 hours."""
@@ -110,12 +122,15 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     for part in rest:
         conjunct = reader(part)
         condition = conjunct if condition is None else both(condition, conjunct)
-    pairs = tuple(
-        KeyPair(inputs[Side.LEFT].positions[left.expr_id], inputs[Side.RIGHT].positions[right.expr_id], nulls)
-        for left, right, nulls in keys
-    )
-    for pair in pairs:
-        if pair.nulls is NullEquality.EQUAL and any(pair.of(side) in times[side] for side in Side):
+    pairs = []
+    for left, right, nulls in keys:
+        pair = KeyPair(
+            inputs[Side.LEFT].positions[left.expr_id],
+            inputs[Side.RIGHT].positions[right.expr_id],
+            NullEquality.EQUAL,
+        )
+        pairs.append(pair)
+        if nulls is NullEquality.EQUAL and any(pair.of(side) in times[side] for side in Side):
             raise NotTranslatableError(
                 "an event time is compared by <=>, from which Spark reads no watermark"
             )
@@ -124,7 +139,7 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
         for side in Side
     }
     right_output = () if kind is JoinType.LEFT_SEMI else outputs[Side.RIGHT]
-    spec = JoinSpec(kind, pairs, condition, outputs[Side.LEFT], right_output)
+    spec = JoinSpec(kind, tuple(pairs), condition, outputs[Side.LEFT], right_output)
     schemas = {side: inputs[side].relation.schema for side in Side}
     join = StreamJoin(
         spec, schemas[Side.LEFT], schemas[Side.RIGHT], times[Side.LEFT], times[Side.RIGHT], semi_order,
@@ -194,16 +209,30 @@ def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment],
 
 
 def _covered(computed: ComputedParts, part: Node, times: AbstractSet[int], reader: ColumnReader) -> Node:
-    """A conjunct in which Spark computes what is not covered, but nothing that reads event times.
+    """A conjunct in which Spark computes what is not covered, but nothing that may say how long rows are kept.
 
-    Such a part may say how long rows are kept.
+    That is what reads an event time, and any comparison that Spark solves.
     """
     covered = computed.condition(part)
     for inner in covered.walk():
         if isinstance(inner, StandIn) and inner.source.attribute_ids & times:
             reader(inner.source)  # says what is not covered
             raise NotTranslatableError(f"{inner.source} reads an event time and is not covered")
+        if isinstance(inner, StandIn) and times and _may_bound(part):
+            raise NotTranslatableError(
+                f"{inner.source} is not covered, and Spark may read from {part} how long rows are kept"
+            )
     return covered
+
+
+def _may_bound(part: Node) -> bool:
+    """Tell whether Spark may read from a conjunct how long rows are kept.
+
+    It does so whatever columns are compared, from ``cast(l.s as int) > 5`` too.
+    """
+    return part.name in _COMPARISONS and all(
+        inner.name in _TERMS for operand in part.children for inner in operand.walk()
+    )
 
 
 def _interval(node: Node, zone: str) -> Literal:

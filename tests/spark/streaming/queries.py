@@ -80,6 +80,9 @@ FORMS = {
     "range, key that Spark computes": Form(
         "l.k + 1 = r.k and r.t >= l.t and r.t <= l.t + interval 5 seconds"
     ),
+    "range, keys that Spark makes null": Form(
+        "nullif(l.k, 2) = nullif(r.k, 2) and r.t >= l.t and r.t <= l.t + interval 5 seconds"
+    ),
     "one side": Form("l.k = r.k and l.t < r.t - interval 5 seconds"),
     "one side, other way": Form("l.k = r.k and r.t < l.t + interval 5 seconds"),
     "key is the time": Form("l.k = r.k and l.t = r.t"),

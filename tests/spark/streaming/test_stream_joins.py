@@ -43,6 +43,8 @@ OTHER_FORMS = [
 SPARK_ONLY = [
     ("range, and parts that Spark computes", "left"),
     ("range, key that Spark computes", "full"),
+    ("range, keys that Spark makes null", "inner"),
+    ("range, keys that Spark makes null", "left"),
     ("key is null-safe", "right"),
     ("plain keys", "inner"),
     ("plain keys, no watermark", "inner"),

@@ -47,6 +47,7 @@ CASES: dict[str, Expression] = {
     "0 < v": lit(0) < v,
     "c > 0.1D and u >= t": (c > 0.1) & (u >= t),
     "v < x": v < x,
+    "t > timestamp'1960-01-01 00:00:00'": t > dt.datetime(1960, 1, 1, tzinfo=dt.UTC),
     "t >= u - interval 3 seconds and t > timestamp'2020-01-01 00:00:00'": (t >= u - seconds(3))
     & (t > dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
     "u <= t + interval 5 seconds + interval 5 seconds": u <= t + seconds(5) + seconds(5),

@@ -96,6 +96,8 @@ def test_conditions_that_run_here(sides: tuple[DataFrame, DataFrame], condition:
         ("l.k = r.k and r.t >= l.t and r.t <= l.t + r.i", "is no constant interval"),
         ("l.k = r.k and l.t <=> r.t", "compared by <=>"),
         (WITHIN + " and levenshtein(l.s, r.s) < 2", "levenshtein"),
+        ("l.k = r.k and try_cast(l.s as timestamp) >= r.t - interval 5 seconds", "how long rows are kept"),
+        (WITHIN + " and l.v < unix_timestamp()", "the current time"),
     ],
 )
 def test_conditions_that_are_left_to_spark(
@@ -169,6 +171,18 @@ def test_rows_that_are_others_each_time(sides: tuple[DataFrame, DataFrame]) -> N
     left, right = sides
     drawn = left.withColumn("x", f.rand()).alias("l"), right
     assert "other ones each time" in reason(explained(drawn))
+
+
+def test_two_event_times_of_one_side(streaming: SparkSession, sides: tuple[DataFrame, DataFrame]) -> None:
+    left, right = sides
+    twice = left.select("*", f.col("t").alias("again")).alias("l"), right
+    assert "several event times" in reason(explained(twice))
+    streaming.conf.set("spark.sql.streaming.statefulOperator.allowMultiple", "false")
+    assert explained(twice).accelerated
+
+
+def test_current_times_apart_from_the_condition(sides: tuple[DataFrame, DataFrame]) -> None:
+    assert gpujoin.explain(joined(sides).select("l.k", f.current_timestamp().alias("now"))).accelerated
 
 
 def test_joins_that_nobody_asked_for_are_sparks(streaming: SparkSession, tmp_path: Path) -> None:
