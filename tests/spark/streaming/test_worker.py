@@ -13,7 +13,7 @@ from gpujoin.config import Options
 from gpujoin.engine.streaming.chunks import StateChunk, encode, storage_schema
 from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import StreamJoin
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.streaming.worker import PLACES, KeptChunks, SparkStore, SplitRows
@@ -21,25 +21,27 @@ from gpujoin.spark.worker.task import Task
 
 PARTITIONS = 7
 KEYS: dict[str, tuple[pa.DataType, list[Any], list[int]]] = {
-    "bool": (pa.bool_(), [True, False], [6, 3]),
-    "int8": (pa.int8(), [-128, 0, 127], [1, 3, 6]),
-    "int32": (pa.int32(), [-(2**31), -1, 0, 1, 2**31 - 1], [1, 4, 3, 6, 3]),
-    "int64": (pa.int64(), [-(2**63), -1, 0, 1, 2**63 - 1], [5, 4, 3, 6, 2]),
-    "float": (pa.float32(), [0.0, 1.5, float("inf")], [3, 1, 5]),
-    "double": (pa.float64(), [0.0, -0.0, 1.5, float("nan")], [3, 3, 0, 0]),
-    "decimal": (pa.decimal128(20, 2), [Decimal("1.00"), Decimal("-2.50"), Decimal(0)], [3, 5, 1]),
-    "string": (pa.string(), ["", "a", "ab", "longer than eight", "x" * 300], [3, 1, 3, 5, 6]),
-    "binary": (pa.binary(), [b"", b"\xff", b"abc"], [3, 2, 3]),
-    "date": (pa.date32(), [dt.date(1970, 1, 1), dt.date(2026, 11, 23)], [3, 2]),
-    "timestamp": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)], [0]),
-    "struct": (pa.struct([("x", pa.int32())]), [{"x": 1}, {"x": None}], [2, 0]),
+    "bool": (pa.bool_(), [True, False, None], [6, 3, 2]),
+    "int8": (pa.int8(), [-128, 0, 127, None], [1, 3, 6, 2]),
+    "int32": (pa.int32(), [-(2**31), -1, 0, 1, 2**31 - 1, None], [1, 4, 3, 6, 3, 2]),
+    "int64": (pa.int64(), [-(2**63), -1, 0, 1, 2**63 - 1, None], [4, 4, 1, 3, 3, 2]),
+    "float": (pa.float32(), [0.0, 1.5, float("inf"), None], [3, 1, 5, 2]),
+    "double": (pa.float64(), [0.0, -0.0, 1.5, float("nan"), None], [1, 1, 6, 5, 2]),
+    "decimal": (pa.decimal128(20, 2), [Decimal("1.00"), Decimal("-2.50"), Decimal(0), None], [4, 0, 3, 6]),
+    "string": (pa.string(), ["", "a", "ab", "longer than eight", "x" * 300, None], [1, 5, 1, 5, 2, 2]),
+    "binary": (pa.binary(), [b"", b"\xff", b"abc", None], [1, 4, 6, 2]),
+    "date": (pa.date32(), [dt.date(1970, 1, 1), dt.date(2026, 11, 23), None], [3, 2, 2]),
+    "timestamp": (pa.timestamp("us", "UTC"), [dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC), None], [6, 2]),
+    "struct": (pa.struct([("x", pa.int32())]), [{"x": 1}, {"x": None}, None], [2, 0, 0]),
 }
 
 
-def split(dtype: pa.DataType, values: list[Any], kind: JoinType = JoinType.INNER) -> list[int]:
-    """Give the partition of each value."""
+def split(dtype: pa.DataType, values: list[Any]) -> list[int]:
+    """Give the partition of each value. Null equals null, as in all joins of streams that are read from Spark."""
     schema = pa.schema([("k", dtype), ("n", pa.int32())])
-    join = StreamJoin(JoinSpec(kind, (KeyPair(0, 0),), None, (0,), (0,)), schema, schema)
+    join = StreamJoin(
+        JoinSpec(JoinType.INNER, (KeyPair(0, 0, NullEquality.EQUAL),), None, (0,), (0,)), schema, schema
+    )
     work = SplitRows(join, Side.RIGHT, tuple(range(PARTITIONS)), Options(), 1 << 20)
     batch = pa.record_batch(
         [pa.array(values, dtype), pa.array(range(len(values)), pa.int32())], schema=schema
