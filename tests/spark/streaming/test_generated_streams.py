@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -17,17 +16,14 @@ from tests.spark.streaming.queries import FORMS, KEYS, Output, Streams, assert_e
 
 pytestmark = pytest.mark.spark
 
-QUICK, STREAMS = 1, int(os.environ.get("GPUJOIN_TEST_SPARK_STREAMS", "20"))
-"""Streams of `make test`, and of the long sweep: set the latter for a longer one."""
+STREAMS = int(os.environ.get("GPUJOIN_TEST_SPARK_STREAMS", "20"))
+"""Streams of the long sweep: set it for a longer one."""
 RESTARTED = 10
 """Each so many-th stream is stopped and started again in the middle."""
 
 
-def numbers() -> list[Any]:
-    return [*range(QUICK), *(pytest.param(n, marks=pytest.mark.slow) for n in range(QUICK, STREAMS))]
-
-
-@pytest.mark.parametrize("number", numbers())
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(STREAMS))
 def test_generated_streams(streaming: SparkSession, tmp_path: Path, seed: int, number: int) -> None:
     draw = random.Random(f"{seed} {number}")
     name = draw.choice(list(FORMS))
