@@ -2,8 +2,8 @@
 
 VENV ?= .venv
 SF ?= 0.1
-# For two cores: a process often waits for its Spark session's programs. Each takes up to 3 GiB.
-WORKERS ?= 3
+# Two Spark sessions with a few GiB each are what a small machine can carry; a third gains nothing on two cores.
+WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs clean
 
 help: ## List these targets
-	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=3] [PYTEST_ARGS=...]"
+	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
