@@ -1,15 +1,13 @@
 """Run one streaming query of the benchmark in a process of its own, and print what each micro-batch took.
 
-python -m benchmarks.streams.query FOLDER here|rocksdb|hdfs inner|left BATCHES PARTITIONS
+python -m benchmarks.streams.query FOLDER here|rocksdb|hdfs inner|left PARTITIONS
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import gpujoin
+from benchmarks.spark.cpu_time import cpu_seconds
 from benchmarks.streams.__main__ import DELAY, REACH
 
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -29,7 +28,7 @@ FORMATS = {"here": "2", "rocksdb": "4", "hdfs": "2"}
 """Spark's formats of the state of a join; RocksDB's best is 4, and the other provider has up to 2."""
 
 
-def main(folder: Path, where: str, how: str, batches: int, partitions: int) -> None:
+def main(folder: Path, where: str, how: str, partitions: int) -> None:
     """Run the query to the end of its files; prints JSON."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     for name, value in {
@@ -58,14 +57,14 @@ def main(folder: Path, where: str, how: str, batches: int, partitions: int) -> N
     )
     within = f"l.k = r.k and r.t >= l.t - interval {REACH} seconds and r.t <= l.t + interval {REACH} seconds"
     joined = left.join(right, f.expr(within), how)
-    found: list[dict[str, Any]] = []
-    before = tree_seconds()
+    measured: list[dict[str, Any]] = []
+    before = cpu_seconds()
 
     def take(frame: DataFrame, batch: int) -> None:
         nonlocal before
         rows, checksum = frame.selectExpr("count(1)", "coalesce(sum(pmod(xxhash64(*), 1000003)), 0)").first()  # type: ignore[misc]
-        now = tree_seconds()
-        found.append({"batch": batch, "rows": rows, "checksum": checksum, "cpu": now - before})
+        now = cpu_seconds()
+        measured.append({"batch": batch, "rows": rows, "checksum": checksum, "cpu": now - before})
         before = now
 
     checkpoint = folder / f"checkpoint-{where}-{how}"
@@ -78,7 +77,7 @@ def main(folder: Path, where: str, how: str, batches: int, partitions: int) -> N
     )
     query.awaitTermination()
     progress = [dict(step) for step in query.recentProgress]
-    for step, batch in zip(progress, found, strict=False):
+    for step, batch in zip(progress, measured, strict=False):
         assert step["batchId"] == batch["batch"]
         batch["seconds"] = step["durationMs"]["triggerExecution"] / 1000
         batch["input"] = step["numInputRows"]
@@ -88,38 +87,13 @@ def main(folder: Path, where: str, how: str, batches: int, partitions: int) -> N
     print(
         json.dumps(
             {
-                "where": where, "how": how, "operators": operators, "batches": found, "state_bytes": state,
+                "where": where, "how": how, "operators": operators, "batches": measured, "state_bytes": state,
                 "state_rows": kept[-1] if kept else None, "seconds": time.perf_counter() - started,
-                "resident": resident_bytes(), "expected_batches": batches,
             }
         )
     )  # fmt: skip
     spark.stop()
 
 
-def tree() -> list[list[str]]:
-    """The fields of ``/proc/PID/stat`` from the state on, of this process and of all below it."""
-    seen: dict[int, list[str]] = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            seen[int(entry.name)] = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-    found, waiting = [], [os.getpid()]
-    while waiting:
-        number = waiting.pop()
-        found.append(seen[number])
-        waiting += [child for child, fields in seen.items() if int(fields[1]) == number]
-    return found
-
-
-def tree_seconds() -> float:
-    """Processor seconds of this process and of all below it, ended children included."""
-    return sum(sum(map(int, fields[11:15])) for fields in tree()) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes() -> int:
-    """Memory of this process and of all below it."""
-    return sum(int(fields[21]) for fields in tree()) * os.sysconf("SC_PAGESIZE")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -42,10 +42,10 @@ def write(folder: Path, batch_rows: int, batches: int) -> None:
             os.utime(file, (1_700_000_000 + batch,) * 2)
 
 
-def run(folder: Path, where: str, how: str, batches: int) -> dict[str, Any]:
+def run(folder: Path, where: str, how: str) -> dict[str, Any]:
     """Run one query."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.streams.query", str(folder), where, how, str(batches), str(PARTITIONS)],
+        [sys.executable, "-m", "benchmarks.streams.query", str(folder), where, how, str(PARTITIONS)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -124,7 +124,7 @@ def main() -> None:
         folder = Path(name)
         write(folder, given.batch, batches)
         for how in given.how:
-            records = [run(folder, where, how, batches) for where in given.where]
+            records = [run(folder, where, how) for where in given.where]
             compare(records)
             result["cases"][how] = records
             print(
