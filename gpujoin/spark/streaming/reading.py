@@ -26,6 +26,7 @@ from gpujoin.model.expressions import Call, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
+from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -36,7 +37,6 @@ from gpujoin.spark.query.trees.builder import (
     Fragment,
     SparkRows,
     TreeBuilder,
-    both,
 )
 from gpujoin.spark.query.trees.computed import ComputedParts, StandIn
 from gpujoin.spark.query.trees.keys import Key, check_keys, key_of
@@ -51,7 +51,7 @@ _TERMS = _SHIFTS | {
     "Add", "AttributeReference", "Cast", "CheckOverflow", "DatetimeSub", "Literal", "PromotePrecision", "Subtract",
     "UnaryMinus",
 }  # fmt: skip
-"""Of which the comparisons are that Spark's ``StreamingJoinHelper`` solves."""
+"""Operators that Spark's ``StreamingJoinHelper`` solves comparisons of."""
 _DAY = dt.timedelta(days=1)
 _FIXED_ZONES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
 """In which a day of an interval always has 24 hours."""
@@ -118,10 +118,7 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     rows = dict(zip(Side, builder.spark_sources, strict=True))
     times = {side: _event_times(rows[side]) for side in Side}
     reader = builder.reader(*(inputs[side] for side in Side))
-    condition: Expression | None = None
-    for part in rest:
-        conjunct = reader(part)
-        condition = conjunct if condition is None else both(condition, conjunct)
+    condition = all_of(reader(part) for part in rest)
     pairs = []
     for left, right, nulls in keys:
         pair = KeyPair(

@@ -370,11 +370,6 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
 
 
-def both(first: Expression, second: Expression) -> Expression:
-    """Give the conjunction of two conditions."""
-    return Call(function=Function.AND, arguments=(first, second), type=pa.bool_())
-
-
 def check_column(attribute: Node) -> None:
     """Refuse to compute with a column of texts that are not compared by bytes; it may be passed on."""
     declared = attribute.fields["dataType"]

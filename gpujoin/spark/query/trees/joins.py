@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, KeyPair
@@ -12,12 +11,12 @@ from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import build_side
 from gpujoin.plan.key_types import key_type
-from gpujoin.plan.ranges import better_build_side
+from gpujoin.plan.ranges import all_of, better_build_side
 from gpujoin.spark.catalyst.joins import NULL_AWARE, join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, both, counting_column, distribution_of
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, counting_column, distribution_of
 from gpujoin.spark.query.trees.computed import join_inputs
 from gpujoin.spark.query.trees.keys import Key, key_of, not_in, null_aware, with_keys
 from gpujoin.spark.query.trees.nearest import nearest_join
@@ -75,10 +74,7 @@ def _joined(
     for pair in pairs:
         key_type(left.relation.schema.field(pair.left).type, right.relation.schema.field(pair.right).type)
     reader = builder.reader(left, right)
-    residual: Expression | None = None
-    for part in rest:
-        conjunct = reader(part)
-        residual = conjunct if residual is None else both(residual, conjunct)
+    residual = all_of(reader(part) for part in rest)
     if kind in (JoinType.INNER, JoinType.CROSS):
         kind = JoinType.INNER if pairs or residual is not None else JoinType.CROSS
     outputs = {side: [i for i in sides[side].positions if i in required] for side in Side}

@@ -12,6 +12,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, Project, column
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.explain import bare_name
+from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
@@ -19,7 +20,6 @@ from gpujoin.spark.query.trees.builder import (
     First,
     Fragment,
     TreeBuilder,
-    both,
     check_column,
     counting_column,
     distribution_of,
@@ -70,10 +70,9 @@ def nearest_join(
     positions |= {i: first + n for n, i in enumerate(ids[Side.RIGHT])}
     joined = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT, distribution), positions)
     order = joined.reference(nearest.column)
-    matched: Expression = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
-    reader = builder.reader(joined)
-    for test in tests:
-        matched = both(matched, reader(test))
+    present = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
+    matched = all_of([present, *map(builder.reader(joined), tests)])
+    assert matched is not None
     if kind is JoinType.INNER:
         return Fragment(Filter(joined.relation, matched), joined.positions)
     return _only_where(matched, joined, first) if tests else joined

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
 
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Scan, Union
 from gpujoin.plan.explain import show_expression
+from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
@@ -23,7 +23,6 @@ from gpujoin.spark.query.trees.builder import (
     Fragment,
     ScanSource,
     TreeBuilder,
-    both,
     check_column,
     narrowed,
 )
@@ -70,10 +69,8 @@ def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
         return scan(builder, child, required, conjuncts(condition))
     parts = conjuncts(condition)
     below = builder.build(child, required.union(*(part.attribute_ids for part in parts)))
-    reader = builder.reader(below)
-    relation = below.relation
-    if parts:
-        relation = Filter(relation, reduce(both, map(reader, parts)))
+    whole = all_of(map(builder.reader(below), parts))
+    relation = below.relation if whole is None else Filter(below.relation, whole)
     return Fragment(relation, below.positions)
 
 
