@@ -146,7 +146,15 @@ public final class PlanRewriter {
 
         /** Gives a blob row of source -1 for each label: its partition is there, even if nothing is sent to it. */
         public LogicalPlan announcing(List labels) {
-            return Functions.announcing(labels);
+            StructType schema = new StructType()
+                .add("p", DataTypes.IntegerType, true)
+                .add("side", DataTypes.ByteType, true)
+                .add("data", DataTypes.BinaryType, true);
+            ArrayList rows = new ArrayList();
+            for (int i = 0; i < labels.size(); i++) {
+                rows.add(new GenericInternalRow(new Object[] {labels.get(i), Byte.valueOf((byte) -1), new byte[0]}));
+            }
+            return new LocalRelation(DataTypeUtils.toAttributes(schema), seq(rows), false, Option.empty());
         }
 
         /**
@@ -398,7 +406,7 @@ public final class PlanRewriter {
         private LogicalPlan exchanged(List inputs, List announced, int partitions) {
             ArrayList stages = new ArrayList();
             if (!announced.isEmpty()) {
-                stages.add(announcing(announced));
+                stages.add(rewriting.announcing(announced));
             }
             for (int i = 0; i < inputs.size(); i++) {
                 stages.add(stage((Map) inputs.get(i)));
@@ -411,18 +419,6 @@ public final class PlanRewriter {
             LogicalPlan sent = new RepartitionByExpression(by, rows, count, Option.empty());
             Seq order = seq(Arrays.asList(new Object[] {ascending(label), ascending(place)}));
             return new Sort(order, false, sent, Option.empty());
-        }
-
-        static LogicalPlan announcing(List labels) {
-            StructType schema = new StructType()
-                .add("p", DataTypes.IntegerType, true)
-                .add("side", DataTypes.ByteType, true)
-                .add("data", DataTypes.BinaryType, true);
-            ArrayList rows = new ArrayList();
-            for (int i = 0; i < labels.size(); i++) {
-                rows.add(new GenericInternalRow(new Object[] {labels.get(i), Byte.valueOf((byte) -1), new byte[0]}));
-            }
-            return new LocalRelation(DataTypeUtils.toAttributes(schema), seq(rows), false, Option.empty());
         }
 
         private Expression partitionOf(Expression label) {

@@ -85,7 +85,7 @@ class Leaves:
     rows: tuple[str, ...]
     """Rows from Spark, described, by the index of the source."""
     guessed: frozenset[int] = frozenset()
-    """Of which of them nobody knows how many there are."""
+    """Sources of rows from Spark whose number of rows nobody knows."""
 
 
 def explain_stages(

@@ -143,8 +143,6 @@ class StreamingRun:
 
     Attributes
     ----------
-    run : str
-        Its id.
     checkpoint : str
         Folder of the query's checkpoint.
     real_time : bool
@@ -153,7 +151,6 @@ class StreamingRun:
         Whether the query reads the current time, which is another literal in the plan of each micro-batch.
     """
 
-    run: str
     checkpoint: str
     real_time: bool
     current_time: bool
@@ -166,7 +163,7 @@ class StreamingRun:
             return None
         real_time = "RealTime" in str(active.trigger().getClass().getName())
         current_time = reads_current_time(spark, active.logicalPlan())
-        return cls(batch.run, str(active.resolvedCheckpointRoot()), real_time, current_time)
+        return cls(str(active.resolvedCheckpointRoot()), real_time, current_time)
 
 
 def reads_current_time(spark: SparkSession, plan: Any) -> bool:
@@ -226,9 +223,9 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
         result = rule.withOutputOf(plan, changed)
     except Exception as problem:
         reason = reason_of(problem)
-        if reason is None or begun or OPERATOR in operators:
-            if reason is None:
-                raise
+        if reason is None:
+            raise
+        if begun or OPERATOR in operators:
             raise StreamStateError(
                 f"the state of the stream's join was written by gpujoin, which cannot go on with it: {reason}"
             ) from problem

@@ -20,12 +20,13 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.streaming.chunks import StateChunk, decode
 from gpujoin.engine.streaming.symmetric import SymmetricJoin
-from gpujoin.errors import CorruptBlobError, GpuJoinError, StreamStateError
+from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import Side
 from gpujoin.model.streams import StreamJoin
 from gpujoin.plan.streams import plan_stream_join
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker
 from gpujoin.spark.shuffle.scattering import rounds, scatter
+from gpujoin.spark.worker.task import check_version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,11 +164,7 @@ class PartitionJoin(StatefulProcessor):
     def _joined(
         self, label: int, where: _Place, rows: Iterator[pd.DataFrame], timer: TimerValues
     ) -> Iterator[pd.DataFrame]:
-        if self._version != __version__:
-            raise GpuJoinError(
-                f"the driver has gpujoin {self._version}, this executor's Python has {__version__}. Install the same"
-                " version."
-            )
+        check_version(self._version)
         if label not in self._labels or self._labels.index(label) != where.partition:
             raise StreamStateError(
                 f"the rows of label {label} came to partition {where.partition} of {len(self._labels)}: the state was"
@@ -240,7 +237,7 @@ def _output(label: int, data: bytes | None, counted: Mapping[str, float]) -> pd.
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a task stands, for errors."""
+    """Which query, micro-batch and partition a task is of, as errors name them."""
 
     query: str
     batch: str

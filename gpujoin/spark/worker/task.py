@@ -64,10 +64,7 @@ def enter(
 
     Raises ``GpuJoinError`` if the driver has another version of this package.
     """
-    if version != __version__:
-        raise GpuJoinError(
-            f"the driver has gpujoin {version}, this executor's Python has {__version__}. Install the same version."
-        )
+    check_version(version)
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -86,6 +83,14 @@ def enter(
     work: Work = pickle.loads(pickled)  # noqa: S301  # the driver's own bytes
     with closing(work.run(batches, task)) as output:  # type: ignore[type-var]
         yield from output
+
+
+def check_version(version: str) -> None:
+    """Refuse, by ``GpuJoinError``, to work for a driver that has another version of this package."""
+    if version != __version__:
+        raise GpuJoinError(
+            f"the driver has gpujoin {version}, this executor's Python has {__version__}. Install the same version."
+        )
 
 
 def acknowledge_at_once() -> None:
