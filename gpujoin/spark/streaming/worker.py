@@ -135,8 +135,8 @@ class PartitionJoin(StatefulProcessor):
         self._version = __version__
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the states: a manifest, and chunks and marks by the chunk's identifier."""
-        self._manifest: ValueState = handle.getValueState("manifest", "data binary")
+        """Name the states: a manifest and the number of partitions, and chunks and marks by the chunk's identifier."""
+        self._manifest: ValueState = handle.getValueState("manifest", "data binary, partitions int")
         self._chunks: MapState = handle.getMapState("chunks", "id string", "data binary")
         self._marks: MapState = handle.getMapState("marks", "id string", "data binary")
 
@@ -155,24 +155,24 @@ class PartitionJoin(StatefulProcessor):
             names the query, the micro-batch and the partition.
         """
         (label,) = key
-        where = _Place.here()
+        where = _Place.of(self._labels.index(label))
         try:
-            yield from self._joined(int(label), where, rows, timerValues)
+            yield from self._joined(int(label), rows, timerValues)
         except (StreamStateError, CorruptBlobError) as problem:
             raise StreamStateError(f"{where}: {problem}") from problem
 
     def _joined(
-        self, label: int, where: _Place, rows: Iterator[pd.DataFrame], timer: TimerValues
+        self, label: int, rows: Iterator[pd.DataFrame], timer: TimerValues
     ) -> Iterator[pd.DataFrame]:
         check_version(self._version)
-        if label not in self._labels or self._labels.index(label) != where.partition:
-            raise StreamStateError(
-                f"the rows of label {label} came to partition {where.partition} of {len(self._labels)}: the state was"
-                " begun with another number of partitions (spark.sql.shuffle.partitions)"
-            )
         began = time.monotonic()
-        new = self._received(label, rows)
         saved = self._manifest.get()
+        if saved is not None and saved[1] != len(self._labels):
+            raise StreamStateError(
+                f"the state was begun with {saved[1]} partitions, and the query has {len(self._labels)} now"
+                " (spark.sql.shuffle.partitions): its keys are in other partitions; start from a new checkpoint"
+            )
+        new = self._received(label, rows)
         _kept.limit = HostMemory.of(self._options.memory_budget).build_bytes
         store = SparkStore(self._chunks, self._marks, _kept)
         join = SymmetricJoin(
@@ -189,7 +189,7 @@ class PartitionJoin(StatefulProcessor):
                 returned += batch.num_rows
                 header, message = form.encode(batch, label)
                 yield _output(label, header + message.to_pybytes(), {})
-        self._manifest.update((join.manifest.to_bytes(),))
+        self._manifest.update((join.manifest.to_bytes(), len(self._labels)))
         yield _output(label, None, _counted(join, returned, time.monotonic() - began))
 
     def _received(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
@@ -244,11 +244,12 @@ class _Place:
     partition: int
 
     @classmethod
-    def here(cls) -> _Place:
+    def of(cls, partition: int) -> _Place:
+        """Name a partition of the join: what follows it in a task, as a union, may give the task another number."""
         context = TaskContext.get()
         assert context is not None
         query, batch = (context.getLocalProperty(name) or "?" for name in (_QUERY_ID, _BATCH_ID))
-        return cls(query, batch, context.partitionId())
+        return cls(query, batch, partition)
 
     def __str__(self) -> str:
         return f"query {self.query}, micro-batch {self.batch}, partition {self.partition}"
