@@ -32,7 +32,7 @@ help: ## List these targets
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Run and check TPC-H joins at scale SF (default 0.1)
+demo: ## Run and check TPC-H joins, queries and a stream at scale SF (default 0.1)
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --scale $(SF)
 

@@ -7,7 +7,7 @@ usage() {
 Usage: docker run [options] gpujoin COMMAND [arguments]
 
   doctor [--json]      say what is usable in this container (the default)
-  demo [options]       run and check TPC-H joins
+  demo [options]       run and check TPC-H joins, queries and a stream
   bench tpch [options] time whole queries here and in Spark
   calibrate [options]  measure from which size on queries are faster here
   version              print the version

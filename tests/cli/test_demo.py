@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import cli
-from gpujoin.cli.demo import data, queries, runner
+from gpujoin.cli.demo import data, queries, runner, streams
 from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
 from gpujoin.cli.demo.show import Progress, report, table
 from gpujoin.errors import ConfigurationError, GpuJoinError
+from gpujoin.spark.streaming import planning
 
 HOWS = {"inner", "left", "right", "full", "left_semi", "left_anti", "cross"}
 
@@ -165,6 +166,7 @@ def test_results_are_equal_and_joins_run_here(only: str) -> None:
         assert (how, backend, equal) == (join.how, "cpu", "yes")
     assert "Traceback" not in done.stderr
     assert ("3 of 3 queries equal" in done.stdout) == (not only)
+    assert ("5 of 5 micro-batches equal" in done.stdout) == (not only)
 
 
 @pytest.mark.spark
@@ -182,6 +184,45 @@ def test_whole_queries_run_here_and_are_equal(spark: SparkSession, monkeypatch: 
         ("1 of 1", ()),
     ]
     assert "2 of 2 queries equal" in report("queries", ("query", "joins here"), outcomes, "queries")
+
+
+@pytest.mark.spark
+def test_the_stream_runs_here_and_its_micro_batches_are_equal(spark: SparkSession, tmp_path: Path) -> None:
+    before = spark.conf.getAll
+    result = streams.run_stream(spark, data.tpch_directory(0.001), tmp_path, batches=1)
+    assert not result.left_out
+    assert [(outcome.labels[0], outcome.differences) for outcome in result.outcomes] == [("0", ()), ("1", ())]
+    assert all(outcome.rows and outcome.seconds and outcome.spark_seconds for outcome in result.outcomes)
+    assert result.outcomes[-1].labels == ("1", "0")
+    assert spark.conf.getAll == before
+
+
+@pytest.mark.spark
+def test_the_stream_is_left_out_with_the_reason_where_a_module_is_missing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_FURTHER", ("no_such_module",))
+    result = streams.run_stream(spark, data.tpch_directory(0.001), tmp_path, batches=1)
+    assert result.outcomes == ()
+    assert "no_such_module" in result.left_out
+
+
+def test_differences_of_micro_batches_are_told(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    for batch, here, in_spark in (("0", "1", "2"), ("1", "1 WHERE false", "1 WHERE false"), ("2", "1", "1")):
+        for where, query in (("here", here), ("spark", in_spark)):
+            (tmp_path / where / batch).mkdir(parents=True)
+            connection.execute(f"COPY (SELECT {query}) TO '{tmp_path / where / batch / 'rows.parquet'}'")
+    report = streams.MicroBatch(5, 0.5)
+    told = [
+        streams.compare_batch(
+            connection, tmp_path, batch, {0: report, 1: report, 2: report}, {0: report, 1: report}
+        )
+        for batch in range(3)
+    ]
+    different, empty, missing = (outcome.differences for outcome in told)
+    assert any("1 times too often" in difference for difference in different)
+    assert empty == ()
+    assert missing == ("only one of both had this micro-batch",)
 
 
 def test_differences_of_queries_are_told() -> None:

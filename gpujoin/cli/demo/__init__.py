@@ -1,4 +1,4 @@
-"""``gpujoin demo``: joins over TPC-H data, each checked against Spark's own join and against DuckDB."""
+"""``gpujoin demo``: joins over TPC-H data, each checked against Spark's own join and against DuckDB, and a stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``demo`` to the command line."""
     parser = commands.add_parser(
         "demo",
-        help="run joins over TPC-H data and check every result",
+        help="run joins, queries and a stream over TPC-H data and check every result",
         description="Run joins of every type over TPC-H data through gpu_join, compare each result, row for row, with "
-        "Spark's own join and with DuckDB, and print a table. Exit status 0 if all are equal, 1 if not.",
+        "Spark's own join and with DuckDB, and print a table. Whole queries and a join of two streams, compared with "
+        "Spark's micro-batch by micro-batch, follow. Exit status 0 if all are equal, 1 if not.",
     )
     parser.add_argument(
         "--scale", type=float, default=0.1, metavar="SF", help="TPC-H scale factor (default: 0.1)"

@@ -16,7 +16,8 @@ from gpujoin.cli.demo.check import Comparison, compare, create_views, parquet
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.cli.demo.joins import JOINS, DemoJoin
 from gpujoin.cli.demo.queries import run_queries
-from gpujoin.cli.demo.show import Outcome, Progress, report
+from gpujoin.cli.demo.show import Outcome, Progress, failed, report
+from gpujoin.cli.demo.streams import HOW, TITLE, StreamResult, run_stream
 from gpujoin.cli.session import open_session
 from gpujoin.errors import BackendUnavailableError, ConfigurationError
 
@@ -50,6 +51,7 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
                 spark.read.parquet(str(data / f"{name}.parquet")).createOrReplaceTempView(name)
             outcomes = _run_all(spark, joins, data, work, backend)
             queries = run_queries(spark, data) if not only else []
+            stream = run_stream(spark, data, work / "stream") if not only else StreamResult()
         finally:
             spark.stop()
     finally:
@@ -59,7 +61,15 @@ def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], on
     if queries:
         about = "Whole queries, unchanged, after gpujoin.enable(spark)"
         print(report(about, ("query", "joins here"), queries, "queries"))
-    return 1 if any(outcome.differences for outcome in (*outcomes, *queries)) else 0
+    if stream.outcomes:
+        about = (
+            f"Join of two streams, {HOW}: {TITLE}; each micro-batch compared with that of Spark's operator.\n"
+            "The first micro-batch of either starts its workers and compiles code."
+        )
+        print(report(about, ("micro-batch", "new rows"), stream.outcomes, "micro-batches"))
+    if stream.left_out:
+        print(f"\nThe join of two streams was left out: {stream.left_out}")
+    return 1 if any(outcome.differences for outcome in (*outcomes, *queries, *stream.outcomes)) else 0
 
 
 def parse_settings(conf: Sequence[str]) -> dict[str, str]:
@@ -114,7 +124,7 @@ def _run_all(
             try:
                 outcome = _run_one(join, spark, connection, work / str(number), backend, shown)
             except Exception as problem:  # noqa: BLE001  # one join that fails is a finding; the others still run
-                outcome = _failed(join, problem)
+                outcome = failed((join.title, join.how, "-"), problem)
             outcomes.append(outcome)
             shown.outcome(f"{number}/{len(joins)}", f"{join.title} ({join.how})", outcome)
     return outcomes
@@ -165,14 +175,6 @@ def _run_one(
         differences=differences,
         reasons=tuple(str(reason) for reason in chosen.reasons) if used == "spark" else (),
     )
-
-
-def _failed(join: DemoJoin, problem: Exception) -> Outcome:
-    lines = [line for line in str(problem).splitlines() if line.strip()] or [""]
-    # What a Python worker says ends with its exception; what the JVM says begins with it.
-    telling = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
-    said = f"failed with {type(problem).__name__}: {telling}"
-    return Outcome((join.title, join.how, "-"), 0, 0.0, 0.0, (said,))
 
 
 def _write(frame: DataFrame, path: Path) -> None:

@@ -25,6 +25,14 @@ class Outcome:
     """Why it was left to Spark, if it was."""
 
 
+def failed(labels: tuple[str, ...], problem: Exception) -> Outcome:
+    """What is told of a join that an exception has ended."""
+    lines = [line for line in str(problem).splitlines() if line.strip()] or [""]
+    # What a Python worker says ends with its exception; what the JVM says begins with it.
+    telling = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
+    return Outcome(labels, 0, 0.0, 0.0, (f"failed with {type(problem).__name__}: {telling}",))
+
+
 class Progress:
     """Tells a person how far the work is: a bar on a terminal, plain lines elsewhere."""
 
