@@ -97,6 +97,11 @@ class HostMemory:
         return max(1, share // _LEAST_SHARE, share - held_bytes())
 
     @property
+    def tables_bytes(self) -> int:
+        """Bytes that build sides may take that are kept from run to run: all the share of build sides."""
+        return self.budget // _BUILDS
+
+    @property
     def round_bytes(self) -> int:
         """Bytes of rows that a mapper may gather before it splits them; each row is held six times until it is sent."""
         return max(_LEAST_PIECE, self.budget // _ROUNDS)

@@ -75,6 +75,8 @@ class PipelineMetrics:
     """Joins whose build side was aggregated before they were aggregated themselves."""
     parts_reused: int = 0
     """Times the rows of a part of the tree were taken from an equal part, not computed again."""
+    tables_kept: int = 0
+    """Build sides that the process had kept from an earlier run."""
     groups: int = 0
     """Groups that partial aggregations gave out."""
     early_groups: int = 0

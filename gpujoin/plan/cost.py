@@ -8,13 +8,14 @@ Spark compares every pair of rows one by one, and they are searched by order her
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow.types as pat
 
 from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
+from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SparkSource
 from gpujoin.plan import estimates
 from gpujoin.plan.ranges import Shape, shape_of_node
@@ -45,18 +46,27 @@ class Estimate:
 
 
 def predict(
-    relation: Relation, scanned: Mapping[int, float], cores: int, exchanges: int, costs: Costs
+    relation: Relation,
+    scanned: Mapping[int, float],
+    cores: int,
+    exchanges: int,
+    costs: Costs,
+    *,
+    kept: Collection[Relation] = (),
 ) -> Estimate:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
     What Spark computes for it is the same either way, and left out. The part has no runtime filters yet; ``scanned``
-    has the rows of each scan's files, by its index.
+    has the rows of each scan's files, by its index. Build sides in ``kept`` are there already, built, and cost nothing
+    here.
     """
     here, spark, stages = 0.0, 0.0, 0
+    built = {id(node) for table in kept for node in table.walk()}
     for node in relation.walk():
         rows = [estimates.estimate(child, scanned).rows for child in node.children]
         read = scanned.get(node.index, 1.0) if isinstance(node, Scan) else 0.0
         computed = _calls(node, max(rows, default=read), costs)
+        before = here
         here, spark = here + computed.here, spark + computed.spark
         match node:
             case Scan():
@@ -68,14 +78,29 @@ def predict(
                 here, spark = here + rows[0] * costs.group_row, spark + rows[0] * costs.spark_group_row
                 stages += 1
             case Join():
-                of_join = _join(node, rows[0], rows[1], costs)
+                is_built = id(node.side(node.build_side)) in built
+                of_join = _join(node, rows[0], rows[1], costs, is_built=is_built)
                 here, spark = here + of_join.here, spark + of_join.spark
                 stages += 1
+        if id(node) in built:
+            here = before
     here += estimates.estimate(relation, scanned).rows * costs.row_out
     return Estimate(
         here=costs.query + exchanges * costs.stage + here / cores,
         spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
     )
+
+
+def is_hashed(node: Join) -> bool:
+    """Tell whether Spark looks rows up in a hash table, and compares no pairs without equal keys."""
+    match shape_of_node(node):
+        case Shape.EQUALITY:
+            return True
+        case Shape.NOT_IN:
+            spec = node.spec
+            return len(spec.keys) == 1 and spec.condition is None and not spec.join_type.flags_rows
+        case _:
+            return False
 
 
 def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
@@ -93,18 +118,22 @@ def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
     )
 
 
-def _join(node: Join, left: float, right: float, costs: Costs) -> Estimate:
-    """Predict the seconds of one core that a join takes."""
-    rows, pairs, keys = left + right, left * right, len(node.spec.keys)
+def _join(node: Join, left: float, right: float, costs: Costs, *, is_built: bool) -> Estimate:
+    """Predict the seconds of one core that a join takes; ``is_built``: without those of building a side here."""
+    pairs, keys = left * right, len(node.spec.keys)
+    rows = left + right
     hashed = max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
-    sorted_here = rows * costs.sort_row * math.log2(max(2.0, rows))
+    doublings = math.log2(max(2.0, rows))
+    if is_built:
+        rows = left if node.build_side is Side.RIGHT else right
+    sorted_here = rows * costs.sort_row * doublings
     match shape_of_node(node):
         case Shape.RANGE:
             return Estimate(here=sorted_here, spark=pairs * costs.spark_pair)
         case Shape.AS_OF:
             candidates = left * math.sqrt(right) if keys else pairs
             return Estimate(here=sorted_here, spark=candidates * costs.spark_pair + (hashed if keys else 0.0))
-        case Shape.NOT_IN if keys > 1 or node.spec.condition is not None or node.spec.join_type.flags_rows:
+        case Shape.NOT_IN if not is_hashed(node):
             return Estimate(here=rows * PATTERN_SECONDS, spark=pairs * costs.spark_pair)
         case Shape.PRODUCT:
             return Estimate(here=pairs * costs.pair, spark=pairs * costs.spark_pair)

@@ -58,7 +58,7 @@ class BuiltSide:
             if layout.build.condition:
                 _ = self.condition.frame
         if not isinstance(sink, FrameSink):
-            hold(self, self.search_bytes + own_bytes(rows))
+            hold(self, self.nbytes)
 
     @classmethod
     def with_fallback(cls, sink: Sink, rows: Any, metrics: JoinMetrics) -> BuiltSide:
@@ -149,6 +149,11 @@ class BuiltSide:
     def search_bytes(self) -> int:
         """Memory of the search structure."""
         return 0 if self._searched is None else self._searched.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the rows, on the host, and of the search structure."""
+        return self.search_bytes + own_bytes(self.rows)
 
     @cached_property
     def null_patterns(self) -> NullPatterns | None:

@@ -97,6 +97,11 @@ class HashJoin:
         """Whether the build side is on disk."""
         return isinstance(self._built, Spilled)
 
+    @property
+    def build_bytes(self) -> int:
+        """Memory of the build side's rows and of their search structure; 0 where they are on disk, or not built yet."""
+        return self._built.nbytes if isinstance(self._built, BuiltSide) else 0
+
     def build(self, batches: Batches) -> None:
         """Read the build side. Beyond the memory budget it goes to disk.
 

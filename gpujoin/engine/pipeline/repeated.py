@@ -14,14 +14,14 @@ limit, beyond which the part is computed again.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpujoin.engine.memory import hold
+from gpujoin.engine.pipeline.tables import unnumbered
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan
+from gpujoin.model.relations import Join, PartialAggregate, Relation
 
 
 class _Kept(list[Any]):
@@ -43,7 +43,7 @@ class RepeatedParts:
         self._metrics = metrics
         worth_keeping = [node for node in tree.walk() if _is_worth_keeping(node)]
         alike = Counter(map(_likeness, worth_keeping))
-        parts = {id(node): _unnumbered(node) for node in worth_keeping if alike[_likeness(node)] > 1}
+        parts = {id(node): unnumbered(node) for node in worth_keeping if alike[_likeness(node)] > 1}
         times = Counter(parts[id(node)] for node in worth_keeping if id(node) in parts)
         self._parts: dict[int, Relation] = {}
         """Their largest forms, by ``id()`` of the nodes that they stand at."""
@@ -108,10 +108,3 @@ def _is_worth_keeping(node: Relation) -> bool:
 def _likeness(node: Relation) -> tuple[str, ...]:
     """Equal parts have equal ones, and they cost little to compare."""
     return (type(node).__name__, *node.schema.names)
-
-
-def _unnumbered(node: Relation) -> Relation:
-    """Leave out the numbers of scans: files that are read twice are numbered twice."""
-    if isinstance(node, Scan):
-        return dataclasses.replace(node, index=0)
-    return node.with_children([_unnumbered(child) for child in node.children]) if node.children else node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create, create_pipeline, device_pipeline
 from gpujoin.config import BackendChoice, Options
-from gpujoin.engine.join.hash_join import HashJoin
+from gpujoin.engine.join.hash_join import HashJoin, JoinRun
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
@@ -22,6 +22,7 @@ from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.repeated import RepeatedParts
+from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, unnumbered
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
@@ -44,6 +45,7 @@ from gpujoin.model.relations import (
     bind_slices,
 )
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
+from gpujoin.plan.tables import is_table
 
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 """Rows of a source: batches, or the path of an Arrow IPC file, which is mapped into memory."""
@@ -74,6 +76,7 @@ def run(
     piece_bytes: int | None = None,
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
+    tables: BuiltTables | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run a tree, as :func:`~gpujoin.engine.pipeline.supports` admits it, over its inputs.
 
@@ -85,6 +88,8 @@ def run(
     the CPU, unless a device is given. What a device does not compute, and what does not fit there, runs on the CPU:
     from ``rung`` on, which is ``Rung.CAREFUL`` for a task that has failed before, and otherwise the highest. Scans
     and sources are cut into pieces of ``piece_bytes``, or of what suits the backend.
+
+    Build sides that are made of files alone are taken from ``tables``, and kept there, on the CPU's highest rung.
 
     Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
     cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
@@ -122,7 +127,10 @@ def run(
             backend = MixedPipeline(device, host, options, metrics, join_metrics, size)
         opaque = not all(backend.carries(node.schema) for node in tree.walk())
         placed = OpaquePipeline(backend, metrics, size) if opaque else backend
-        runner = _Runner(placed, sources, settings, metrics, join_metrics, memory, size)
+        if tables is not None and rung is Rung.CAREFUL:
+            tables.clear()
+        kept = tables if rung is Rung.FAST else None
+        runner = _Runner(placed, sources, settings, metrics, join_metrics, memory, size, kept)
         return Attempt(rung, runner.run(tree), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
@@ -150,6 +158,7 @@ class _Runner:
         join_metrics: JoinMetrics,
         memory: HostMemory,
         piece_bytes: int,
+        tables: BuiltTables | None,
     ) -> None:
         self._backend = backend
         self._inputs = inputs
@@ -158,6 +167,7 @@ class _Runner:
         self._join_metrics = join_metrics
         self._memory = memory
         self._piece_bytes = piece_bytes
+        self._tables = tables
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
@@ -264,14 +274,35 @@ class _Runner:
 
     def _join(self, node: Join) -> Iterator[_Piece]:
         side = node.build_side
+        name = self._table_name(node)
+        kept = None if name is None or self._tables is None else self._tables.get(name)
+        if kept is not None:
+            self._metrics.tables_kept += 1
+            yield from self._probed(
+                node, kept.join.start(self._join_metrics), kept.piece, self._streamed(node)
+            )
+            return
         pieces, rest = self._build_pieces(node.side(side))
-        streamed = self._pieces(node.side(side.other))
         if rest is not None:
-            yield from self._gather_join(node, itertools.chain(pieces, rest), None, streamed)
+            yield from self._gather_join(node, itertools.chain(pieces, rest), None, self._streamed(node))
             return
         build = self._backend.concat(pieces, node.side(side).schema, self._metrics)
         pieces.clear()
-        yield from self._joined(node, build, streamed)
+        if name is None:
+            yield from self._joined(node, build, self._streamed(node))
+        else:
+            yield from self._gather_join(node, iter([build]), build, self._streamed(node), name)
+
+    def _streamed(self, node: Join) -> Iterator[_Piece]:
+        return self._pieces(node.side(node.build_side.other))
+
+    def _table_name(self, node: Join) -> Hashable | None:
+        """What a join's build side is kept under; ``None`` where it is not."""
+        table = node.side(node.build_side)
+        if self._tables is None or not is_table(table) or is_table(node.side(node.build_side.other)):
+            return None
+        schemas = tuple(self._backend.join_schema(node, side) for side in Side)
+        return unnumbered(table), node.spec, node.build_side, schemas, self._options
 
     def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
@@ -297,31 +328,48 @@ class _Runner:
         yield from lookup.finish()
 
     def _gather_join(
-        self, node: Join, built: Iterator[_Piece], known: _Piece | None, pieces: Iterator[_Piece]
+        self,
+        node: Join,
+        built: Iterator[_Piece],
+        known: _Piece | None,
+        pieces: Iterator[_Piece],
+        name: Hashable | None = None,
     ) -> Iterator[_Piece]:
+        """Build one side, which is kept under a name if one is given, and join the pieces of the other with it."""
         backend, side = self._backend, node.build_side
         with ExitStack() as stack:
-            join = stack.enter_context(
-                HashJoin(
-                    node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
-                    build_side=side, options=self._options, backend=self._backend.joins,
-                    metrics=self._join_metrics,
-                )
+            join = HashJoin(
+                node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
+                build_side=side, options=self._options, backend=self._backend.joins,
+                metrics=self._join_metrics,
             )  # fmt: skip
             join.build(batch for piece in built for batch in backend.to_join(piece, node, side))
+            if name is not None and self._tables is not None and not join.spilled:
+                self._tables.put(name, BuiltTable(join, known), self._memory.tables_bytes)
+            else:
+                stack.enter_context(join)
+            passed = join.start()
             if join.spilled:  # in one call: each call would write its own files
-                for _ in join.probe(self._to_probe(node, pieces)):
+                stack.callback(passed.close)
+                for _ in passed.probe(self._to_probe(node, pieces)):
                     raise AssertionError(
                         "a join whose build side is on disk gives rows when it is finished only"
                     )
-            for piece in pieces:
-                if join.can_stop:
-                    break
-                streamed = backend.collect(piece)
-                self._metrics.gather_joins += 1
-                joined = join.probe(backend.to_join(streamed, node, side.other))
-                yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._metrics)
-            yield from backend.from_join(join.finish(), node, {side: known, side.other: None}, self._metrics)
+            yield from self._probed(node, passed, known, pieces)
+
+    def _probed(
+        self, node: Join, passed: JoinRun, known: _Piece | None, pieces: Iterator[_Piece]
+    ) -> Iterator[_Piece]:
+        """Join pieces of the streamed side with a built side."""
+        backend, side = self._backend, node.build_side
+        for piece in pieces:
+            if passed.can_stop:
+                break
+            streamed = backend.collect(piece)
+            self._metrics.gather_joins += 1
+            joined = passed.probe(backend.to_join(streamed, node, side.other))
+            yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._metrics)
+        yield from backend.from_join(passed.finish(), node, {side: known, side.other: None}, self._metrics)
 
     def _to_probe(self, node: Join, pieces: Iterator[_Piece]) -> Iterator[pa.RecordBatch]:
         for piece in map(self._backend.collect, pieces):

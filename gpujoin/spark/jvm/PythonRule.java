@@ -60,7 +60,10 @@ public final class PythonRule extends Rule {
     private static final String QUERY = "query";
     private static final String WRITE = "write";
     private static final String EXPLAIN = "explain";
+    /** A micro-batch in which streams are joined. */
     private static final String MICRO_BATCH = "micro-batch";
+    /** One in which a stream is joined with rows that are no stream. */
+    private static final String WITH_TABLES = "micro-batch-with-tables";
 
     /** What names of gpujoin's functions hold. */
     private static final String MARK = "gpujoin_";
@@ -128,10 +131,14 @@ public final class PythonRule extends Rule {
         return changed;
     }
 
-    /** Plans a micro-batch of a stream that joins streams. */
+    /** Plans a micro-batch of a stream that is joined. */
     private LogicalPlan microBatch(LogicalPlan plan) {
         Option active = SparkSession.getActiveSession();
-        if (isPlanned(plan) || active.isEmpty() || !joinsStreams(plan) || suspension.isInForceHere()) {
+        if (isPlanned(plan) || active.isEmpty() || suspension.isInForceHere()) {
+            return plan;
+        }
+        int joined = mostStreamsJoined(plan);
+        if (joined == 0) {
             return plan;
         }
         SparkSession session = (SparkSession) active.get();
@@ -145,7 +152,16 @@ public final class PythonRule extends Rule {
         if (!begun && !isConcernedWith(plan)) {
             return plan;
         }
-        LogicalPlan replacement = ask(session, plan, MICRO_BATCH, " " + stream + " " + run + " " + batch);
+        String which = " " + stream + " " + run + " " + batch;
+        if (joined == 1) {
+            LogicalPlan withTables = ask(session, plan, WITH_TABLES, which);
+            if (withTables == null) {
+                return plan;
+            }
+            withTables.setTagValue(PLANNED, Boolean.TRUE);
+            return withTables;
+        }
+        LogicalPlan replacement = ask(session, plan, MICRO_BATCH, which);
         if (replacement != null) {
             runs.put(run, Boolean.TRUE);
             replacement.setTagValue(PLANNED, Boolean.TRUE);
@@ -159,19 +175,20 @@ public final class PythonRule extends Rule {
         return plan;
     }
 
-    private static boolean joinsStreams(LogicalPlan plan) {
+    /** How many inputs of a join are streams, of the join in a plan of which the most are. */
+    private static int mostStreamsJoined(LogicalPlan plan) {
         if (!plan.containsPattern(TreePattern.JOIN())) {
-            return false;
+            return 0;
         }
-        if (plan instanceof Join && ((Join) plan).left().isStreaming() && ((Join) plan).right().isStreaming()) {
-            return true;
+        int most = 0;
+        if (plan instanceof Join) {
+            most += ((Join) plan).left().isStreaming() ? 1 : 0;
+            most += ((Join) plan).right().isStreaming() ? 1 : 0;
         }
         for (int i = 0; i < plan.children().size(); i++) {
-            if (joinsStreams((LogicalPlan) plan.children().apply(i))) {
-                return true;
-            }
+            most = Math.max(most, mostStreamsJoined((LogicalPlan) plan.children().apply(i)));
         }
-        return false;
+        return most;
     }
 
     /** Switches the rule off for good, in the sessions too that were cloned with it; streams that it has begun go on. */

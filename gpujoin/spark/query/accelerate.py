@@ -27,7 +27,7 @@ from gpujoin.spark.outcomes import (
     text_of,
 )
 from gpujoin.spark.query.native import native_plan
-from gpujoin.spark.query.planner import QueryPlanner
+from gpujoin.spark.query.planner import QueryPlanner, StreamFacts
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
 from gpujoin.spark.worker.python import note_failure, refusal
@@ -138,8 +138,17 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     return Accelerated(dataframe_of(spark, result.plan), result.explanation, changed=True)
 
 
-def plan_query(spark: SparkSession, plan: Any, rule: Any, scope: Scope = Scope.EVERY_QUERY) -> PlannedQuery:
-    """Plan a query that Spark is optimizing, with the rule suspended. Errors are those of :func:`accelerate`."""
+def plan_query(
+    spark: SparkSession,
+    plan: Any,
+    rule: Any,
+    scope: Scope = Scope.EVERY_QUERY,
+    stream: StreamFacts | None = None,
+) -> PlannedQuery:
+    """Plan a query that Spark is optimizing, with the rule suspended; ``stream``: a micro-batch of one.
+
+    Errors are those of :func:`accelerate`.
+    """
     conf = session_conf(spark)
     options = join_options(conf, None, None)
     if not options.enabled:
@@ -152,10 +161,11 @@ def plan_query(spark: SparkSession, plan: Any, rule: Any, scope: Scope = Scope.E
         return rule.withOutputOf(plan, changed)
 
     def planned() -> PlannedQuery:
-        return _planned(spark, plan, conf, options, Purpose.RUN, finished)
+        return _planned(spark, plan, conf, options, Purpose.RUN, finished, stream)
 
     def shown() -> str:
-        return query_text(session_id(spark), str(plan.toString()))
+        # Plans of micro-batches name what is new in each.
+        return query_text(session_id(spark), str(plan.toString()) if stream is None else stream.run)
 
     return _survived(spark, options, Purpose.RUN, planned, shown, scope)
 
@@ -192,9 +202,10 @@ def _planned(
     options: Options,
     purpose: Purpose,
     finished: Callable[[Any], Any],
+    stream: StreamFacts | None = None,
 ) -> PlannedQuery:
     """Plan a query; ``finished`` makes the planner's result what the caller needs."""
-    planner = QueryPlanner(spark, conf, options, runs=purpose is Purpose.RUN)
+    planner = QueryPlanner(spark, conf, options, runs=purpose is Purpose.RUN, stream=stream)
     plan = planner.rewrite(native)
     if not planner.changed or purpose is Purpose.EXPLAIN:
         return PlannedQuery(native, planner.explanation, changed=planner.changed)

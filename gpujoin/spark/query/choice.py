@@ -5,21 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileSlice, Scan
+from gpujoin.model.relations import FileSlice, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
-from gpujoin.plan.cost import Estimate, predict
+from gpujoin.plan.cost import Estimate, is_hashed, predict
+from gpujoin.plan.distribution import Hint
 from gpujoin.plan.explain import show_bytes, show_paths
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
+from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 
 if TYPE_CHECKING:
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 
 _OF_GPU_JOIN = "strategy= or backend= of gpu_join, or spark.gpujoin.costs"
 _OF_SESSION = "spark.gpujoin.backend=cpu or gpu for the session, or spark.gpujoin.costs"
+
+_MOST_OUTLAYS = 1000
+_KEEPS_TABLES = "workers keep what they have read of tables while the files stay the same"
 
 Reads = Mapping[int, tuple[FileSlice, ...]]
 """What a task reads, by the index of the scan."""
@@ -65,6 +72,8 @@ class IslandRun:
     """What decided."""
     heavy: Mapping[int, HeavyRows] = field(default_factory=dict)
     """Keys with very many rows, by the index of the exchange."""
+    keeps_tables: bool = False
+    """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
 
     @property
     def tasks(self) -> int:
@@ -89,11 +98,30 @@ class IslandRun:
         return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note))
 
 
-class WorkerStart:
-    """Whether the seconds that an application's first workers take to start are worth it.
+@dataclass(frozen=True)
+class Once:
+    """Seconds of a query that are spent once."""
 
-    They are spent once, so what queries would have gained is added up: from when on that is as much, the start costs
-    nothing. ::
+    start: float = 0.0
+    """To start the application's first workers."""
+    tables: float = 0.0
+    """To read and build the tables that a stream is joined with."""
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.start + self.tables
+
+    def __str__(self) -> str:
+        spent = [(self.start, "start workers"), (self.tables, "read the tables")]
+        for_what = " and ".join(purpose for seconds, purpose in spent if seconds)
+        return f" ({self.total:.2g} s of them to {for_what}, once)" if for_what else ""
+
+
+class Outlay:
+    """Whether seconds that are spent once are worth it, such as those that an application's first workers start in.
+
+    What queries would have gained without them is added up: from when on that is as much, they cost nothing. ::
 
         start 1.5 s; a query of 1.0 s in Spark, 0.3 s here
         first: 0.3 + 1.5 > 1.0      in Spark, 0.7 s missed
@@ -102,34 +130,43 @@ class WorkerStart:
     """
 
     def __init__(self) -> None:
-        self._missed: dict[str, float] = {}
+        self._missed: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
-    def seconds(self, application: str, options: Options) -> float:
-        """What of the start a query still has to bear."""
-        return max(0.0, options.costs.start - self._missed.get(application, 0.0))
+    def seconds(self, name: str, price: float) -> float:
+        """What of a price a query still has to bear; ``name``: of the application, or of what else it is paid for."""
+        return max(0.0, price - self._missed.get(name, 0.0))
 
-    def begun(self, application: str) -> None:
-        """Note that workers run."""
-        with self._lock:
-            self._missed[application] = math.inf
+    def begun(self, name: str) -> None:
+        """Note that it is paid."""
+        self.missed(name, math.inf)
 
-    def missed(self, application: str, seconds: float) -> None:
-        """Note what a query would have gained if workers had been there."""
+    def missed(self, name: str, seconds: float) -> None:
+        """Note what a query would have gained if it had been paid before."""
         if seconds > 0:
             with self._lock:
-                self._missed[application] = self._missed.get(application, 0.0) + seconds
+                self._missed[name] = self._missed.get(name, 0.0) + seconds
+                while len(self._missed) > _MOST_OUTLAYS:
+                    self._missed.popitem(last=False)
 
 
-def predicted(island: Island, run: IslandRun, options: Options, cores: int) -> Estimate:
-    """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds."""
-    return predict(island.plain, island.scanned, cores, run.last.stage.exchanges, options.costs)
+def predicted(
+    island: Island, run: IslandRun, options: Options, cores: int, *, kept: Collection[Relation] = ()
+) -> Estimate:
+    """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
+
+    Workers have the tables in ``kept`` already.
+    """
+    exchanges = run.last.stage.exchanges
+    return predict(island.plain, island.scanned, cores, exchanges, options.costs, kept=kept)
 
 
-def skip_reason(island: Island, options: Options, estimate: Estimate, start: float = 0.0) -> Reason | None:
+def skip_reason(
+    island: Island, options: Options, estimate: Estimate, once: Once, spark_threshold: int
+) -> Reason | None:
     """Tell why an island is left to Spark, if it is.
 
-    ``start`` seconds of the estimate are what starting the application's first workers takes.
+    The estimate has the seconds that are spent ``once``. Spark broadcasts tables of up to ``spark_threshold`` bytes.
     """
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
         kept = supports(island.relation, BackendName.GPU)
@@ -137,16 +174,37 @@ def skip_reason(island: Island, options: Options, estimate: Estimate, start: flo
             return kept[0]
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
+    named = any(node.asked is not None for node in island.own_nodes())
+    setting = _OF_GPU_JOIN if named else _OF_SESSION
+    if island.streamed and _only_broadcasts(island, spark_threshold):
+        why = "Spark broadcasts the tables, and looks up the rows of each micro-batch"
+        return Reason(ReasonKind.SLOWER, "cost", why, setting)
     if (
         estimate.taken or island.as_of_joins
     ):  # what Spark takes for these, which sorts both sides, is not predicted
         return None
-    once = f" ({start:.2g} s of them to start workers, once)" if start else ""
     why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"
     if any(rows.guessed for rows in island.spark_sources):
         why += f"; an input of unknown size was taken to have {UNKNOWN_ROWS:,.0f} rows"
-    named = any(node.asked is not None for node in island.own_nodes())
-    return Reason(ReasonKind.SLOWER, "cost", why, _OF_GPU_JOIN if named else _OF_SESSION)
+    return Reason(ReasonKind.SLOWER, "cost", why, setting)
+
+
+def _only_broadcasts(island: Island, spark_threshold: int) -> bool:
+    """Whether Spark shuffles nothing for the joins of an island, and compares no pairs: a Python stage costs more."""
+    if not all(map(is_hashed, island.joins)):
+        return False
+    tables = [
+        (table, node.hints.get(side))
+        for node in island.own_nodes()
+        if node.class_name == JOIN
+        for side in Side
+        if not (table := node.child(side)).streaming
+    ]
+    return all(
+        hint is Hint.BROADCAST
+        or (hint is None and table.size_bytes is not None and table.size_bytes <= spark_threshold)
+        for table, hint in tables
+    )
 
 
 def arrange(
@@ -167,6 +225,11 @@ def arrange(
     ):
         several = dataclasses.replace(limits, cores=max(2, cores))
         return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
+    if island.streamed:
+        streamed = _staged(island, options, limits)
+        if streamed is not None and not streamed.last.inputs:
+            notes = (*streamed.notes, _KEEPS_TABLES)
+            return dataclasses.replace(streamed, keeps_tables=True, notes=notes)
     small = island.nbytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if local and small and not island.spark_sources:
         return _one_task(island, options, limits, cores)

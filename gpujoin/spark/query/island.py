@@ -37,6 +37,7 @@ from gpujoin.spark.query.trees.builder import (
     ScanSource,
     SparkRows,
     TreeBuilder,
+    is_joined_with_tables,
 )
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.nodes import aggregated
@@ -100,6 +101,11 @@ class Island:
         return rows * _VALUE_BYTES * len(self.columns)
 
     @property
+    def streamed(self) -> bool:
+        """Whether rows of a stream are joined in it."""
+        return any(source.node.streaming for source in self.spark_sources)
+
+    @property
     def nbytes(self) -> int:
         """Compressed bytes of the columns read, and about the bytes of the rows from Spark."""
         read = sum(source.nbytes for source in self.sources.values())
@@ -147,6 +153,8 @@ class IslandFinder:
         Gives the value of a scalar subquery.
     unreadable : Reason or None
         Why workers may read no files; ``None``: they may.
+    stream_rows : float or None
+        Rows of a micro-batch of a stream; ``None``: not known.
 
     Attributes
     ----------
@@ -155,11 +163,16 @@ class IslandFinder:
     """
 
     def __init__(
-        self, options: Options, constant: Callable[[Node], Literal], unreadable: Reason | None = None
+        self,
+        options: Options,
+        constant: Callable[[Node], Literal],
+        unreadable: Reason | None = None,
+        stream_rows: float | None = None,
     ) -> None:
         self._options = options
         self._constant = constant
         self._unreadable = unreadable
+        self._stream_rows = stream_rows
         self.broken: dict[int, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
@@ -169,7 +182,9 @@ class IslandFinder:
         """
         if not _may_top(node) or id(node) in self.broken:
             return None
-        builder = TreeBuilder(self._options, self._constant, BUILDERS, self._unreadable)
+        builder = TreeBuilder(
+            self._options, self._constant, BUILDERS, self._unreadable, stream_rows=self._stream_rows
+        )
         island: Island | None
         try:
             if top is None and node.class_name == AGGREGATE:
@@ -222,6 +237,8 @@ def _pays(relation: Relation) -> bool:
 
 
 def _may_top(node: PlanNode) -> bool:
+    if node.streaming and not is_joined_with_tables(node):
+        return False
     if node.class_name == AGGREGATE:
         return True
     return node.name in _ROWS_FROM and any(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,14 @@ from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
+from gpujoin.plan.tables import kept_tables, with_tables_built
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
 from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.asof import AsOfTerms
-from gpujoin.spark.query.choice import IslandRun, WorkerStart, arrange, predicted, skip_reason
+from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, predicted, skip_reason
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
@@ -39,9 +40,18 @@ from gpujoin.spark.worker.python import refusal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from gpujoin.model.expressions import Literal
+    from gpujoin.spark.catalyst.nodes import Node
+
 Part = JoinExplanation | IslandExplanation
 
-_start = WorkerStart()
+_start = Outlay()
+"""Of applications: seconds until their first workers are there."""
+_tables = Outlay()
+"""Of runs of streams: seconds in which workers read the tables that they keep."""
+_TABLES_SHARE = 8
+"""Part of the memory budget that rows of a stream's tables may take, as estimated, to be kept by workers: half of what
+all build sides may take, since search structures take about as much again."""
 
 _OF_LEFT_ROWS = frozenset({"LeftSemi", "LeftAnti", "ExistenceJoin"})
 """Joins that Spark takes to be as large as their left side."""
@@ -61,6 +71,16 @@ class Rewritten:
     """About how many bytes come out of its largest island, which to Spark are next to none."""
 
 
+@dataclass(frozen=True)
+class StreamFacts:
+    """What is known of a micro-batch when it is planned."""
+
+    run: str
+    """Id of the stream's run."""
+    rows: float | None
+    """Rows of the last micro-batch that had any; ``None``: there was none."""
+
+
 class QueryPlanner:
     """Plans one query.
 
@@ -74,6 +94,8 @@ class QueryPlanner:
         Settings.
     runs : bool
         Whether planning may run subqueries and collect build sides; otherwise the result is good for explanation only.
+    stream : StreamFacts, optional
+        Of a micro-batch: which it is of.
 
     Attributes
     ----------
@@ -83,16 +105,25 @@ class QueryPlanner:
         Whether anything was replaced.
     """
 
-    def __init__(self, spark: SparkSession, conf: Mapping[str, str], options: Options, *, runs: bool) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        conf: Mapping[str, str],
+        options: Options,
+        *,
+        runs: bool,
+        stream: StreamFacts | None = None,
+    ) -> None:
         self._spark = spark
         self._conf = conf
         self._options = options
         self._runs = runs
+        self._stream = stream
         self._gateway = gateway_of(spark)
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
         self._unreadable = reading_obstacle(conf, options)
-        self._finder = IslandFinder(options, self._values.placeholder, self._unreadable)
+        self._finder = self._finder_with(self._values.placeholder)
         self._left: dict[int, Reason] = {}
         """Why nodes that could be run here are left to Spark, by ``id()``."""
         self._within: dict[int, Reason] = {}
@@ -118,7 +149,13 @@ class QueryPlanner:
         self.changed = visited.changed
         if self._runs and not visited.changed:
             _start.missed(self._application, self._missed)
+            if self._stream is not None:
+                _tables.missed(self._stream.run, self._missed)
         return self._rewriting.result(root, self._large) if visited.changed and self._runs else plan
+
+    def _finder_with(self, constant: Callable[[Node], Literal]) -> IslandFinder:
+        rows = None if self._stream is None else self._stream.rows
+        return IslandFinder(self._options, constant, self._unreadable, rows)
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:
@@ -135,7 +172,8 @@ class QueryPlanner:
             if isinstance(placed, Rewritten):
                 return placed
             islands = placed is None
-        asked = asked_below(node, top)
+        # Spark counts the rows of a limit over all micro-batches of a stream.
+        asked = None if node.streaming else asked_below(node, top)
         below = [self._visit(child, islands=islands, top=asked) for child in node.children]
         if node.for_nearest is not None and id(node.for_nearest) in self._searched:
             if self._runs:
@@ -145,7 +183,7 @@ class QueryPlanner:
         changed = any(visited.changed for visited in below)
         inner = [self._visit(self._marked(subquery_plan(subquery))) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
-        if islands and node.class_name == AGGREGATE and id(node) not in self._left:
+        if islands and node.class_name == AGGREGATE and id(node) not in self._left and not node.streaming:
             self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
             large = tuple(visited.nbytes > self._broadcast_threshold for visited in below)
@@ -202,7 +240,7 @@ class QueryPlanner:
         keyed = any(join.spec.keys for join in island.joins)
         backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
-        if self._runs:
+        if self._runs and not island.streamed:  # rows of a stream would be read once more
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
@@ -212,6 +250,8 @@ class QueryPlanner:
         explained = dataclasses.replace(explained, notes=(*explained.notes, *told))
         if self._runs:
             _start.begun(self._application)
+            if self._stream is not None:
+                _tables.begun(self._stream.run)
             IslandPlacer(self._spark, self._conf, self._rewriting, island).place(
                 run, options, island_id, estimate
             )
@@ -227,7 +267,7 @@ class QueryPlanner:
     def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:
         """Find the island at a node, and how it runs; a reason or nothing as of :meth:`_island`."""
         asked = self._values.asked
-        island = self._finder.at(node, top)
+        island = self._found(self._finder, node, top)
         if island is None or not self._takes_any(island.own_nodes()):
             return None
         refused = refusal(self._spark.sparkContext, self._conf)
@@ -244,7 +284,7 @@ class QueryPlanner:
         if estimate is None:
             return None
         if self._values.asked > asked and self._runs:
-            island = IslandFinder(self._options, self._values.value, self._unreadable).at(node, top)
+            island = self._found(self._finder_with(self._values.value), node, top)
             if island is None:
                 why = "the value of a subquery changed it"
                 self._reasons.append(Reason(ReasonKind.UNEXPECTED, "plan", why))
@@ -255,12 +295,27 @@ class QueryPlanner:
                 return None
         return (*self._finished(island, run), estimate)
 
+    def _found(self, finder: IslandFinder, node: PlanNode, top: Top | None) -> Island | None:
+        """Find the island at a node; one of a stream builds the tables that it is joined with, where they are small."""
+        island = finder.at(node, top)
+        if island is None or not island.streamed:
+            return island
+        most = self._options.memory_budget / _TABLES_SHARE
+        relation = with_tables_built(island.plain, island.scanned, most)
+        return dataclasses.replace(island, relation=relation, plain=relation)
+
     def _faster(self, island: Island, run: IslandRun) -> Estimate | None:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
-        warm = predicted(island, run, self._options, self._cores)
-        start = _start.seconds(self._application, self._options)
-        estimate = dataclasses.replace(warm, here=warm.here + start)
-        slower = skip_reason(island, self._options_of(island), estimate, start)
+        cold = predicted(island, run, self._options, self._cores)
+        start = _start.seconds(self._application, self._options.costs.start)
+        warm, once = cold, Once(start)
+        if run.keeps_tables:
+            kept = kept_tables(island.plain)
+            warm = predicted(island, run, self._options, self._cores, kept=kept)
+            tables = cold.here - warm.here
+            once = Once(start, tables if self._stream is None else _tables.seconds(self._stream.run, tables))
+        estimate = dataclasses.replace(warm, here=warm.here + once.total)
+        slower = skip_reason(island, self._options_of(island), estimate, once, self._broadcast_threshold)
         if slower is None:
             return estimate
         self._left[id(island.node)] = slower

@@ -81,6 +81,11 @@ class PlanNode:
         return {side: hint for side, name in names.items() for hint in Hint if hint.value == name}
 
     @property
+    def streaming(self) -> bool:
+        """Whether it is a stream: in a micro-batch, whether rows of one are in it."""
+        return "@streaming" in self.fields
+
+    @property
     def deterministic(self) -> bool:
         """Whether it gives the same rows each time, and all that is below too."""
         return bool(self.fields.get("@deterministic", True))

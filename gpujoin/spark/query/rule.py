@@ -42,12 +42,15 @@ from gpujoin.spark.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.staging import stage_write
 from gpujoin.spark.streaming.planning import MicroBatch, plan_micro_batch
+from gpujoin.spark.streaming.tables import plan_with_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WRITE = "write"
 _MICRO_BATCH = "micro-batch"
+_WITH_TABLES = "micro-batch-with-tables"
+_OF_STREAMS = {_MICRO_BATCH: plan_micro_batch, _WITH_TABLES: plan_with_tables}
 _SLOW_SECONDS = 1.0
 _MOST_SESSIONS = 16
 _MOST_PROBLEMS = 100
@@ -129,10 +132,10 @@ class _Callback:
         try:
             with inside():
                 session = self._rule.session(name)
-                if kind == _MICRO_BATCH:
+                if kind in _OF_STREAMS:
                     query, run, number = stream
                     batch = MicroBatch(query, run, int(number))
-                    replacement = plan_micro_batch(session, plan, self._rule.jvm, batch)
+                    replacement = _OF_STREAMS[kind](session, plan, self._rule.jvm, batch)
                 else:
                     replacement = _replacement(self._rule, session, plan, kind, int(thread))
         except BaseException as problem:  # noqa: BLE001 - py4j would log it, and end its thread

@@ -70,6 +70,8 @@ class RunStage:
     """Settings."""
     name: str
     """Under which metrics are reported."""
+    keeps_tables: bool = False
+    """Whether the process keeps tables that it builds."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one."""
@@ -91,6 +93,7 @@ class RunStage:
         self, batches: Batches, task: Task, measured: IslandMetrics, notes: list[str]
     ) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
+        from gpujoin.engine.pipeline.tables import TABLES
 
         with chosen_device(self.options, task.gpus, task.name) as place:
             notes += place.chosen.notes
@@ -103,6 +106,7 @@ class RunStage:
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
+                    tables=TABLES if self.keeps_tables else None,
                 )  # fmt: skip
 
     def _work(self, batches: Batches) -> Iterator[tuple[dict[int, Any], Reads]]:
@@ -143,6 +147,7 @@ class StageWork:
         The last stage has the name ``island_id``; those before it have numbers too. ``blob_bytes`` is the size of the
         blobs between stages.
         """
+        keeps_tables = run.keeps_tables
 
         def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
             stage = run.stage
@@ -165,7 +170,9 @@ class StageWork:
                 else (stage.spark.source,)
             )
             labels = tuple(places) if stage.branches else ()
-            work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name)
+            work = RunStage(
+                stage.tree, run.reads, sources, forms, labels, outlet, options, name, keeps_tables
+            )
             return cls(run, work, inputs)
 
         heavy = run.heavy

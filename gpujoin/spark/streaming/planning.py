@@ -158,7 +158,7 @@ class StreamingRun:
     @classmethod
     def find(cls, spark: SparkSession, batch: MicroBatch) -> StreamingRun | None:
         """Find a run among those that are active; ``None`` if it is none of them."""
-        active = _execution(spark, batch)
+        active = execution_of(spark, batch)
         if active is None or str(active.runId().toString()) != batch.run:
             return None
         real_time = "RealTime" in str(active.trigger().getClass().getName())
@@ -172,7 +172,7 @@ def reads_current_time(spark: SparkSession, plan: Any) -> bool:
     return bool(plan.containsPattern(pattern))
 
 
-def _execution(spark: SparkSession, batch: MicroBatch) -> Any:
+def execution_of(spark: SparkSession, batch: MicroBatch) -> Any:
     """The JVM's object of a stream that runs; ``None`` if it does not."""
     key = gateway_of(spark).java.util.UUID.fromString(batch.query)
     return spark._jsparkSession.sharedState().activeStreamingQueries().get(key)  # noqa: SLF001
@@ -420,7 +420,7 @@ def _watermark(spark: SparkSession, batch: MicroBatch, number: int) -> int:
     """The watermark of a micro-batch of a stream, in milliseconds, as its log has it; 0 before the first."""
     if number < 0:
         return 0
-    logged = _execution(spark, batch).offsetLog().offsetSeqMetadataForBatchId(number)
+    logged = execution_of(spark, batch).offsetLog().offsetSeqMetadataForBatchId(number)
     if logged.isEmpty():
         raise StreamStateError(f"the log of query {batch.query} lacks micro-batch {number}")
     return max(0, int(logged.get().batchWatermarkMs()))

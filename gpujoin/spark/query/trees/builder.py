@@ -35,6 +35,8 @@ _BY_HINTS = (
     "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
 )
 """How a join is told apart from others that was not written as ``gpu_join``."""
+_OF_STREAMS = frozenset({"Join", "Filter", "Project"})
+"""Nodes that compute the rows of each micro-batch by themselves: Spark's do the same with a stream as with a table."""
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
 
@@ -125,15 +127,12 @@ class SparkRows:
     """The attributes that are taken, and stand-ins of what else is computed (`trees.computed`)."""
     nbytes: float
     """About how many bytes they have."""
+    guessed: bool
+    """Whether nobody knows how many there are."""
     problem: BrokenError | None
     """Why the part is not in the island, and where; ``None`` where Spark computes more than the part itself."""
     first: First | None = None
     """Which of its rows are taken; ``None``: all."""
-
-    @property
-    def guessed(self) -> bool:
-        """Whether Spark knows nothing of how many there are."""
-        return self.node.estimated_rows is None
 
     @property
     def why(self) -> str:
@@ -217,6 +216,8 @@ class TreeBuilder:
     """Nodes that can be run, by their ``id()``."""
     backend: str | None = None
     """The backend that a join of the tree was asked to run on."""
+    stream_rows: float | None = None
+    """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate the plan below a node; attributes that are not required may be left out.
@@ -224,6 +225,8 @@ class TreeBuilder:
         Raises ``BrokenError`` if some node is not covered.
         """
         build = self.nodes.get(node.name)
+        if node.streaming and not is_joined_with_tables(node):
+            raise BrokenError(node, "of a stream, Spark computes it")
         if build is None:
             why, setting = why_uncovered(node)
             raise BrokenError(node, why, setting=setting)
@@ -280,8 +283,11 @@ class TreeBuilder:
         if not node.deterministic and not any_rows:
             # Each use of it would be computed by itself, and differently.
             raise problem or BrokenError(node, "its rows are other ones each time they are computed")
-        guessed = node.estimated_rows is None
-        rows = UNKNOWN_ROWS if node.estimated_rows is None else node.estimated_rows
+        known = node.estimated_rows
+        if known is None and node.streaming:
+            known = self.stream_rows
+        guessed = known is None
+        rows = UNKNOWN_ROWS if known is None else known
         try:
             source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level, guessed)
         except (JoinSpecError, RelationError) as refused:
@@ -290,7 +296,7 @@ class TreeBuilder:
         if reasons:
             raise problem or BrokenError(node, "; ".join(map(str, reasons)))
         nbytes = rows * row_bytes(source.columns)
-        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, problem, first))
+        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, guessed, problem, first))
         return Fragment(source, {column.expr_id: n for n, column in enumerate(columns)})
 
     def run_on(self, node: PlanNode) -> None:
@@ -327,6 +333,11 @@ class TreeBuilder:
     def scanned(self) -> dict[int, float]:
         """Rows of the scans' files."""
         return {index: source.rows for index, source in self.sources.items()}
+
+
+def is_joined_with_tables(node: PlanNode) -> bool:
+    """Tell whether a node of a stream computes each micro-batch by itself, and joins no streams with one another."""
+    return node.name in _OF_STREAMS and sum(child.streaming for child in node.children) == 1
 
 
 def _spark_schema(columns: Sequence[Node]) -> pa.Schema:
