@@ -80,7 +80,7 @@ def plan_with_tables(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
 
 
 def _ended_in(batch: MicroBatch) -> bool:
-    """Whether another run of the stream has failed in this micro-batch, which was planned here, or was stopped in it."""
+    """Whether another run of the stream has failed, or was stopped, in this micro-batch, planned here."""
     run, number = _planned.get(batch.query, (batch.run, -1))
     return run != batch.run and number == batch.number
 

@@ -12,7 +12,7 @@ from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.api.metrics import IslandReport, metrics
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
-from gpujoin.spark.query.choice import WorkerStart
+from gpujoin.spark.query.choice import Outlay
 from gpujoin.testing import assert_same_rows
 from tests.brief import brief
 from tests.spark.query.queries import check
@@ -181,8 +181,8 @@ def test_a_query_that_is_left_to_spark_counts_once_towards_the_start(
 ) -> None:
     """Not anew for the join below the aggregation: it would be taken in the place of the whole."""
     counted: list[float] = []
-    monkeypatch.setattr(planner, "_start", WorkerStart())
-    monkeypatch.setattr(WorkerStart, "missed", lambda self, application, seconds: counted.append(seconds))
+    monkeypatch.setattr(planner, "_start", Outlay())
+    monkeypatch.setattr(Outlay, "missed", lambda self, application, seconds: counted.append(seconds))
     tables.conf.set("spark.gpujoin.backend", "auto")
     tables.conf.set("spark.gpujoin.fallback", "silent")
     tables.conf.set("spark.gpujoin.costs", "start=1000, query=0.001, spark_query=1")
