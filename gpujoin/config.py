@@ -214,8 +214,8 @@ class Options:
     )  # fmt: skip
     streaming: bool = _setting(
         "streaming", True, _flag,
-        "Whether [joins of two streams](streaming.md) are run here; `false` leaves them to Spark. A stream whose state "
-        "was written here cannot go on with `false`.",
+        "Whether [joins of streams](streaming.md), with one another or with tables, are run here; `false` leaves them "
+        "to Spark. A stream whose state was written here cannot go on with `false`.",
     )  # fmt: skip
     strategy: Strategy = _setting(
         "strategy", Strategy.AUTO, _one_of(Strategy),

@@ -1,8 +1,8 @@
-"""What is decided of a join of streams before the query runs, and how long rows are kept, for people."""
+"""What is decided of the joins of a stream before the query runs, and how long rows are kept, for people."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Strategy
 from gpujoin.model.backend import BackendName
@@ -12,21 +12,29 @@ from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
 from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
+from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.streaming.planning import is_join_of_streams, readable_join, reads_current_time, reason_of
+from gpujoin.spark.streaming.planning import (
+    is_join_of_streams,
+    readable_join,
+    reads_current_time,
+    reason_of,
+    settings_obstacle,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from gpujoin.config import Options
     from gpujoin.model.streams import TimeColumn
     from gpujoin.plan.streams import StreamPlan, WatermarkBound
     from gpujoin.spark.streaming.reading import ReadJoin
 
 _BACKEND = "spark"
-WITH_TABLE = Reason(ReasonKind.UNSUPPORTED, "inputs", "a stream is joined with rows that are no stream")
+_BESIDE_STREAMS = Reason(ReasonKind.UNSUPPORTED, "query", "it joins streams with one another too")
 
 
 def explain_stream(frame: DataFrame) -> Explanation:
@@ -40,26 +48,38 @@ def explain_stream(frame: DataFrame) -> Explanation:
     # Spark makes no optimized plan of a stream by itself.
     optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001
     analyzed = analyzed_plan(frame)
-    root = read_plan(optimizer.execute(analyzed), gateway_of(spark))
-    streams = [node for node in root.walk() if node.class_name == JOIN and "@streaming" in node.fields]
-    roots = [_left(node, WITH_TABLE) for node in streams if not is_join_of_streams(node)]
-    joins = [node for node in streams if is_join_of_streams(node)]
-    if joins:
-        try:
-            roots.insert(
-                0,
-                _explained(
-                    readable_join(
-                        spark, root, conf, options, current_time=reads_current_time(spark, analyzed)
-                    )
-                ),
-            )
-        except Exception as problem:
-            reason = reason_of(problem)
-            if reason is None:
-                raise
-            roots = [*(_left(node, reason) for node in joins), *roots]
+    optimized = optimizer.execute(analyzed)
+    root = read_plan(optimized, gateway_of(spark))
+    of_stream = [node for node in root.walk() if node.class_name == JOIN and node.streaming]
+    joins = [node for node in of_stream if is_join_of_streams(node)]
+    if not joins:
+        return _with_tables(spark, optimized, of_stream, conf, options)
+    roots = [_left(node, _BESIDE_STREAMS) for node in of_stream if not is_join_of_streams(node)]
+    try:
+        roots.insert(
+            0,
+            _explained(
+                readable_join(spark, root, conf, options, current_time=reads_current_time(spark, analyzed))
+            ),
+        )
+    except Exception as problem:
+        reason = reason_of(problem)
+        if reason is None:
+            raise
+        roots = [*(_left(node, reason) for node in joins), *roots]
     return Explanation(tuple(roots))
+
+
+def _with_tables(
+    spark: SparkSession, optimized: Any, joins: Sequence[PlanNode], conf: Mapping[str, str], options: Options
+) -> Explanation:
+    """Say of the joins of a stream with tables what a micro-batch would do whose rows nobody has counted."""
+    switched_off = settings_obstacle(options)
+    if switched_off is not None:
+        return Explanation(tuple(_left(node, switched_off) for node in joins))
+    planner = QueryPlanner(spark, conf, options, runs=False)
+    planner.rewrite(optimized)
+    return planner.explanation
 
 
 def _left(node: PlanNode, reason: Reason) -> JoinExplanation:

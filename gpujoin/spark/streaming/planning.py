@@ -340,13 +340,20 @@ def is_join_of_streams(node: PlanNode) -> bool:
     return node.class_name == JOIN and all("@streaming" in node.child(side).fields for side in Side)
 
 
-def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -> None:
+def settings_obstacle(options: Options) -> Reason | None:
+    """Tell which setting leaves joins of streams to Spark, if one does."""
     if not options.enabled:
-        raise _left("settings", "gpujoin is switched off", "spark.gpujoin.enabled", ReasonKind.CONFIGURED)
+        return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
     if not options.streaming:
-        raise _left(
-            "settings", "joins of streams are switched off", "spark.gpujoin.streaming", ReasonKind.CONFIGURED
-        )
+        why = "joins of streams are switched off"
+        return Reason(ReasonKind.CONFIGURED, "settings", why, "spark.gpujoin.streaming")
+    return None
+
+
+def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -> None:
+    switched_off = settings_obstacle(options)
+    if switched_off is not None:
+        raise LeftToSparkError(switched_off)
     if node.strategy(options) is Strategy.SPARK:
         raise _left("settings", "Spark was asked for", "strategy", ReasonKind.CONFIGURED)
     backend = (node.asked or {}).get("backend", options.backend.value)
