@@ -89,6 +89,6 @@ def test_bad_input(spark: SparkSession) -> None:
     with pytest.raises(JoinSpecError, match="must be a Spark DataFrame"):
         gpu_asof_join(frame, None, "t")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="streaming"):
-        gpu_asof_join(spark.readStream.format("rate").load(), moments, left_on="timestamp", right_on="t")
+        gpu_asof_join(moments, spark.readStream.format("rate").load(), left_on="t", right_on="timestamp")
     with pytest.raises(JoinSpecError, match="shuffled or broadcast"):
         gpu_asof_join(frame, frame, "t", strategy="nested_loop")

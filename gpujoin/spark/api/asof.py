@@ -60,7 +60,8 @@ def gpu_asof_join(
     Parameters
     ----------
     left, right : DataFrame
-        Two DataFrames of one session, classic or Spark Connect; column names must be unique within each.
+        Two DataFrames of one session, classic or Spark Connect; column names must be unique within each. The left one
+        may be a stream.
     on, by, left_on, right_on, left_by, right_by, direction, tolerance, allow_exact, suffixes
         See :func:`gpujoin.asof_join_tables`.
     strategy : Strategy or str, optional
@@ -76,7 +77,8 @@ def gpu_asof_join(
     Raises
     ------
     JoinSpecError
-        Missing or contradicting arguments, no DataFrames or streaming ones, a strategy that cannot run the join.
+        Missing or contradicting arguments, no DataFrames, a streaming one on the right, a strategy that cannot run the
+        join.
     KeyTypeError
         Keys without a common order or distance; texts with a collation other than ``UTF8_BINARY``.
     FallbackError
@@ -135,9 +137,10 @@ def _marked(
     asked: Sequence[str | None],
 ) -> DataFrame:
     """Put a node into the plan that is planned with the query."""
-    if left.isStreaming or right.isStreaming:
+    if right.isStreaming:
         raise JoinSpecError(
-            "an as-of join takes no streaming DataFrames, whose batches do not hold all rows; join them in foreachBatch"
+            "an as-of join takes no streaming DataFrame on the right, whose batches do not hold all rows; on the left"
+            " each micro-batch of one is joined with all rows of the right"
         )
     spark, spec = left.sparkSession, plan.spec
     assert spec.as_of is not None

@@ -151,7 +151,7 @@ def explain(frame: DataFrame) -> Explanation:
     rule, plan = rule_of(spark), analyzed_plan(frame)
     concerned = rule is not None and rule.isConcernedWith(plan)
     if concerned and frame.isStreaming:
-        return explain_stream(frame)
+        return explain_stream(frame, rule)
     if concerned:
         return rewrite(frame, Purpose.EXPLAIN).explanation
     return Explanation(joins_in(plan))

@@ -154,7 +154,7 @@ public final class PythonRule extends Rule {
         }
         String which = " " + stream + " " + run + " " + batch;
         if (joined == 1) {
-            LogicalPlan withTables = ask(session, plan, WITH_TABLES, which);
+            LogicalPlan withTables = ask(session, GpuAsOfRule.pushed(plan), WITH_TABLES, which);
             if (withTables == null) {
                 return plan;
             }
@@ -181,14 +181,14 @@ public final class PythonRule extends Rule {
             return 0;
         }
         int most = 0;
-        if (plan instanceof Join) {
-            most += ((Join) plan).left().isStreaming() ? 1 : 0;
-            most += ((Join) plan).right().isStreaming() ? 1 : 0;
-        }
+        boolean joins = plan instanceof Join || plan instanceof GpuAsOfJoin;
+        int ofThis = 0;
         for (int i = 0; i < plan.children().size(); i++) {
-            most = Math.max(most, mostStreamsJoined((LogicalPlan) plan.children().apply(i)));
+            LogicalPlan child = (LogicalPlan) plan.children().apply(i);
+            ofThis += joins && child.isStreaming() ? 1 : 0;
+            most = Math.max(most, mostStreamsJoined(child));
         }
-        return most;
+        return Math.max(most, ofThis);
     }
 
     /** Switches the rule off for good, in the sessions too that were cloned with it; streams that it has begun go on. */
@@ -262,6 +262,18 @@ public final class PythonRule extends Rule {
         GpuAsOfRule.keep();
         try {
             return Dataset.ofRows(session, plan).queryExecution().optimizedPlan();
+        } finally {
+            GpuAsOfRule.keepNoLonger();
+            suspension.end();
+        }
+    }
+
+    /** As optimized(), of an analyzed plan of a stream, of which Spark makes no optimized plan by itself. */
+    public LogicalPlan optimizedStream(SparkSession session, LogicalPlan plan) {
+        suspension.begin();
+        GpuAsOfRule.keep();
+        try {
+            return (LogicalPlan) session.sessionState().optimizer().execute(plan);
         } finally {
             GpuAsOfRule.keepNoLonger();
             suspension.end();

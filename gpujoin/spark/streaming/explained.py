@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Strategy
 from gpujoin.model.backend import BackendName
-from gpujoin.model.jointype import Side
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
-from gpujoin.spark.catalyst.joins import JOIN, join_type_shown
+from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
@@ -37,20 +37,18 @@ _BACKEND = "spark"
 _BESIDE_STREAMS = Reason(ReasonKind.UNSUPPORTED, "query", "it joins streams with one another too")
 
 
-def explain_stream(frame: DataFrame) -> Explanation:
-    """Say of the joins in a streaming DataFrame who runs them; nothing is run.
+def explain_stream(frame: DataFrame, rule: Any) -> Explanation:
+    """Say of the joins in a streaming DataFrame who runs them; nothing is run. ``rule`` is the session's.
 
     What a checkpoint holds is not looked at: its state decides when the query starts.
     """
     spark = frame.sparkSession
     conf = session_conf(spark)
     options = join_options(conf, None, None)
-    # Spark makes no optimized plan of a stream by itself.
-    optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001
     analyzed = analyzed_plan(frame)
-    optimized = optimizer.execute(analyzed)
+    optimized = rule.optimizedStream(spark._jsparkSession, analyzed)  # noqa: SLF001
     root = read_plan(optimized, gateway_of(spark))
-    of_stream = [node for node in root.walk() if node.class_name == JOIN and node.streaming]
+    of_stream = [node for node in root.walk() if node.class_name in JOINS and node.streaming]
     joins = [node for node in of_stream if is_join_of_streams(node)]
     if not joins:
         return _with_tables(spark, optimized, of_stream, conf, options)
@@ -84,11 +82,12 @@ def _with_tables(
 
 def _left(node: PlanNode, reason: Reason) -> JoinExplanation:
     """A join that Spark runs."""
+    as_of = node.class_name == AS_OF_JOIN
     return JoinExplanation(
-        join_type=join_type_shown(node.fields["joinType"]),
+        join_type=JoinType.LEFT.value if as_of else join_type_shown(node.fields["joinType"]),
         strategy=Strategy.SPARK,
         backend=_BACKEND,
-        condition=None if node.condition is None else str(node.condition),
+        condition=None if as_of or node.condition is None else str(node.condition),
         reasons=(reason,),
         by_gpu_join=node.asked is not None,
     )

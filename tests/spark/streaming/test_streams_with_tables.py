@@ -269,3 +269,34 @@ def test_settings_leave_tables_to_spark(session: SparkSession, tmp_path: Path, s
     assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]
     if setting == "spark.gpujoin.streaming":
         assert not given.run(banded("left"), "here", most=1).here
+
+
+def nearest(stream: DataFrame, given: Readings) -> DataFrame:
+    """Give each reading the band of its key that begins nearest below it."""
+    return gpujoin.gpu_asof_join(
+        stream, given.bands(), left_on="v", right_on="lo", left_by="k", right_by="kb"
+    )
+
+
+def test_as_of_joins_with_tables(session: SparkSession, tmp_path: Path) -> None:
+    """Bands that begin at the same value differ in nothing else: which of them is the nearest is nobody's to say."""
+
+    def query(stream: DataFrame, given: Readings) -> DataFrame:
+        bands = given.bands().select("kb", "lo").distinct().withColumn("twice", f.expr("2 * lo"))
+        named = gpujoin.gpu_asof_join(stream, bands, left_on="v", right_on="lo", left_by="k", right_by="kb")
+        return named.groupBy(f.window("t", "10 seconds")).agg(f.sum("twice"), f.count("kb"))
+
+    given = Readings(session, tmp_path)
+    session.conf.set("spark.gpujoin.streaming", "false")
+    spark = given.run(query, "spark")
+    session.conf.set("spark.gpujoin.streaming", "true")
+    assert_equal(given.run(query, "here"), spark)
+
+
+def test_as_of_joins_are_explained(session: SparkSession, tmp_path: Path) -> None:
+    given = Readings(session, tmp_path)
+    (island,) = gpujoin.explain(nearest(given.readings(), given)).islands
+    assert "as-of" in str(island)
+    session.conf.set("spark.gpujoin.streaming", "false")
+    (join,) = gpujoin.explain(nearest(given.readings(), given)).joins
+    assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]

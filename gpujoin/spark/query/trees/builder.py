@@ -35,7 +35,7 @@ _BY_HINTS = (
     "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
 )
 """How a join is told apart from others that was not written as ``gpu_join``."""
-_OF_STREAMS = frozenset({"Join", "Filter", "Project"})
+_OF_STREAMS = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
 """Nodes that compute the rows of each micro-batch by themselves: Spark's do the same with a stream as with a table."""
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
