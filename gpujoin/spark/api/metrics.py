@@ -160,6 +160,8 @@ def _input_lines(p: PipelineMetrics) -> list[str]:
     if p.files:
         groups = f"{_count(p.row_groups, 'row group')} read, {p.skipped_row_groups:,} skipped"
         lines.append(f"{_count(p.files, 'file')}, {groups}, {_count(p.scanned_rows, 'row')} scanned")
+    if p.tables_kept:
+        lines.append(f"{_count(p.tables_kept, 'table')} kept from an earlier micro-batch")
     if p.source_rows:
         lines.append(f"{_count(p.source_rows, 'row')} taken in from Spark or from other stages")
     return lines

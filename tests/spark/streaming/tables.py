@@ -77,7 +77,7 @@ class Readings:
         lows = self.draw.choices([*range(100), None], k=count)
         bands = pa.table({
             "lo": pa.array(lows, pa.int32()),
-            "hi": pa.array([None if lo is None else lo + self.draw.randrange(20) for lo in lows], pa.int32()),
+            "hi": pa.array([None if lo is None else lo + self.draw.randrange(4) for lo in lows], pa.int32()),
             "band": [f"{name}-{number}" for number in range(count)],
             "kb": pa.array(self.draw.choices(KEYS, k=count), pa.int64()),
         })  # fmt: skip
@@ -106,6 +106,8 @@ class Readings:
                 raise StopError
             table = frame.toArrow()
             output.rows[batch] = counted(rows_of(table.to_batches(), table.schema))
+            (query,) = self.spark.streams.active
+            output.plans[batch] = str(query._jsq.explainInternal(False))
             if between is not None:
                 between(batch)
 
@@ -118,7 +120,6 @@ class Readings:
             output.error = problem
         finally:
             output.progress = [dict(step) for step in running.recentProgress]
-            output.plan = str(running._jsq.explainInternal(False))
             running.stop()
         return output
 
@@ -129,20 +130,20 @@ class StopError(Exception):
 
 @dataclass
 class Run(Output):
-    """What a query gave, and the physical plan of its last micro-batch.
+    """What a query gave, and the physical plans of its micro-batches.
 
     Attributes
     ----------
-    plan : str
-        The plan.
-    error : Exception or None
+    plans : dict of int to str
+        The plans.
+    error : StreamingQueryException or None
         What it ended with.
     """
 
-    plan: str = ""
-    error: Exception | None = None
+    plans: dict[int, str] = field(default_factory=dict)
+    error: StreamingQueryException | None = None
 
     @property
-    def here(self) -> bool:
-        """Whether gpujoin had a part in the last micro-batch."""
-        return "MapInArrow island_" in self.plan
+    def here(self) -> list[bool]:
+        """Of each micro-batch whether gpujoin had a part in it."""
+        return ["MapInArrow island_" in plan for plan in self.plans.values()]

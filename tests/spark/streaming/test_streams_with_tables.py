@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 import gpujoin
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.api.metrics import IslandReport, store_of
+from gpujoin.spark.api.metrics import store_of
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.choice import Outlay
 from tests.brief import brief
@@ -43,8 +43,8 @@ def per_window(stream: DataFrame, given: Readings) -> DataFrame:
 def assert_equal(here: Run, spark: Run) -> None:
     """Compare rows and watermarks of every micro-batch, and who joined in the last."""
     assert (here.error, spark.error) == (None, None)
-    assert here.here
-    assert not spark.here
+    assert all(here.here)
+    assert not any(spark.here)
     assert here.watermarks() == spark.watermarks()
     assert [step["numInputRows"] for step in here.progress] == [
         step["numInputRows"] for step in spark.progress
@@ -59,12 +59,6 @@ def both(session: SparkSession, folder: Path, query: Query, mode: str = "append"
     spark = given.run(query, "spark", mode=mode)
     gpujoin.enable(session)
     return given.run(query, "here", mode=mode), spark
-
-
-def reports(session: SparkSession) -> list[IslandReport]:
-    """What the tasks of all stages have counted."""
-    store = store_of(session.sparkContext)
-    return list(store.reports(store.names()))
 
 
 @pytest.mark.parametrize("how", brief(("inner", "left", "left_semi", "left_anti"), "left", "left_anti"))
@@ -115,9 +109,9 @@ def test_several_tables_are_joined_in_one_stage(session: SparkSession, tmp_path:
 
     here, spark = both(session, tmp_path, query)
     assert_equal(here, spark)
-    assert here.plan.count("MapInArrow") == 1
-    assert "FileScan" in here.plan.split("MapInArrow")[1], "the stream is read by Spark, below the stage"
-    assert here.plan.count("FileScan") == 1, "and the tables are not"
+    plan = here.plans[0]
+    assert (plan.count("MapInArrow"), plan.count("FileScan")) == (1, 1)
+    assert "FileScan" in plan.split("MapInArrow")[1], "the stream is read by Spark, below the stage"
 
 
 def test_a_stateful_operator_above_keeps_its_state_and_watermarks(
@@ -145,7 +139,7 @@ def test_a_checkpoint_goes_on_with_and_without_gpujoin(
     second = given.run(query, "mixed", most=2)
     gpujoin.disable(session)
     last = given.run(query, "mixed")
-    assert [run.here for run in (first, second, last)] == [False, True, False]
+    assert [set(run.here) for run in (first, second, last)] == [{False}, {True}, {False}]
     assert first.rows | second.rows | last.rows == spark.rows
     assert last.error is None
     assert spark.total > 0
@@ -154,13 +148,16 @@ def test_a_checkpoint_goes_on_with_and_without_gpujoin(
 def test_tables_are_read_once_by_each_worker(session: SparkSession, tmp_path: Path) -> None:
     given = Readings(session, tmp_path, batches=5)
     gpujoin.enable(session)
-    before = len(reports(session))
-    assert given.run(banded("left"), "here").here
-    tasks = [report.measured.pipeline for report in reports(session)[before:]]
-    assert len(tasks) == 5
-    read = [task for task in tasks if task.scanned_rows]
-    assert 1 <= len(read) <= 2, "the session has two workers"
-    assert sum(task.tables_kept for task in tasks) == 5 - len(read)
+    store = store_of(session.sparkContext)
+    before = {*store.names()}
+    assert all(given.run(banded("left"), "here").here)
+    reports = store.reports(name for name in store.names() if name not in before)
+    assert len(reports) == 5
+    reading = [report for report in reports if report.metrics.pipeline.scanned_rows]
+    keeping = [report for report in reports if report.metrics.pipeline.tables_kept]
+    assert 1 <= len(reading) <= 2, "the session has two workers"
+    assert len(keeping) == 5 - len(reading)
+    assert all("1 table kept from an earlier micro-batch" in str(report) for report in keeping)
 
 
 def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(
@@ -169,20 +166,20 @@ def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(
     """Spark lists the files of a DataFrame when it is made."""
     runs = []
     for name in ("spark", "here"):
-        given = Readings(session, tmp_path / name)
+        given = Readings(session, tmp_path / name, batches=4)
         if name == "here":
             gpujoin.enable(session)
         first = given.run(banded("left"), name, between=lambda batch, g=given: g.write_bands("1", 20), most=2)
         second = given.run(banded("left"), name)
-        assert first.rows.keys() | second.rows.keys() == {0, 1, 2}
-        assert first.here == second.here == (name == "here")
+        assert (first.rows.keys(), second.rows.keys()) == ({0, 1}, {2, 3})
+        assert {*first.here, second.here[1]} == {name == "here"}
         runs.append((first.rows, second.rows))
     assert runs[0] == runs[1]
-    assert any("'1-" in row for row in runs[0][1][2]), "of the new file"
+    assert any("'1-" in row for row in runs[0][1][3]), "of the new file"
     assert not any("'1-" in row for row in runs[0][0][1])
 
 
-def test_files_that_were_written_anew_are_left_to_spark(session: SparkSession, tmp_path: Path) -> None:
+def test_files_that_were_written_anew_are_read_by_spark(session: SparkSession, tmp_path: Path) -> None:
     runs = []
     for name in ("spark", "here"):
         given = Readings(session, tmp_path / name)
@@ -196,7 +193,7 @@ def test_files_that_were_written_anew_are_left_to_spark(session: SparkSession, t
 
         runs.append(given.run(banded("left"), name, between=rewrite))
     spark, here = runs
-    assert not here.here
+    assert [plan.count("FileScan") > 1 for plan in here.plans.values()] == [False, True, True]
     assert here.rows == spark.rows
     assert (here.error is None) == (spark.error is None)
 
@@ -206,8 +203,7 @@ def test_deleted_files_are_sparks_error(session: SparkSession, tmp_path: Path) -
     session.conf.set("spark.gpujoin.fallback", "silent")
     gpujoin.enable(session)
     run = given.run(banded("left"), "here", between=lambda _: (given.table / "0.parquet").unlink())
-    assert list(run.rows) == [0]
-    assert not run.here
+    assert run.here == [True]
     assert "FAILED_READ_FILE" in str(run.error)
 
 
@@ -222,14 +218,10 @@ def test_a_micro_batch_that_failed_is_sparks_when_the_stream_starts_again(
         raise RuntimeError("of the program")
 
     first = given.run(banded("left"), "here", between=fail)
-    assert first.here
-    assert list(first.rows) == [0]
-    second = given.run(banded("left"), "here", most=1)
-    assert not second.here
-    third = given.run(banded("left"), "here")
-    assert third.here
-    assert first.rows == second.rows
-    assert second.rows | third.rows == spark.rows
+    assert first.here == [True]
+    second = given.run(banded("left"), "here")
+    assert second.here == [False, True, True]
+    assert second.rows == spark.rows
 
 
 def explained(given: Readings, condition: str, how: str = "left") -> str:
@@ -243,7 +235,7 @@ def test_tables_that_spark_broadcasts_stay_there(session: SparkSession, tmp_path
     assert "Spark broadcasts the tables" in explained(given, "k = kb")
     run = given.run(banded("left", "k = kb"), "here")
     assert run.error is None
-    assert not run.here
+    assert not any(run.here)
 
 
 def test_reading_tables_is_paid_for_by_what_micro_batches_would_have_gained(
@@ -255,9 +247,8 @@ def test_reading_tables_is_paid_for_by_what_micro_batches_would_have_gained(
     session.conf.set("spark.gpujoin.costs", "start=0, query=0, spark_query=1, stage=0, sort_row=0.004")
     given = Readings(session, tmp_path, batches=4)
     assert "of them to read the tables, once" in explained(given, BETWEEN)
-    before = len(reports(session))
-    assert given.run(banded("left"), "here").here
-    assert 0 < len(reports(session)) - before < 4
+    here = given.run(banded("left"), "here").here
+    assert (here[0], here[-1]) == (False, True)
 
 
 @pytest.mark.parametrize("setting", ["spark.gpujoin.streaming", "spark.gpujoin.enabled"])
@@ -268,7 +259,7 @@ def test_settings_leave_tables_to_spark(session: SparkSession, tmp_path: Path, s
     (join,) = gpujoin.explain(banded("left")(given.readings(), given)).joins
     assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]
     if setting == "spark.gpujoin.streaming":
-        assert not given.run(banded("left"), "here", most=1).here
+        assert not any(given.run(banded("left"), "here", most=1).here)
 
 
 def nearest(stream: DataFrame, given: Readings) -> DataFrame:
