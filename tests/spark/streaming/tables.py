@@ -68,7 +68,7 @@ class Readings:
         return pa.table({
             "k": pa.array(self.draw.choices(KEYS, k=count), pa.int64()),
             "t": pa.array(times, pa.timestamp("us", "UTC")),
-            "v": pa.array(self.draw.choices([*range(100), None], k=count), pa.int32()),
+            "v": pa.array(self.draw.choices([*range(100), *[None] * 5], k=count), pa.int32()),
         })  # fmt: skip
 
     def write_bands(self, name: str, count: int) -> None:

@@ -1,0 +1,116 @@
+"""Tables that are kept from run to run: when they are taken from there, and when they are read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.memory import held_bytes
+from gpujoin.engine.pipeline import run
+from gpujoin.engine.pipeline.tables import BuiltTables
+from gpujoin.model.expressions import left, right
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.pipeline import PipelineMetrics, Rung
+from gpujoin.model.relations import ExchangeSource, FileSlice, Join, Relation, Scan
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.resolve import resolve
+from gpujoin.testing import assert_same_rows
+
+STREAM = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+TABLE = pa.schema([("kt", pa.int64()), ("lo", pa.int64())])
+KINDS = [JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.RIGHT]
+
+
+def joined(kind: JoinType, *, ranged: bool) -> Relation:
+    """Join source 0 with scan 0, which is built."""
+    condition = resolve(left("v") >= right("lo"), STREAM, TABLE) if ranged else None
+    output = () if kind in (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI) else (0, 1)
+    spec = JoinSpec(kind, (KeyPair(0, 0),), condition, (0, 1), output)
+    return Join(ExchangeSource(0, STREAM), Scan(TABLE), spec, Side.RIGHT)
+
+
+def written(path: Path, rows: int) -> FileSlice:
+    """Write a table's file."""
+    keys = [None if row % 7 == 0 else row % 5 for row in range(rows)]
+    pq.write_table(
+        pa.table([pa.array(keys, pa.int64()), pa.array(range(rows), pa.int64())], schema=TABLE), path
+    )
+    facts = path.stat()
+    return FileSlice(str(path), facts.st_size, facts.st_mtime_ns // 1_000_000)
+
+
+def batch(first: int) -> pa.Table:
+    keys = [None if row % 11 == 0 else row % 6 for row in range(first, first + 20)]
+    return pa.table([pa.array(keys, pa.int64()), pa.array(range(20), pa.int64())], schema=STREAM)
+
+
+def given(
+    tree: Relation, rows: pa.Table, file: FileSlice, tables: BuiltTables | None, **named: object
+) -> tuple[pa.Table, PipelineMetrics]:
+    """Run a tree, and give what it has counted too."""
+    metrics = PipelineMetrics()
+    batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, tables=tables, **named)  # type: ignore[arg-type]
+    return pa.Table.from_batches(batches, tree.schema), metrics
+
+
+@pytest.mark.parametrize("ranged", [False, True], ids=["keys", "keys and a range"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
+def test_kept_tables_give_the_same_rows(tmp_path: Path, kind: JoinType, ranged: bool) -> None:
+    tables, tree, file = BuiltTables(), joined(kind, ranged=ranged), written(tmp_path / "0", 30)
+    for number in range(3):
+        expected, _ = given(tree, batch(number), file, None)
+        result, metrics = given(tree, batch(number), file, tables)
+        assert_same_rows(result, expected)
+        assert (metrics.tables_kept, metrics.scanned_rows) == ((1, 0) if number else (0, 30))
+
+
+def test_a_file_that_has_changed_is_read(tmp_path: Path) -> None:
+    tables, tree = BuiltTables(), joined(JoinType.LEFT, ranged=True)
+    given(tree, batch(0), written(tmp_path / "0", 30), tables)
+    file = written(tmp_path / "0", 40)
+    result, metrics = given(tree, batch(0), file, tables)
+    assert (metrics.tables_kept, metrics.scanned_rows) == (0, 40)
+    assert_same_rows(result, given(tree, batch(0), file, None)[0])
+    os.utime(tmp_path / "0", (1, 1))
+    _, metrics = given(tree, batch(0), FileSlice(file.path, file.size, 1000), tables)
+    assert metrics.scanned_rows == 40
+
+
+def test_other_joins_of_a_table_are_built_by_themselves(tmp_path: Path) -> None:
+    tables, file = BuiltTables(), written(tmp_path / "0", 30)
+    for kind, ranged in ((JoinType.LEFT, False), (JoinType.LEFT, True), (JoinType.INNER, False)):
+        _, metrics = given(joined(kind, ranged=ranged), batch(0), file, tables)
+        assert metrics.scanned_rows == 30
+
+
+def test_tables_beyond_the_budget_are_not_kept(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.LEFT, ranged=False), written(tmp_path / "0", 200_000)
+    options = Options(memory_budget=32 << 20)
+    before = held_bytes()
+    for _ in range(2):
+        _, metrics = given(tree, batch(0), file, tables, options=options)
+        assert (metrics.tables_kept, metrics.scanned_rows) == (0, 200_000)
+    assert held_bytes() == before
+
+
+def test_the_least_recently_used_table_goes_first(tmp_path: Path) -> None:
+    tables, tree = BuiltTables(), joined(JoinType.LEFT, ranged=False)
+    options = Options(memory_budget=48 << 20)
+    files = [written(tmp_path / str(number), 100_000 + number) for number in range(3)]
+    kept = []
+    for number in (0, 1, 0, 2, 0, 1):
+        kept.append(given(tree, batch(0), files[number], tables, options=options)[1].tables_kept)
+    assert kept == [0, 0, 1, 0, 1, 0]
+
+
+def test_a_task_that_failed_before_keeps_nothing(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.LEFT, ranged=False), written(tmp_path / "0", 30)
+    given(tree, batch(0), file, tables)
+    assert given(tree, batch(0), file, tables)[1].tables_kept == 1
+    assert given(tree, batch(0), file, tables, rung=Rung.CAREFUL)[1].tables_kept == 0
+    assert given(tree, batch(0), file, tables)[1].tables_kept == 0
