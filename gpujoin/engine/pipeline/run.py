@@ -77,6 +77,7 @@ def run(
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
     tables: BuiltTables | None = None,
+    keep_tables: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Run a tree, as :func:`~gpujoin.engine.pipeline.supports` admits it, over its inputs.
 
@@ -89,7 +90,8 @@ def run(
     from ``rung`` on, which is ``Rung.CAREFUL`` for a task that has failed before, and otherwise the highest. Scans
     and sources are cut into pieces of ``piece_bytes``, or of what suits the backend.
 
-    Build sides that are made of files alone are taken from ``tables``, and kept there, on the CPU's highest rung.
+    What is kept in ``tables`` makes room for build sides that need it. With ``keep_tables`` those that are made of
+    files alone, and probed by others, are taken from there, and kept there, on the CPU's highest rung.
 
     Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
     cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
@@ -129,8 +131,10 @@ def run(
         placed = OpaquePipeline(backend, metrics, size) if opaque else backend
         if tables is not None and rung is Rung.CAREFUL:
             tables.clear()
-        kept = tables if rung is Rung.FAST else None
-        runner = _Runner(placed, sources, settings, metrics, join_metrics, memory, size, kept)
+        keeps = keep_tables and rung is Rung.FAST
+        runner = _Runner(
+            placed, sources, settings, metrics, join_metrics, memory, size, tables, keeps_tables=keeps
+        )
         return Attempt(rung, runner.run(tree), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
@@ -159,6 +163,8 @@ class _Runner:
         memory: HostMemory,
         piece_bytes: int,
         tables: BuiltTables | None,
+        *,
+        keeps_tables: bool,
     ) -> None:
         self._backend = backend
         self._inputs = inputs
@@ -168,6 +174,7 @@ class _Runner:
         self._memory = memory
         self._piece_bytes = piece_bytes
         self._tables = tables
+        self._keeps_tables = keeps_tables
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
@@ -298,11 +305,14 @@ class _Runner:
 
     def _table_name(self, node: Join) -> Hashable | None:
         """What a join's build side is kept under; ``None`` where it is not."""
-        table = node.side(node.build_side)
-        if self._tables is None or not is_table(table) or is_table(node.side(node.build_side.other)):
+        side = node.build_side
+        table, streamed = node.side(side), node.side(side.other)
+        if not self._keeps_tables or not is_table(table) or is_table(streamed):
             return None
-        schemas = tuple(self._backend.join_schema(node, side) for side in Side)
-        return unnumbered(table), node.spec, node.build_side, schemas, self._options
+        # A node, which compares conditions, as specifications of joins do not.
+        sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
+        named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
+        return named.signature(), tuple(self._backend.join_schema(node, side) for side in Side), self._options
 
     def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
@@ -312,8 +322,9 @@ class _Runner:
         for piece in source:
             pieces.append(piece)
             size += self._backend.size(piece)[1]
-            if size > self._backend.budget(self._memory.build_bytes):
-                return pieces, source
+            while size > self._backend.budget(self._memory.build_bytes):
+                if self._tables is None or not self._tables.drop():
+                    return pieces, source
         return pieces, None
 
     def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:

@@ -46,6 +46,13 @@ class BuiltTables:
         while sum(kept.join.build_bytes for kept in self._tables.values()) > limit:
             self._tables.popitem(last=False)
 
+    def drop(self) -> bool:
+        """Keep the table no longer that was not used for the longest; ``False`` if there is none."""
+        if not self._tables:
+            return False
+        self._tables.popitem(last=False)
+        return True
+
     def clear(self) -> None:
         """Keep nothing: memory is short."""
         self._tables.clear()

@@ -106,7 +106,7 @@ class RunStage:
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
-                    tables=TABLES if self.keeps_tables else None,
+                    tables=TABLES, keep_tables=self.keeps_tables,
                 )  # fmt: skip
 
     def _work(self, batches: Batches) -> Iterator[tuple[dict[int, Any], Reads]]:

@@ -11,6 +11,7 @@ import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.memory import held_bytes
+from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
 from gpujoin.engine.pipeline.tables import BuiltTables
 from gpujoin.model.expressions import left, right
@@ -54,7 +55,16 @@ def given(
 ) -> tuple[pa.Table, PipelineMetrics]:
     """Run a tree, and give what it has counted too."""
     metrics = PipelineMetrics()
-    batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, tables=tables, **named)  # type: ignore[arg-type]
+    keeps = tables is not None
+    batches = run(
+        tree,
+        {0: rows},
+        {0: [file]},
+        metrics=metrics,
+        tables=tables,
+        keep_tables=keeps,
+        **named,  # type: ignore[arg-type]
+    )
     return pa.Table.from_batches(batches, tree.schema), metrics
 
 
@@ -89,23 +99,40 @@ def test_other_joins_of_a_table_are_built_by_themselves(tmp_path: Path) -> None:
 
 
 def test_tables_beyond_the_budget_are_not_kept(tmp_path: Path) -> None:
-    tables, tree, file = BuiltTables(), joined(JoinType.LEFT, ranged=False), written(tmp_path / "0", 200_000)
-    options = Options(memory_budget=32 << 20)
+    tables, tree, file = (
+        BuiltTables(),
+        joined(JoinType.LEFT, ranged=False),
+        written(tmp_path / "0", 1_000_000),
+    )
+    options = Options(memory_budget=32 << 20, spill_dir=str(tmp_path))
     before = held_bytes()
     for _ in range(2):
         _, metrics = given(tree, batch(0), file, tables, options=options)
-        assert (metrics.tables_kept, metrics.scanned_rows) == (0, 200_000)
+        assert (metrics.tables_kept, metrics.scanned_rows) == (0, 1_000_000)
     assert held_bytes() == before
 
 
-def test_the_least_recently_used_table_goes_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_build_side_takes_the_room_of_the_least_recently_used_table(tmp_path: Path, keeps: bool) -> None:
     tables, tree = BuiltTables(), joined(JoinType.LEFT, ranged=False)
-    options = Options(memory_budget=48 << 20)
-    files = [written(tmp_path / str(number), 100_000 + number) for number in range(3)]
-    kept = []
-    for number in (0, 1, 0, 2, 0, 1):
-        kept.append(given(tree, batch(0), files[number], tables, options=options)[1].tables_kept)
-    assert kept == [0, 0, 1, 0, 1, 0]
+    options = Options(memory_budget=64 << 20, spill_dir=str(tmp_path))
+    files = [written(tmp_path / str(number), 350_000 + number) for number in range(3)]
+    for number in (0, 1, 0):
+        given(tree, batch(0), files[number], tables, options=options)
+    joins = JoinMetrics()
+    result = run(
+        tree,
+        {0: batch(0)},
+        {0: [files[2]]},
+        options=options,
+        join_metrics=joins,
+        tables=tables,
+        keep_tables=keeps,
+    )
+    assert sum(part.num_rows for part in result) > 0
+    assert joins.spills == 0
+    kept = [given(tree, batch(0), files[n], tables, options=options)[1].tables_kept for n in (0, 1)]
+    assert kept == [1, 0]
 
 
 def test_a_task_that_failed_before_keeps_nothing(tmp_path: Path) -> None:
