@@ -220,16 +220,16 @@ def arrange(
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
         indeterminate_keys=0 < len(island.joins) == len(island.as_of_joins),
     )  # fmt: skip
-    if options.strategy is not Strategy.AUTO and any(
-        join.distribution is not Distribution.ANY for join in island.joins
-    ):
-        several = dataclasses.replace(limits, cores=max(2, cores))
-        return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     if island.streamed:
         streamed = _staged(island, options, limits)
         if streamed is not None and not streamed.last.inputs:
             notes = (*streamed.notes, _KEEPS_TABLES)
             return dataclasses.replace(streamed, keeps_tables=True, notes=notes)
+    if options.strategy is not Strategy.AUTO and any(
+        join.distribution is not Distribution.ANY for join in island.joins
+    ):
+        several = dataclasses.replace(limits, cores=max(2, cores))
+        return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     small = island.nbytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if local and small and not island.spark_sources:
         return _one_task(island, options, limits, cores)

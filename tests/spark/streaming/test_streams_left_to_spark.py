@@ -194,8 +194,11 @@ def test_joins_that_nobody_asked_for_are_sparks(streaming: SparkSession, tmp_pat
     assert gpujoin.explain(gpu_join(left, right, f.expr(WITHIN), "inner")).accelerated
 
 
-def test_streams_with_static_sides_are_sparks(
+def test_tables_beside_a_join_of_streams_are_sparks(
     streaming: SparkSession, sides: tuple[DataFrame, DataFrame]
 ) -> None:
-    static = streaming.range(5).withColumnRenamed("id", "k")
-    assert "no stream" in reason(gpujoin.explain(sides[0].join(static, "k")))
+    static = streaming.range(5).selectExpr("id as static")
+    with_table = joined(sides, how="inner").join(static, f.expr("l.v < static"))
+    of_streams, of_table = gpujoin.explain(with_table).joins
+    assert of_streams.accelerated
+    assert [reason.why for reason in of_table.reasons] == ["it joins streams with one another too"]
