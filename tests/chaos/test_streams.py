@@ -1,4 +1,4 @@
-"""Drivers and workers of a join of streams killed at random moments: no row is lost, and none comes twice."""
+"""A join of streams whose drivers, executors, tasks and workers are killed: no row is lost, and none comes twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +21,9 @@ import pytest
 from gpujoin.spark.streaming.checkpoints import OPERATOR
 from gpujoin.testing.compare import row_counts
 from tests.chaos.outcomes import Outcomes
-from tests.chaos.processes import Role, with_role
+from tests.chaos.processes import Role, all_gone, below, with_role
+from tests.chaos.streamprogram import Point
+from tests.spark.test_cluster import Cluster
 
 pytestmark = pytest.mark.spark
 
@@ -30,31 +34,99 @@ PATIENCE = 300
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
+TASKS = "tasks"
+"""Killed by Spark, as a task of a stage that was given up is."""
+KILLED_ON_CLUSTER: dict[Role | str, int] = {Role.EXECUTOR: 6, Role.DAEMON: 2, Role.WORKER: 3, TASKS: 5}
+POINTS = [f"{2 * place + 1}:{point.value}" for place, point in enumerate([*Point] * 2)]
+"""Where a driver is killed, each kind of point in an early micro-batch and in a later one."""
+
+
 def test_streams_whose_drivers_and_workers_are_killed(
     tmp_path: Path, dice: random.Random, outcomes: Outcomes
 ) -> None:
     write_sides(tmp_path, dice)
-    spark = Program(tmp_path, "spark")
-    spark.run_to_the_end()
+    expected = answer(tmp_path)
     victims = [role for role, count in KILLS.items() for _ in range(count)]
-    dice.shuffle(victims)
     here = Program(tmp_path, "here")
-    killed: Counter[Role] = Counter()
-    while victims and here.run_for(dice.uniform(0.2, 2.5), batches=len(here.batches()) + 1):
-        role = victims.pop()
-        if here.kill(role, dice):
-            killed[role] += 1
-        else:
-            victims.insert(0, role)
-    here.run_to_the_end()
-    assert OPERATOR in here.log()
+    killed = disturbed(here, victims, dice)
     assert killed[Role.JVM] >= KILLS[Role.JVM] // 2
     assert killed[Role.WORKER] >= KILLS[Role.WORKER] // 2
-    expected, actual = row_counts(spark.rows()), row_counts(here.rows())
+    judge(outcomes, here, expected, killed)
+
+
+def test_streams_whose_executors_and_tasks_are_killed(
+    cluster: Cluster, tmp_path: Path, dice: random.Random, outcomes: Outcomes
+) -> None:
+    write_sides(tmp_path, dice)
+    expected = answer(tmp_path)
+    victims = [victim for victim, count in KILLED_ON_CLUSTER.items() for _ in range(count)]
+    roots = [process.pid for process in cluster.processes[1:]]
+    here = Program(tmp_path, "here", cluster.master, roots)
+    killed = disturbed(here, victims, dice)
+    assert killed[Role.EXECUTOR] >= KILLED_ON_CLUSTER[Role.EXECUTOR] // 2
+    assert killed[TASKS] >= KILLED_ON_CLUSTER[TASKS] // 2
+    assert "tasks" in here.log()
+    judge(outcomes, here, expected, killed)
+
+
+def test_streams_whose_drivers_are_killed_at_each_point_of_a_micro_batch(
+    tmp_path: Path, dice: random.Random, outcomes: Outcomes
+) -> None:
+    write_sides(tmp_path, dice)
+    expected = answer(tmp_path)
+    here = Program(tmp_path, "here", points=POINTS)
+    here.run_to_the_end()
+    killed = Counter(file.name.removeprefix("killed ") for file in tmp_path.glob("killed *"))
+    assert sorted(killed) == sorted(POINTS)
+    judge(outcomes, here, expected, killed)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A master and two workers, which take executors that end for granted."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder)
+    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", "-Dspark.deploy.maxExecutorRetries=-1")
+    cluster.start()
+    yield cluster
+    started = below([process.pid for process in cluster.processes])
+    cluster.stop()
+    for process in all_gone(started, 20):
+        process.send(signal.SIGKILL)
+
+
+def answer(folder: Path) -> Counter[Any]:
+    """Rows of the query in Spark."""
+    spark = Program(folder, "spark")
+    spark.run_to_the_end()
+    expected = row_counts(spark.rows())
     assert expected.total() > BATCHES * ROWS // 2
+    return expected
+
+
+def disturbed(here: Program, victims: Sequence[Role | str], dice: random.Random) -> Counter[Role | str]:
+    """Run a program to its end, and kill; gives what was killed."""
+    victims = dice.sample(victims, len(victims))
+    killed: Counter[Role | str] = Counter()
+    while victims and here.run_for(dice.uniform(0.2, 2.5), batches=len(here.batches()) + 1):
+        victim = victims.pop()
+        if here.kill(victim, dice):
+            killed[victim] += 1
+        else:
+            victims.insert(0, victim)
+    here.run_to_the_end()
+    return killed
+
+
+def judge(outcomes: Outcomes, here: Program, expected: Counter[Any], killed: Counter[Any]) -> None:
+    """Count what became of the kills."""
+    assert OPERATOR in here.log()
+    actual = row_counts(here.rows())
     outcomes.tried += killed.total()
     outcomes.recovered += killed.total() - 1
-    outcomes.note((actual - expected).total(), (expected - actual).total(), f"killed {dict(killed)}")
+    told = {getattr(victim, "value", victim): count for victim, count in killed.items()}
+    outcomes.note((actual - expected).total(), (expected - actual).total(), f"killed {told}")
 
 
 def write_sides(folder: Path, dice: random.Random) -> None:
@@ -79,9 +151,19 @@ def write_sides(folder: Path, dice: random.Random) -> None:
 class Program:
     """The stream program, started again whenever it has been killed."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        master: str = "local[2,4]",
+        roots: Sequence[int] = (),
+        points: Sequence[str] = (),
+    ) -> None:
         self._folder = folder
         self._name = name
+        self._master = master
+        self._roots = roots
+        self._points = points
         self._log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -123,13 +205,17 @@ class Program:
                 return True
             time.sleep(0.05)
 
-    def kill(self, role: Role, dice: random.Random) -> bool:
-        """Kill a worker, or the driver with everything that it has started; whether there was one."""
+    def kill(self, victim: Role | str, dice: random.Random) -> bool:
+        """Kill a process, tasks, or the driver with everything that it has started; whether there was one."""
         assert self._process is not None
-        found = with_role([self._process.pid], role)
+        if victim == TASKS:
+            (self._folder / "kill tasks").touch()
+            return True
+        assert isinstance(victim, Role)
+        found = with_role([self._process.pid, *self._roots], victim)
         if not found:
             return False
-        if role is Role.WORKER:
+        if victim is not Role.JVM:
             dice.choice(found).send(signal.SIGKILL)
         else:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -139,7 +225,8 @@ class Program:
     def _start(self) -> None:
         with self._log.open("ab") as out, (self._folder / "stderr").open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.streamprogram", str(self._folder), self._name, self._name],
+                [sys.executable, "-m", "tests.chaos.streamprogram", str(self._folder), self._name, self._name,
+                 self._master, *self._points],
                 stdout=out, stderr=errors, cwd=Path(__file__).parents[2], start_new_session=True,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             )  # fmt: skip

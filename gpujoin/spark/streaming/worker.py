@@ -161,9 +161,7 @@ class PartitionJoin(StatefulProcessor):
         except (StreamStateError, CorruptBlobError) as problem:
             raise StreamStateError(f"{where}: {problem}") from problem
 
-    def _joined(
-        self, label: int, rows: Iterator[pd.DataFrame], timer: TimerValues
-    ) -> Iterator[pd.DataFrame]:
+    def _joined(self, label: int, rows: Iterator[pd.DataFrame], timer: TimerValues) -> Iterator[pd.DataFrame]:
         check_version(self._version)
         began = time.monotonic()
         saved = self._manifest.get()

@@ -1,7 +1,7 @@
 """Cases of Spark's own suites of joins of streams: what is joined, what is added, how many rows each addition gives.
 
-Names follow those of Spark's cases. A case is run twice, by Spark and here, and compared micro-batch by micro-batch; the
-numbers of rows are facts of Spark's suites, and tell that the case is the one of that name.
+Names follow those of Spark's cases. A case is run twice, by Spark and here, and compared micro-batch by micro-batch.
+The numbers of rows are facts of Spark's suites, and tell that the case is the one of that name.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
 
 Row = tuple[int | None, ...]
 """A key, and a time in seconds: that of the key where there is none."""
@@ -32,11 +33,15 @@ class Feed:
     rows: DataFrame
     run: int = 0
 
-    def __call__(self, number: int, *columns: str, watermark: str = "", delay: str = "10 seconds") -> DataFrame:
+    def __call__(
+        self, number: int, *columns: str, watermark: str = "", delay: str = "10 seconds"
+    ) -> DataFrame:
         """Give the columns of one input, with a watermark on one of them."""
         return self._of(self.rows.where(f"input = {number}"), columns, watermark, delay)
 
-    def all(self, *columns: str, watermark: str = "", delay: str = "10 seconds", where: str = "true") -> DataFrame:
+    def all(
+        self, *columns: str, watermark: str = "", delay: str = "10 seconds", where: str = "true"
+    ) -> DataFrame:
         """Give the columns of all rows."""
         return self._of(self.rows.where(where), columns, watermark, delay)
 
@@ -130,19 +135,12 @@ def by_key(feed: Feed) -> DataFrame:
 
 def unequal_keys(feed: Feed) -> DataFrame:
     sides = feed(0, "n as leftKey", "n * 2 as leftValue"), feed(1, "n as rightKey", "n * 3 as rightValue")
-    return sides[0].join(sides[1], on("leftKey < rightKey"))
+    return sides[0].join(sides[1], expr("leftKey < rightKey"))
 
 
 def null_safe_keys(feed: Feed) -> DataFrame:
     sides = feed(0, "n as leftKey", "n * 2 as leftValue"), feed(1, "n as rightKey", "n * 3 as rightValue")
-    return sides[0].join(sides[1], on("leftKey <=> rightKey"))
-
-
-def on(text: str):  # noqa: ANN201
-    """A condition."""
-    from pyspark.sql import functions as f
-
-    return f.expr(text)
+    return sides[0].join(sides[1], expr("leftKey <=> rightKey"))
 
 
 def windowed(how: str, condition: str = "", watermarks: tuple[bool, bool] = (True, True)) -> Query:
@@ -160,7 +158,7 @@ def windowed(how: str, condition: str = "", watermarks: tuple[bool, bool] = (Tru
         ends = ["l.key as lk", "cast(l.window.end as long) as le", "leftValue"]
         if how != "left_semi":
             ends += ["r.key as rk", "cast(r.window.end as long) as re", "rightValue"]
-        return lefts.join(rights, on(text), how).selectExpr(*ends)
+        return lefts.join(rights, expr(text), how).selectExpr(*ends)
 
     return query
 
@@ -179,7 +177,7 @@ def ranged(how: str, condition: str, delays: tuple[str, str] = ("10 seconds", "1
         columns = ["leftKey", "cast(leftTime as int) as lt"]
         if how != "left_semi":
             columns += ["rightKey", "cast(rightTime as int) as rt"]
-        return lefts.join(rights, on(f"leftKey = rightKey and {condition}"), how).selectExpr(*columns)
+        return lefts.join(rights, expr(f"leftKey = rightKey and {condition}"), how).selectExpr(*columns)
 
     return query
 
@@ -206,7 +204,7 @@ def with_itself(how: str, *, mirrored: bool = False) -> Query:
         columns = ["leftId", "cast(leftTime as int) as lt"]
         if how != "left_semi":
             columns += ["rightId", "cast(rightTime as int) as rt"]
-        return sides["left"].join(sides["right"], on(text), how).selectExpr(*columns)
+        return sides["left"].join(sides["right"], expr(text), how).selectExpr(*columns)
 
     return query
 
@@ -221,7 +219,7 @@ def three_streams(feed: Feed) -> DataFrame:
         feed(number, f"n as {name}Key", f"n * {factor} as {name}Value")
         for number, (name, factor) in enumerate((("left", 2), ("middle", 3), ("right", 5)))
     )
-    return first.join(second, on("leftKey = middleKey")).join(third, on("rightKey = middleKey"))
+    return first.join(second, expr("leftKey = middleKey")).join(third, expr("rightKey = middleKey"))
 
 
 def partitioned_otherwise(feed: Feed) -> DataFrame:
@@ -237,7 +235,7 @@ def below_a_union(feed: Feed) -> DataFrame:
              watermark=f"{name}Time")
         for number, name, factor in ((0, "left", 2), (1, "right", 3))
     )  # fmt: skip
-    joined = lefts.join(rights, on("leftKey = rightKey and leftTime = rightTime"), "inner")
+    joined = lefts.join(rights, expr("leftKey = rightKey and leftTime = rightTime"), "inner")
     return plain.union(joined.selectExpr("leftKey", "leftValue", "rightValue"))
 
 
@@ -250,10 +248,9 @@ def named(delays: tuple[str, str]) -> Query:
                  watermark="eventTime", delay=delays[number]).alias(name)
             for number, name in ((0, "l"), (1, "r"))
         )  # fmt: skip
-        text = "l.id = r.id and l.eventTime between r.eventTime - interval 30 seconds and r.eventTime + interval 30 seconds"
-        return lefts.join(rights, on(text), "left_outer").selectExpr(
-            "l.eventTime as lt", "l.text as lx", "r.eventTime as rt", "r.text as rx"
-        )
+        bounds = "r.eventTime - interval 30 seconds and r.eventTime + interval 30 seconds"
+        joined = lefts.join(rights, expr(f"l.id = r.id and l.eventTime between {bounds}"), "left_outer")
+        return joined.selectExpr("l.eventTime as lt", "l.text as lx", "r.eventTime as rt", "r.text as rx")
 
     return query
 
@@ -267,28 +264,46 @@ def two_keys_and_window(feed: Feed) -> DataFrame:
         for number, name, factor in ((0, "left", 2), (1, "right", 3))
     )  # fmt: skip
     text = "leftKey1 <=> rightKey1 and leftKey2 = rightKey2 and leftWindow = rightWindow"
-    return lefts.join(rights, on(text), "left_outer").selectExpr(
-        "leftKey1", "rightKey1", "leftKey2", "rightKey2", "cast(leftWindow.end as long) as e", "leftValue", "rightValue"
+    return lefts.join(rights, expr(text), "left_outer").selectExpr(
+        "leftKey1",
+        "rightKey1",
+        "leftKey2",
+        "rightKey2",
+        "cast(leftWindow.end as long) as e",
+        "leftValue",
+        "rightValue",
     )
 
 
 def key_and_time(feed: Feed) -> DataFrame:
     """Left outer join by key and time, without delay."""
     lefts, rights = (
-        feed(number, f"n as {name}", f"timestamp_seconds(second) as {name}t", watermark=f"{name}t", delay="0 seconds")
+        feed(
+            number,
+            f"n as {name}",
+            f"timestamp_seconds(second) as {name}t",
+            watermark=f"{name}t",
+            delay="0 seconds",
+        )
         for number, name in ((0, "l"), (1, "r"))
     )
-    return lefts.join(rights, on("l = r and lt = rt"), "left_outer")
+    return lefts.join(rights, expr("l = r and lt = rt"), "left_outer")
 
 
 def chained_left_outer(feed: Feed) -> DataFrame:
     """Left outer joins of three streams by key and time."""
     first, second, third = (
-        feed(number, f"n as {name}", f"timestamp_seconds(second) as {name}t", watermark=f"{name}t", delay="0 seconds")
+        feed(
+            number,
+            f"n as {name}",
+            f"timestamp_seconds(second) as {name}t",
+            watermark=f"{name}t",
+            delay="0 seconds",
+        )
         for number, name in enumerate(("a", "b", "c"))
     )
-    both = first.join(second, on("a = b and at = bt"), "left_outer").select("a", "at", "b")
-    return both.join(third, on("a = c and at = ct"), "left_outer")
+    both = first.join(second, expr("a = b and at = bt"), "left_outer").select("a", "at", "b")
+    return both.join(third, expr("a = c and at = ct"), "left_outer")
 
 
 def other_condition(feed: Feed) -> DataFrame:
@@ -307,7 +322,7 @@ def other_columns(feed: Feed) -> DataFrame:
     )  # fmt: skip
     return lefts.join(
         rights,
-        on("leftKey = rightKey and rightTime >= leftTime and rightTime <= leftTime + interval 5 seconds"),
+        expr("leftKey = rightKey and rightTime >= leftTime and rightTime <= leftTime + interval 5 seconds"),
     )
 
 
@@ -321,7 +336,10 @@ def more(name: str, run: int) -> list[str]:
 EXCLUSION_LEFT = "leftValue > 4"
 EXCLUSION_RIGHT = "rightValue > 7"
 ONE_TO_FIVE, THREE_TO_SEVEN = ns(1, 2, 3, 4, 5), ns(3, 4, 5, 6, 7)
-MINUTES = {"minutes and seconds": "interval 3 minutes 30 seconds", "a literal": "interval '3:30' minute to second"}
+MINUTES = {
+    "minutes and seconds": "interval 3 minutes 30 seconds",
+    "a literal": "interval '3:30' minute to second",
+}
 DAY = 1_577_923_200
 """2020-01-02."""
 

@@ -43,7 +43,9 @@ def test_cases_of_sparks_suites(streaming: SparkSession, tmp_path: Path, name: s
         return
     spark = Running(case, streaming, tmp_path / "spark")
     spark.run()
-    assert spark.given == [step.gives for step in case.steps if isinstance(step, Add)], "another case than Spark's"
+    assert spark.given == [step.gives for step in case.steps if isinstance(step, Add)], (
+        "another case than Spark's"
+    )
     gpujoin.enable(streaming)
     here = Running(case, streaming, tmp_path / "here")
     here.run()
@@ -101,9 +103,7 @@ class Running:
         self.output.rows[batch] = counted(rows_of(table.to_batches(), table.schema))
 
     def _add(self, step: Add) -> None:
-        rows = [
-            (number, *row, f"text {row[0]}") for number, rows in enumerate(step.inputs) for row in rows
-        ]
+        rows = [(number, *row, f"text {row[0]}") for number, rows in enumerate(step.inputs) for row in rows]
         made = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
         name = f"{len(self.given)}.parquet"
         pq.write_table(made, self._folder / f"_{name}")

@@ -16,7 +16,14 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import StreamJoin
 from gpujoin.spark.shuffle.blobrows import BlobFormat
-from gpujoin.spark.streaming.worker import PLACES, KeptChunks, SparkStore, SplitRows
+from gpujoin.spark.streaming.worker import (
+    PLACES,
+    KeptChunks,
+    LateBy,
+    PartitionJoin,
+    SparkStore,
+    SplitRows,
+)
 from gpujoin.spark.worker.task import Task
 
 PARTITIONS = 7
@@ -138,3 +145,60 @@ def test_lost_and_altered_chunks_are_refused() -> None:
             store.get(chunk, storage_schema(SCHEMA))
     with pytest.raises(StreamStateError, match="lacks chunk a"):
         SparkStore(Values(), Values(), KeptChunks(1)).get(chunk, storage_schema(SCHEMA))  # type: ignore[arg-type]
+
+
+class Context:
+    """A task's context: that of a union or a coalesce numbers its tasks otherwise than the join its partitions."""
+
+    @staticmethod
+    def get() -> Context:
+        return Context()
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 7
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802
+        return name
+
+
+class Handle:
+    """State of a partition in memory."""
+
+    def __init__(self) -> None:
+        self.saved: tuple[bytes, int] | None = None
+        self.chunks, self.marks = Values(), Values()
+
+    def getValueState(self, name: str, schema: str) -> Handle:  # noqa: N802
+        assert (name, schema) == ("manifest", "data binary, partitions int")
+        return self
+
+    def getMapState(self, name: str, key: str, value: str) -> Values:  # noqa: N802
+        return {"chunks": self.chunks, "marks": self.marks}[name]
+
+    def get(self) -> tuple[bytes, int] | None:
+        return self.saved
+
+    def update(self, saved: tuple[bytes, int]) -> None:
+        self.saved = saved
+
+
+class Timer:
+    def getCurrentWatermarkInMs(self) -> int:  # noqa: N802
+        return 0
+
+
+def push_nothing(handle: Handle, partitions: int) -> None:
+    """Run a micro-batch of the first partition without rows."""
+    join = StreamJoin(JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,)), SCHEMA, SCHEMA)
+    work = PartitionJoin(join, tuple(range(partitions)), Options(), LateBy.OWN_WATERMARK)
+    work.init(handle)  # type: ignore[arg-type]
+    assert list(work.handleInputRows((0,), iter([]), Timer()))  # type: ignore[arg-type]
+
+
+def test_another_number_of_partitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpujoin.spark.streaming.worker.TaskContext", Context)
+    handle = Handle()
+    push_nothing(handle, 2)
+    push_nothing(handle, 2)
+    with pytest.raises(StreamStateError, match=r"partition 0: the state was begun with 2 partitions.* 3 now"):
+        push_nothing(handle, 3)
