@@ -108,3 +108,16 @@ class Running:
         name = f"{len(self.given)}.parquet"
         pq.write_table(made, self._folder / f"_{name}")
         (self._folder / f"_{name}").rename(self._folder / "source" / name)
+
+
+def test_the_page_of_cases_names_them_all() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "streaming-cases.md").read_text()
+    how = {Where.HERE: "joined", Where.SPARK: "left to Spark", Where.REFUSED: "refused"}
+    listed, suite = {}, ""
+    for line in page.splitlines():
+        if line.startswith("## "):
+            suite = line.removeprefix("## ")
+        elif suite and line.startswith("| ") and "internal:" not in line and "| here |" not in line:
+            name, here, _ = (cell.strip() for cell in line.strip("|").split("|"))
+            listed[f"{suite}: {name}"] = here.split(":")[0]
+    assert listed == {name: how[case.where] for name, case in CASES.items()}
