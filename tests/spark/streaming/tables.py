@@ -87,10 +87,14 @@ class Readings:
         """Read the table, whose files Spark lists now."""
         return self.spark.read.parquet(str(self.table))
 
+    def unmarked(self) -> DataFrame:
+        """Read the stream, without a watermark."""
+        reader = self.spark.readStream.schema("k long, t timestamp, v int").option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.stream))
+
     def readings(self) -> DataFrame:
         """Read the stream, with a watermark."""
-        reader = self.spark.readStream.schema("k long, t timestamp, v int").option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(self.stream)).withWatermark("t", "5 seconds")
+        return self.unmarked().withWatermark("t", "5 seconds")
 
     def run(
         self, query: Query, name: str, *, between: Between | None = None, most: int | None = None, mode: str = "append"

@@ -128,6 +128,37 @@ def test_a_stateful_operator_above_keeps_its_state_and_watermarks(
     ]
 
 
+def marked_above(stream: DataFrame, given: Readings) -> DataFrame:
+    """Count readings by window, whose watermark is above the join."""
+    joined = banded("inner")(given.unmarked(), given).withWatermark("t", "5 seconds")
+    return joined.groupBy(f.window("t", "10 seconds"), "band").count()
+
+
+def distinct(stream: DataFrame, given: Readings) -> DataFrame:
+    """Give each key and band once in a time; which of its rows, with what time, is nobody's to say."""
+    joined = banded("left")(stream, given).select("k", "t", "band")
+    return joined.dropDuplicatesWithinWatermark(["k", "band"]).drop("t")
+
+
+def first_ones(stream: DataFrame, given: Readings) -> DataFrame:
+    """Give the first rows of all micro-batches, of which there is one value."""
+    return banded("left")(stream, given).selectExpr("1 as one").limit(100)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize(
+    ("query", "mode"),
+    [
+        (marked_above, "append"), (marked_above, "update"), (per_window, "update"), (distinct, "append"),
+        (distinct, "update"), (first_ones, "append"),
+    ],
+)  # fmt: skip
+def test_operators_that_keep_state_above(
+    session: SparkSession, tmp_path: Path, query: Query, mode: str
+) -> None:
+    assert_equal(*both(session, tmp_path, query, mode))
+
+
 @pytest.mark.parametrize(
     "query",
     [pytest.param(banded("left"), marks=pytest.mark.extra), per_window],
