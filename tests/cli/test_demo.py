@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,7 +14,7 @@ from gpujoin import cli
 from gpujoin.cli.demo import data, queries, runner, streams
 from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
-from gpujoin.cli.demo.show import Progress, report, table
+from gpujoin.cli.demo.show import Progress, table
 from gpujoin.errors import ConfigurationError, GpuJoinError
 from gpujoin.spark.streaming import planning
 
@@ -151,7 +152,11 @@ def demo(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "only", ["customers ", pytest.param("", marks=pytest.mark.slow)], ids=["joins-of-customers", "all-joins"]
+    "only",
+    [
+        pytest.param("customers ", marks=pytest.mark.extra, id="joins-of-customers"),
+        pytest.param("", marks=pytest.mark.slow, id="all-joins"),
+    ],
 )
 def test_results_are_equal_and_joins_run_here(only: str) -> None:
     joins = [join for join in JOINS if only in join.title]
@@ -170,31 +175,44 @@ def test_results_are_equal_and_joins_run_here(only: str) -> None:
 
 
 @pytest.mark.spark
-def test_whole_queries_run_here_and_are_equal(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with inner joins and one with an outer join; the long sweep of the demo runs all."""
+def test_joins_queries_and_a_stream_are_shown_and_equal(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two joins, a query with inner joins and one with an outer join, two micro-batches; the slow test has all.
+
+    The demo has the tests' session in place of one of its own.
+    """
     spark.conf.set("spark.gpujoin.backend", "cpu")
+    before = spark.conf.getAll
+    monkeypatch.setattr(runner, "open_session", lambda *_: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    joins = [join for join in JOINS if "customers " in join.title]
+    monkeypatch.setattr(runner, "JOINS", joins)
     chosen = ("revenue by nation of customer", "customers by number of orders")
     monkeypatch.setattr(queries, "QUERIES", {title: queries.QUERIES[title] for title in chosen})
-    tables = data.tpch_directory(0.01)
-    for name in data.TABLES:
-        spark.read.parquet(str(tables / f"{name}.parquet")).createOrReplaceTempView(name)
-    outcomes = queries.run_queries(spark, tables)
-    assert [(outcome.labels[1], outcome.differences) for outcome in outcomes] == [
-        ("3 of 3", ()),
-        ("1 of 1", ()),
-    ]
-    assert "2 of 2 queries equal" in report("queries", ("query", "joins here"), outcomes, "queries")
+    results = []
 
+    def one_file(*given: Any) -> streams.StreamResult:
+        results.append(streams.run_stream(*given, batches=1))
+        return results[0]
 
-@pytest.mark.spark
-def test_the_stream_runs_here_and_its_micro_batches_are_equal(spark: SparkSession, tmp_path: Path) -> None:
-    before = spark.conf.getAll
-    result = streams.run_stream(spark, data.tpch_directory(0.001), tmp_path, batches=1)
-    assert not result.left_out
-    assert [(outcome.labels[0], outcome.differences) for outcome in result.outcomes] == [("0", ()), ("1", ())]
-    assert all(outcome.rows and outcome.seconds and outcome.spark_seconds for outcome in result.outcomes)
-    assert result.outcomes[-1].labels == ("1", "0")
+    monkeypatch.setattr(runner, "run_stream", one_file)
+    assert cli.main(["demo", "--scale", "0.01", "--backend", "cpu"]) == 0
     assert spark.conf.getAll == before
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    lines = [line.split("  ") for line in told.out.splitlines()]
+    cells = {line[0]: [cell.strip() for cell in line[1:] if cell.strip()] for line in lines}
+    for join in joins:
+        assert (cells[join.title][:2], cells[join.title][-1]) == ([join.how, "cpu"], "yes")
+    assert [cells[title][0] for title in chosen] == ["3 of 3", "1 of 1"]
+    for count, what in ((2, "results"), (2, "queries"), (2, "micro-batches")):
+        assert f"{count} of {count} {what} equal" in told.out
+    (stream,) = results
+    assert not stream.left_out
+    assert [outcome.labels[0] for outcome in stream.outcomes] == ["0", "1"]
+    assert stream.outcomes[-1].labels[1] == "0"
+    assert all(outcome.rows and outcome.seconds and outcome.spark_seconds for outcome in stream.outcomes)
 
 
 @pytest.mark.spark

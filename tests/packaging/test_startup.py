@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from tests.packaging.conftest import copied
 from tests.packaging.test_extras import variables
 from tests.packaging.test_installs import ROOT, pip_install, run
 from tests.spark.test_cluster import Cluster
@@ -22,10 +23,9 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 
 @pytest.fixture
-def editable(environment: Path) -> Path:
-    """The Python of an environment in which this checkout is installed editable."""
-    pip_install(environment, "-e", ROOT)
-    return environment
+def editable(pristine_editable: Path, tmp_path: Path) -> Path:
+    """The Python of a new environment in which this checkout is installed editable."""
+    return copied(pristine_editable, tmp_path / "editable")
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ sys.meta_path.insert(PLACE, OldFinder())
         ),
     ],
 )
-def test_sessions_are_wrapped_when_pyspark_is_imported(editable: Path, program: str) -> None:
-    run(editable, "-W", "ignore", "-c", program, env=variables())
+def test_sessions_are_wrapped_when_pyspark_is_imported(pristine_editable: Path, program: str) -> None:
+    run(pristine_editable, "-W", "ignore", "-c", program, env=variables())
 
 
 def test_sessions_are_wrapped_in_an_archive(editable: Path, tmp_path: Path) -> None:
@@ -184,22 +184,24 @@ for settings in ({"enabled": "yes"}, {"enabled": True, "backend": "abacus"}, {"e
             raise AssertionError(settings)
     SparkContext._active_spark_context.stop()
 assert builder(enabled="false", backend="abacus").getOrCreate().range(3).count() == 3
+SparkContext._active_spark_context.stop()
+"""
+GONE = """
+for module in [name for name in sys.modules if name.partition(".")[0] == "gpujoin"]:
+    del sys.modules[module]
+sys.path.remove(CHECKOUT)
+print(builder(enabled=True).getOrCreate().range(3).count())
 """
 
 
 @pytest.mark.spark
 def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Path) -> None:
-    run(editable, "-c", BUILDER + CONFIGURED + REFUSED, cwd=tmp_path, env=variables())
-
-
-@pytest.mark.spark
-def test_a_session_is_made_where_gpujoin_is_gone(editable: Path, tmp_path: Path) -> None:
-    (site_packages(editable) / "_gpujoin.pth").unlink()
+    """At the end gpujoin is gone, and its startup module is still there."""
+    program = BUILDER + CONFIGURED + REFUSED + GONE.replace("CHECKOUT", repr(str(ROOT)))
     done = subprocess.run(
-        [editable, "-c", BUILDER + "print(builder(enabled=True).getOrCreate().range(3).count())"],
-        capture_output=True, text=True, cwd=tmp_path, env=variables(), check=False,
-    )  # fmt: skip
-    assert done.stdout == "3\n"
+        [editable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=variables(), check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
     assert (
         "spark.gpujoin.enabled is set, but gpujoin cannot be imported, so queries run as Spark's: No module named "
         "'gpujoin'\n"
