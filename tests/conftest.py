@@ -29,7 +29,7 @@ _DEFAULT_SEED = "20260807"
 _DRAWN = "random"
 
 _SHORT_LIVED = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -Xmn400m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=256m "
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -Xmn640m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=256m "
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 """For drivers of many small queries, for which Spark generates many classes that run once.
@@ -174,6 +174,7 @@ _SPARK_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1500m",
     "spark.sql.ui.retainedExecutions": "20",  # each keeps its plan as text
+    "spark.buffer.pageSize": "1m",
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
