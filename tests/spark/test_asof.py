@@ -22,6 +22,7 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
     two = spark.range(200).selectExpr(
         "timestamp_seconds(id * 53 % 1000) as t", "if(id % 31 = 0, null, cast(id % 7 as int)) as g", "id as j"
     )
+    tables = one.toArrow(), two.toArrow()
     for by, strategy in (("g", "shuffle"), ("g", "broadcast"), (None, None)):
         for direction in ("backward", "nearest"):
             tolerance = dt.timedelta(seconds=9)
@@ -29,7 +30,7 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
                 one, two, "t", by, direction=direction, tolerance=tolerance, strategy=strategy, backend="cpu"
             )
             expected = asof_join_tables(
-                one.toArrow(), two.toArrow(), "t", by, direction=direction, tolerance=tolerance, backend="cpu"
+                *tables, "t", by, direction=direction, tolerance=tolerance, backend="cpu"
             )
             assert found.columns == expected.schema.names
             (planned,) = explain(found.where("i > 0")).joins

@@ -26,12 +26,20 @@ KINDS = (
     JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI
 )  # fmt: skip
 REPLICATED = {Side.LEFT: Distribution.LEFT_REPLICATED, Side.RIGHT: Distribution.RIGHT_REPLICATED}
+SELDOM_REPLICATED = (
+    (JoinType.INNER, Side.RIGHT), (JoinType.RIGHT, Side.LEFT), (JoinType.LEFT_SEMI, Side.RIGHT)
+)  # fmt: skip
 WAYS = [
     pytest.param(
         how, distribution, side, id=f"{how.value}-{distribution.value}-{side.value} built",
-        # Either side of a shuffled join is built, of one type of join and the next.
+        # Either side of a shuffled join is built, of one type of join and the next; of an inner join the left side is
+        # replicated, of some others the right one.
         marks=pytest.mark.extra
-        if distribution is Distribution.PARTITIONED and (number % 2 == 0) is (side is Side.LEFT)
+        if (
+            (number % 2 == 0) is (side is Side.LEFT)
+            if distribution is Distribution.PARTITIONED
+            else (how, side) in SELDOM_REPLICATED
+        )
         else [],
     )
     for number, how in enumerate(KINDS)

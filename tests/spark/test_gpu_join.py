@@ -105,11 +105,18 @@ def test_every_spelling(spark: SparkSession, how: str | None) -> None:
 NAMES: list[Any] = ["k", "s", "d", "t", "z", ["k", "s"], ["s", "d", "z"]]
 
 
+def marks_of(how: str, key: Any, other: str) -> list[pytest.MarkDecorator]:
+    """How often ``test_names`` has a case; ``other`` is the type beside a full join that a key has."""
+    if how == "full" or (how, key) in (("inner", "k"), ("left_semi", ["k", "s"])):
+        return []
+    return [pytest.mark.extra if how == other else pytest.mark.slow]
+
+
 @pytest.mark.parametrize(
     ("how", "key"),
     [
-        # Every key in a full join, and in one of the others; in both in the long sweeps.
-        pytest.param(how, key, id=f"{how}-{key}", marks=[] if how in ("full", other) else pytest.mark.slow)
+        # Every key in a full join, one in each of the others; in one of them as extra, in both in the long sweeps.
+        pytest.param(how, key, id=f"{how}-{key}", marks=marks_of(how, key, other))
         for key, other in zip(NAMES, cycle(("inner", "left_semi")), strict=False)
         for how in ("inner", "full", "left_semi")
     ],

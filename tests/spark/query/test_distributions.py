@@ -61,7 +61,13 @@ KEYLESS = frozenset({"range", "left range", "product", "full range", "anti range
 SOURCES = {"files": ("sales", "items"), "rows": ("sales_rows", "items_rows"), "both": ("sales", "items_rows")}
 
 
-@pytest.mark.parametrize(("name", "source"), each_once(JOINS, SOURCES))
+@pytest.mark.parametrize(
+    ("name", "source"),
+    # These types and conditions are exchanged by test_exchanges, and the ranges run by test_quadratic.
+    each_once(
+        JOINS, SOURCES, extra=("right", "semi", "null-safe", "left range", "product", "anti range"),
+    ),
+)  # fmt: skip
 def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, source: str) -> None:
     query = JOINS[name].format(*SOURCES[source])
     sides.conf.set("spark.gpujoin.strategy", "nested_loop" if name in KEYLESS else "shuffle")

@@ -111,7 +111,16 @@ QUERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "fuse"), each_once(QUERIES, ("true", "false")))
+@pytest.mark.parametrize(
+    ("name", "fuse"),
+    # Others have the same form, with more around it.
+    each_once(
+        QUERIES, ("true", "false"),
+        extra=(
+            "max by", "within, inner", "within a number", "first of a window, ties", "correlated subquery", "lateral",
+        ),
+    ),
+)  # fmt: skip
 def test_recognised(tables: SparkSession, name: str, fuse: str) -> None:
     """From files, and from rows of Spark's, with ``fuse`` off."""
     tables.conf.set("spark.gpujoin.scan.fuse", fuse)
