@@ -218,7 +218,7 @@ def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> 
     path = written(tmp_path, NUMBERS, row_group_size=90)
     size = path.stat().st_size
     scan = scan_of(path, NUMBERS.schema)
-    for tasks in (1, 3, 5, 50):
+    for tasks in (1, 3, 5, 50) if piece_bytes > 1 else (3,):  # a piece of each row takes its time
         [footer] = read_footers(scan, [str(path)])
         assert sum(footer.rows) == 1000
         splits = plan_splits([footer], tasks, 1 << 30)

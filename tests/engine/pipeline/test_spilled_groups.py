@@ -182,7 +182,7 @@ def test_one_bit_of_spilled_groups_never_gives_other_groups(
         (file,) = spill_files(tmp_path)
         flip_bit(file, int(rng.integers(8 * os.fstat(file).st_size)))
 
-    for _ in range(6 if on_device() else 20):
+    for _ in range(6 if on_device() else 10):
         with pytest.raises(CorruptBlobError, match=str(tmp_path)):
             computed(table, Options(memory_budget=30_000, spill_dir=str(tmp_path)), after=flip)
         assert spill_files(tmp_path) == []
