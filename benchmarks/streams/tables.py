@@ -1,6 +1,6 @@
 """Joins of a stream with tables in Spark: here, and by Spark itself.
 
-python -m benchmarks.streams.tables [--batches 6] [--timed 4] [--scale 1.0] [--out benchmarks/results/NAME.json]
+python -m benchmarks.streams.tables [--batches 10] [--timed 4] [--scale 1.0] [--out benchmarks/results/NAME.json]
 
 One file of the stream is a micro-batch; the tables are Parquet files that stay the same. Each query runs in a process
 of its own; the last ``timed`` micro-batches are shown. Rows are compared by counts and checksums, micro-batch by
@@ -181,6 +181,19 @@ def measured(folder: Path, case: str, where: str) -> dict[str, Any]:
     return record
 
 
+def compare(case: str, records: list[dict[str, Any]]) -> None:
+    """Compare the rows of each micro-batch.
+
+    Raises
+    ------
+    SystemExit
+        If they differ, or there are none.
+    """
+    told = [[(b["batch"], b["rows"], b["checksum"]) for b in record["batches"]] for record in records]
+    if any(each != told[0] for each in told) or not any(rows for _, rows, _ in told[0]):
+        raise SystemExit(f"{case}: the rows of micro-batches differ, or there are none: {told}")
+
+
 def page(result: dict[str, Any], timed: int) -> str:
     """The page of results."""
     machine = result["machine"]
@@ -216,7 +229,7 @@ def medians(record: dict[str, Any], timed: int) -> dict[str, float]:
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams.tables")
-    parser.add_argument("--batches", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--timed", type=int, default=4, help="how many of the last batches are shown")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
@@ -233,9 +246,7 @@ def main() -> None:
             folder = Path(name)
             write(folder, CASES[case].rows, given.batches, given.scale)
             records = [measured(folder, case, where) for where in WHERE]
-        told = [[(b["batch"], b["rows"], b["checksum"]) for b in record["batches"]] for record in records]
-        if told[0] != told[1]:
-            raise SystemExit(f"{case}: the rows of micro-batches differ: {told}")
+        compare(case, records)
         result["cases"][case] = records
         shown = {record["where"]: medians(record, given.timed) for record in records}
         print(json.dumps({case: shown}), file=sys.stderr, flush=True)
