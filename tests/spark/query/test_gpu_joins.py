@@ -443,7 +443,9 @@ def test_a_stream_runs_here_with_a_table(tables: SparkSession, tmp_path: Path) -
     assert explain(query).islands
     assert "workers keep what they have read of tables" in str(explain(query))
     sink = query.writeStream.format("memory").queryName("gpujoin_streamed").trigger(availableNow=True)
-    sink.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    run = sink.option("checkpointLocation", str(tmp_path)).start()
+    run.awaitTermination()
+    assert "MapInArrow island_join" in str(run._jsq.explainInternal(False))
     expected = joined(tables, native).select("id", "item")
     assert rows(tables.table("gpujoin_streamed").collect()) == rows(expected.collect())
 
