@@ -16,6 +16,7 @@ Dead rows are left out of merged chunks.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -58,12 +59,12 @@ class StateOptions:
     Attributes
     ----------
     chunk_bytes : int
-        Size that chunks aim at. Those of half of it and more are not merged.
+        Size in memory that chunks aim at. Those of half of it and more are not merged.
     fan_in : int
         Chunks of similar size that are merged into one.
     """
 
-    chunk_bytes: int = 8 << 20
+    chunk_bytes: int = 2 << 20
     fan_in: int = 8
 
     def __post_init__(self) -> None:
@@ -90,7 +91,7 @@ class StreamMetrics:
     chunks_written, chunks_merged, chunks_removed : int
         Chunks written, and of these such as were made of others; chunks removed, the merged ones included.
     bytes_written : int
-        Bytes of the chunks written.
+        Bytes of the chunks written, as stored.
     """
 
     late_rows: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(Side, 0))
@@ -375,21 +376,29 @@ class State:
             return []
         if matched != chunk.matched:
             self._store.put_marks(chunk, pack(self._marks[chunk.id]))
-        return [StateChunk(chunk.id, chunk.side, chunk.rows, chunk.nbytes, chunk.low, chunk.high, matched)]
+        return [dataclasses.replace(chunk, matched=matched)]
 
     def _written(self, side: Side, pending: _Pending, push: int, number: int) -> StateChunk:
-        data = encode(_of_schema(pending.rows, storage_schema(self._plan.join.schema(side))))
+        rows = _of_schema(pending.rows, storage_schema(self._plan.join.schema(side)))
+        data = encode(rows)
         low, high = pending.span or (None, None)
         matched = int(np.count_nonzero(pending.matched))
         chunk = StateChunk(
-            identifier(data, push, number), side, pending.rows.num_rows, data.size, low, high, matched
+            identifier(data, push, number),
+            side,
+            rows.num_rows,
+            own_bytes(rows),
+            data.size,
+            low,
+            high,
+            matched,
         )
-        self._store.put(chunk, data)
+        self._store.put(chunk, data, rows)
         if matched:
             self._store.put_marks(chunk, pack(pending.matched))
         self._metrics.chunks_written += 1
         self._metrics.chunks_merged += pending.merged
-        self._metrics.bytes_written += chunk.nbytes
+        self._metrics.bytes_written += chunk.stored
         return chunk
 
 

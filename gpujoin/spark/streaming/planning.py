@@ -392,6 +392,7 @@ def _placed(
         part = rows.mapInArrow(split, BLOB_DDL)
         blobs = part if blobs is None else blobs.unionAll(part)
     assert blobs is not None
+    spec = read.join.spec
     plan = plan_stream_join(read.join)
     evicts = any(plan.evictions.values())
     at_once = _at_once(conf)
@@ -418,7 +419,10 @@ def _placed(
             for n, column in enumerate(read.node.output)
         ]
     )
-    rows = joined.mapInArrow(stage_function(UnpackRows(read.join), "joined_streams"), declared)
+    rows = joined.mapInArrow(
+        stage_function(UnpackRows(spec.output_schema(read.join.left, read.join.right)), "joined_streams"),
+        declared,
+    )
     rewriting.replace_renamed(read.node, rows)
     return rewriting.result(root, {})
 

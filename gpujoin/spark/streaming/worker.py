@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import struct
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,7 +18,7 @@ from gpujoin.config import Options
 from gpujoin.engine.hashing import partition_ids
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.engine.memory import HostMemory
-from gpujoin.engine.streaming.chunks import StateChunk, decode
+from gpujoin.engine.streaming.chunks import Manifest, StateChunk, decode
 from gpujoin.engine.streaming.symmetric import SymmetricJoin
 from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import Side
@@ -26,7 +26,8 @@ from gpujoin.model.streams import StreamJoin
 from gpujoin.plan.streams import plan_stream_join
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker
 from gpujoin.spark.shuffle.scattering import rounds, scatter
-from gpujoin.spark.worker.task import check_version
+from gpujoin.spark.streaming.hostchunks import ChunkFiles, KeptChunks
+from gpujoin.spark.worker.task import acknowledge_at_once, check_version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         MapState,
         StatefulProcessorHandle,
         TimerValues,
-        ValueState,
     )
 
     from gpujoin.spark.worker.task import Batches, Task
@@ -49,6 +49,7 @@ COUNTERS = {
     "chunks_read": "int64", "chunks_written": "int64", "chunks_removed": "int64", "seconds": "float64",
 }  # fmt: skip
 """What a partition counts in a micro-batch, and the type of each counter in NumPy."""
+_COUNT = struct.Struct("<I")
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -84,13 +85,13 @@ class SplitRows:
 class UnpackRows:
     """Gives the rows of the blobs in which a join gives them; what it has counted is left out."""
 
-    join: StreamJoin
+    schema: pa.Schema
+    """Of the rows that the join gives."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Turn blobs, and the label of each one's partition, into rows."""
-        schema = SymmetricJoin(self.join).output_schema
-        form = BlobFormat(schema, place=JOINED)
-        numbered = [f"c{number}" for number in range(len(schema))]
+        form = BlobFormat(self.schema, place=JOINED)
+        numbered = [f"c{number}" for number in range(len(self.schema))]
         for batch in batches:
             for label, data in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 if data.is_valid:
@@ -135,10 +136,8 @@ class PartitionJoin(StatefulProcessor):
         self._version = __version__
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the states: a manifest and the number of partitions, and chunks and marks by the chunk's identifier."""
-        self._manifest: ValueState = handle.getValueState("manifest", "data binary, partitions int")
-        self._chunks: MapState = handle.getMapState("chunks", "id string", "data binary")
-        self._marks: MapState = handle.getMapState("marks", "id string", "data binary")
+        """Name the state: one map, since Spark prepares each state anew in each micro-batch."""
+        self._state: MapState = handle.getMapState("state", "name string", "data binary")
 
     def handleInputRows(  # noqa: N802
         self,
@@ -157,25 +156,21 @@ class PartitionJoin(StatefulProcessor):
         (label,) = key
         where = _Place.of(self._labels.index(label))
         try:
-            yield from self._joined(int(label), rows, timerValues)
+            yield from self._joined(int(label), where, rows, timerValues)
         except (StreamStateError, CorruptBlobError) as problem:
             raise StreamStateError(f"{where}: {problem}") from problem
 
-    def _joined(self, label: int, rows: Iterator[pd.DataFrame], timer: TimerValues) -> Iterator[pd.DataFrame]:
+    def _joined(
+        self, label: int, where: _Place, rows: Iterator[pd.DataFrame], timer: TimerValues
+    ) -> Iterator[pd.DataFrame]:
         check_version(self._version)
         began = time.monotonic()
-        saved = self._manifest.get()
-        if saved is not None and saved[1] != len(self._labels):
-            raise StreamStateError(
-                f"the state was begun with {saved[1]} partitions, and the query has {len(self._labels)} now"
-                " (spark.sql.shuffle.partitions): its keys are in other partitions; start from a new checkpoint"
-            )
+        acknowledge_at_once()
         new = self._received(label, rows)
         _kept.limit = HostMemory.of(self._options.memory_budget).build_bytes
-        store = SparkStore(self._chunks, self._marks, _kept)
-        join = SymmetricJoin(
-            self._join, store, None if saved is None else bytes(saved[0]), options=self._options
-        )
+        files = ChunkFiles.of(where.query, label, self._options)
+        store = SparkStore(self._state, _kept, files)
+        join = SymmetricJoin(self._join, store, store.manifest(len(self._labels)), options=self._options)
         watermark = max(0, timer.getCurrentWatermarkInMs())
         late = {
             LateBy.LAST_WATERMARK: None, LateBy.OWN_WATERMARK: watermark, LateBy.GIVEN: self._late_ms
@@ -187,7 +182,7 @@ class PartitionJoin(StatefulProcessor):
                 returned += batch.num_rows
                 header, message = form.encode(batch, label)
                 yield _output(label, header + message.to_pybytes(), {})
-        self._manifest.update((join.manifest.to_bytes(), len(self._labels)))
+        store.finish(join.manifest, len(self._labels))
         yield _output(label, None, _counted(join, returned, time.monotonic() - began))
 
     def _received(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
@@ -215,7 +210,7 @@ def _counted(join: SymmetricJoin, returned: int, seconds: float) -> dict[str, fl
         "output_rows": returned,
         "unmatched_rows": counted.padded_rows,
         "state_rows": join.manifest.rows,
-        "state_bytes": join.manifest.nbytes,
+        "state_bytes": join.manifest.stored,
         "chunks_read": counted.chunks_read,
         "chunks_written": counted.chunks_written,
         "chunks_removed": counted.chunks_removed,
@@ -254,22 +249,54 @@ class _Place:
 
 
 class SparkStore:
-    """Chunks in Spark's state store; those that were read or written by this process are kept decoded.
+    """Chunks in Spark's state store; those that were read or written on this host are at hand.
 
-    A chunk never changes, and its identifier stands for its content: what is kept needs no check.
+    A chunk never changes, and its identifier stands for its content: what is at hand needs no check.
 
     Parameters
     ----------
-    chunks, marks : MapState
-        Bytes by the chunk's identifier.
+    state : MapState
+        Bytes by name: chunks by their identifiers, marks, and the manifest.
     kept : KeptChunks
-        What this process has read and written.
+        What this process has at hand.
+    files : ChunkFiles or None
+        What the workers of the executor share.
     """
 
-    def __init__(self, chunks: MapState, marks: MapState, kept: KeptChunks) -> None:
-        self._chunks = chunks
-        self._marks = marks
+    _MANIFEST = "manifest".ljust(64, ".")
+    """Longer than all other names, which so are before it in Spark's order of keys. As long as new keys come after old
+    ones RocksDB need not write old files again."""
+
+    def __init__(self, state: MapState, kept: KeptChunks, files: ChunkFiles | None) -> None:
+        self._state = state
         self._kept = kept
+        self._files = files
+
+    def manifest(self, partitions: int) -> bytes | None:
+        """What :meth:`finish` has stored last, of a query with as many partitions; ``None``: nothing yet.
+
+        Raises
+        ------
+        StreamStateError
+            If the query had another number of partitions then.
+        """
+        saved = self._stored(self._MANIFEST)
+        if saved is None:
+            return None
+        begun = _COUNT.unpack_from(saved)[0]
+        if begun != partitions:
+            raise StreamStateError(
+                f"the state was begun with {begun} partitions, and the query has {partitions} now"
+                " (spark.sql.shuffle.partitions): its keys are in other partitions; start from a new checkpoint"
+            )
+        return saved[_COUNT.size :]
+
+    def finish(self, manifest: Manifest, partitions: int) -> None:
+        """Store the manifest of a micro-batch, and let go of what it does not name."""
+        self._state.updateValue((self._MANIFEST,), (_COUNT.pack(partitions) + manifest.to_bytes(),))
+        if self._files is not None:
+            self._files.keep_only({chunk.id for chunk in manifest.chunks})
+        self._kept.forget_removed()
 
     def get(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch:
         """Rows of a chunk.
@@ -281,74 +308,55 @@ class SparkStore:
         CorruptBlobError
             If it was altered.
         """
-        known = self._kept.get(chunk.id)
-        if isinstance(known, pa.RecordBatch):
-            return known
-        if known is None:
-            stored = self._chunks.getValue((chunk.id,))
+        rows = self._kept.get(chunk.id)
+        if rows is None and self._files is not None:
+            rows = self._files.read(chunk.id, schema)
+            if rows is not None:
+                self._kept.put(chunk.id, rows, 0, self._files.path(chunk.id))
+        if rows is None:
+            stored = self._stored(chunk.id)
             if stored is None:
                 raise StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
-            known = pa.py_buffer(bytes(stored[0]))
-        rows = decode(known, schema, chunk.id)
-        self._kept.put(chunk, rows)
+            rows = self._keep(chunk, decode(stored, schema, chunk.id))
         return rows
 
-    def put(self, chunk: StateChunk, data: pa.Buffer) -> None:
+    def put(self, chunk: StateChunk, data: pa.Buffer, rows: pa.RecordBatch) -> None:
         """Store a new chunk."""
-        stored = data.to_pybytes()
-        self._chunks.updateValue((chunk.id,), (stored,))
-        self._kept.put(chunk, pa.py_buffer(stored))
+        self._state.updateValue((chunk.id,), (data.to_pybytes(),))
+        self._keep(chunk, rows)
 
     def get_marks(self, chunk: StateChunk) -> bytes | None:
         """Marks that were stored last for a chunk."""
-        stored = self._marks.getValue((chunk.id,))
-        return None if stored is None else bytes(stored[0])
+        return self._stored(self._marks(chunk))
 
     def put_marks(self, chunk: StateChunk, bits: bytes) -> None:
         """Store the marks of a chunk."""
-        self._marks.updateValue((chunk.id,), (bits,))
+        self._state.updateValue((self._marks(chunk),), (bits,))
 
     def remove(self, chunk: StateChunk) -> None:
         """Remove a chunk and its marks."""
-        self._chunks.removeKey((chunk.id,))
+        self._state.removeKey((chunk.id,))
         if chunk.matched:
-            self._marks.removeKey((chunk.id,))
+            self._state.removeKey((self._marks(chunk),))
         self._kept.forget(chunk.id)
 
+    @staticmethod
+    def _marks(chunk: StateChunk) -> str:
+        return f"{chunk.id} marks"
 
-class KeptChunks:
-    """Chunks that a process keeps by their identifiers, up to a number of bytes; those used last stay longest.
+    def _stored(self, name: str) -> bytes | None:
+        stored = self._state.getValue((name,))
+        return None if stored is None else bytes(stored[0])
 
-    Attributes
-    ----------
-    limit : int
-        Most bytes, as stored, that are kept.
-    """
-
-    def __init__(self, limit: int = 0) -> None:
-        self.limit = limit
-        self._nbytes = 0
-        self._chunks: OrderedDict[str, tuple[int, pa.RecordBatch | pa.Buffer]] = OrderedDict()
-
-    def get(self, name: str) -> pa.RecordBatch | pa.Buffer | None:
-        """Rows of a chunk, or its bytes as long as nobody has read it."""
-        if name not in self._chunks:
-            return None
-        self._chunks.move_to_end(name)
-        return self._chunks[name][1]
-
-    def put(self, chunk: StateChunk, content: pa.RecordBatch | pa.Buffer) -> None:
-        """Keep a chunk, in the place of what was kept of it."""
-        self.forget(chunk.id)
-        self._chunks[chunk.id] = chunk.nbytes, content
-        self._nbytes += chunk.nbytes
-        while self._nbytes > self.limit and len(self._chunks) > 1:
-            self.forget(next(iter(self._chunks)))
-
-    def forget(self, name: str) -> None:
-        """Keep a chunk no longer."""
-        nbytes, _ = self._chunks.pop(name, (0, None))
-        self._nbytes -= nbytes
+    def _keep(self, chunk: StateChunk, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Have the rows of a chunk at hand, in a file if that is possible; gives the rows that are."""
+        if self._files is not None and self._files.write(chunk.id, rows):
+            mapped = self._files.read(chunk.id, rows.schema)
+            if mapped is not None:
+                self._kept.put(chunk.id, mapped, 0, self._files.path(chunk.id))
+                return mapped
+        self._kept.put(chunk.id, rows, chunk.nbytes, None)
+        return rows
 
 
 _kept = KeptChunks()
