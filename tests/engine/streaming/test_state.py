@@ -49,9 +49,9 @@ class ReadStore(MemoryStore):
         self.read.append(chunk.id)
         return super().get(chunk, schema)
 
-    def put(self, chunk: StateChunk, data: pa.Buffer) -> None:
+    def put(self, chunk: StateChunk, data: pa.Buffer, rows: pa.RecordBatch) -> None:
         self.written.append(chunk.id)
-        super().put(chunk, data)
+        super().put(chunk, data, rows)
 
     def put_marks(self, chunk: StateChunk, bits: bytes) -> None:
         self.marked.append(chunk.id)
@@ -261,7 +261,8 @@ def test_a_manifest_is_text_that_reads_back() -> None:
     assert json.loads(saved)["format"] == Manifest.FORMAT == 1
     assert Manifest.from_bytes(saved) == join.manifest
     assert len(join.manifest.chunks) == 3
-    assert join.manifest.nbytes == sum(data.size for data in join.store.data.values())  # type: ignore[attr-defined]
+    assert join.manifest.stored == sum(data.size for data in join.store.data.values())  # type: ignore[attr-defined]
+    assert [chunk.id for chunk in join.manifest.chunks] == sorted(chunk.id for chunk in join.manifest.chunks)
 
 
 def test_a_state_of_another_format_or_join_is_refused() -> None:
@@ -328,6 +329,7 @@ def test_chunks_and_marks_read_back() -> None:
     (batch,) = rows(LEFT, (1, 10, "a"), (None, None, "b"))
     sliced = pa.concat_batches([batch] * 3).slice(1, 4)
     assert decode(encode(sliced), LEFT, "x").equals(sliced)
+    assert decode(encode(sliced.slice(1, 0)), LEFT, "x").num_rows == 0
     marks = unpack(b"\x05\x01", 9)
     assert pack(marks) == b"\x05\x01"
     assert marks.tolist() == [True, False, True, False, False, False, False, False, True]

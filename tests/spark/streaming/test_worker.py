@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
-from gpujoin.engine.streaming.chunks import StateChunk, encode, storage_schema
+from gpujoin.engine.streaming.chunks import Manifest, StateChunk, encode, storage_schema
 from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import StreamJoin
 from gpujoin.spark.shuffle.blobrows import BlobFormat
-from gpujoin.spark.streaming.worker import (
-    PLACES,
-    KeptChunks,
-    LateBy,
-    PartitionJoin,
-    SparkStore,
-    SplitRows,
-)
+from gpujoin.spark.streaming.hostchunks import ChunkFiles, KeptChunks
+from gpujoin.spark.streaming.worker import PLACES, SparkStore, SplitRows
 from gpujoin.spark.worker.task import Task
 
 PARTITIONS = 7
@@ -74,7 +70,7 @@ def test_zeros_and_types_of_equal_keys_are_in_one_partition() -> None:
     assert positive == negative
 
 
-SCHEMA = pa.schema([("k", pa.int64())])
+STORED = storage_schema(pa.schema([("k", pa.int64())]))
 
 
 class Values:
@@ -95,110 +91,146 @@ class Values:
         del self.data[key[0]]
 
 
+def store_of(state: Values, kept: KeptChunks, files: ChunkFiles | None = None) -> SparkStore:
+    return SparkStore(state, kept, files)  # type: ignore[arg-type]
+
+
 def stored(store: SparkStore, name: str, rows: int = 3) -> StateChunk:
     """Put a chunk into a store."""
-    stored = storage_schema(SCHEMA)
-    data = encode(pa.RecordBatch.from_arrays([pa.array(range(rows), pa.int64())], schema=stored))
-    chunk = StateChunk(name, Side.LEFT, rows, data.size, None, None)
-    store.put(chunk, data)
+    batch = pa.RecordBatch.from_arrays([pa.array(range(rows), pa.int64())], schema=STORED)
+    data = encode(batch)
+    chunk = StateChunk(name, Side.LEFT, rows, batch.nbytes, data.size, None, None)
+    store.put(chunk, data, batch)
     return chunk
 
 
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChunkFiles:
+    """Files of partition 3 of a query."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'a'},{tmp_path / 'b'}")
+    made = ChunkFiles.of("query", 3, Options())
+    assert made is not None
+    assert made.folder == tmp_path / "b" / "gpujoin-streams" / "query" / "3"
+    return made
+
+
 def test_chunks_that_were_written_or_read_are_kept() -> None:
-    chunks, kept = Values(), KeptChunks(1 << 20)
-    store = SparkStore(chunks, Values(), kept)  # type: ignore[arg-type]
+    state, kept = Values(), KeptChunks(1 << 20)
+    store = store_of(state, kept)
     chunk = stored(store, "a")
-    assert store.get(chunk, storage_schema(SCHEMA)).num_rows == 3
-    assert chunks.reads == 0
-    other = SparkStore(chunks, Values(), KeptChunks(1 << 20))  # type: ignore[arg-type]
-    assert other.get(chunk, storage_schema(SCHEMA)) is other.get(chunk, storage_schema(SCHEMA))
-    assert chunks.reads == 1
+    assert store.get(chunk, STORED).num_rows == 3
+    assert state.reads == 0
+    other = store_of(state, KeptChunks(1 << 20))
+    assert other.get(chunk, STORED) is other.get(chunk, STORED)
+    assert state.reads == 1
     store.remove(chunk)
     assert kept.get("a") is None
 
 
-def test_what_is_kept_is_bounded() -> None:
-    chunks = Values()
-    kept = KeptChunks()
-    store = SparkStore(chunks, Values(), kept)  # type: ignore[arg-type]
+def test_what_is_kept_in_memory_is_bounded() -> None:
+    state, kept = Values(), KeptChunks()
+    store = store_of(state, kept)
     first = stored(store, "a")
     kept.limit = 2 * first.nbytes
     second, third = stored(store, "b"), stored(store, "c")
     assert kept.get(first.id) is None
     assert kept.get(second.id) is not None
     assert kept.get(third.id) is not None
-    store.get(first, storage_schema(SCHEMA))
-    assert chunks.reads == 1
+    store.get(first, STORED)
+    assert state.reads == 1
     assert kept.get(second.id) is None or kept.get(third.id) is None
 
 
+def test_workers_of_an_executor_share_chunks(files: ChunkFiles) -> None:
+    state = Values()
+    store = store_of(state, KeptChunks(), files)
+    first, second = stored(store, "a", 5), stored(store, "b")
+    kept = KeptChunks()
+    other = store_of(state, kept, files)
+    assert other.get(first, STORED).column(0).to_pylist() == [0, 1, 2, 3, 4]
+    assert state.reads == 0
+    other.get(second, STORED)
+    manifest = Manifest("", chunks=(second,))
+    store.finish(manifest, 7)
+    assert [entry.name for entry in files.folder.iterdir()] == ["b"]
+    assert kept.get("a") is not None
+    other.finish(manifest, 7)
+    assert kept.get("a") is None
+    assert kept.get("b") is not None
+
+
+@pytest.mark.parametrize("damage", ["altered", "cut", "removed", "foreign"])
+def test_files_that_were_altered_are_read_from_the_state(files: ChunkFiles, damage: str) -> None:
+    state = Values()
+    chunk = stored(store_of(state, KeptChunks(), files), "a")
+    path = files.path("a")
+    data = path.read_bytes()
+    if damage == "altered":
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    elif damage == "cut":
+        path.write_bytes(data[:50])
+    elif damage == "removed":
+        path.unlink()
+    else:
+        files.write("a", pa.record_batch({"other": [1.5]}))
+    again = store_of(state, KeptChunks(), files)
+    assert again.get(chunk, STORED).column(0).to_pylist() == [0, 1, 2]
+    assert state.reads == 1
+    assert path.read_bytes() == data
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(files: ChunkFiles) -> None:
+    state, kept = Values(), KeptChunks(1 << 20)
+    files.folder.rmdir()
+    store = store_of(state, kept, files)
+    chunk = stored(store, "a")
+    assert not files.folder.exists()
+    assert store.get(chunk, STORED).num_rows == 3
+    assert state.reads == 0
+    assert kept.get("a") is not None
+    store.finish(Manifest("", chunks=(chunk,)), 1)
+    assert kept.get("a") is not None
+
+
+def test_rows_that_must_not_be_on_disk_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    assert ChunkFiles.of("query", 0, Options(spill_encryption=True)) is None
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
+    assert ChunkFiles.of("query", 0, Options()) is None
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "file"))
+    assert ChunkFiles.of("query", 0, Options()) is None
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_files_of_queries_that_ended_are_removed(files: ChunkFiles) -> None:
+    stored(store_of(Values(), KeptChunks(), files), "a")
+    os.utime(files.folder.parent, (0, 0))
+    other = ChunkFiles.of("other", 1, Options())
+    assert other is not None
+    assert other.folder.exists()
+    assert not files.folder.exists()
+
+
+def test_the_number_of_partitions_is_that_of_the_state() -> None:
+    store = store_of(Values(), KeptChunks())
+    assert store.manifest(4) is None
+    manifest = Manifest("join")
+    store.finish(manifest, 4)
+    assert store.manifest(4) == manifest.to_bytes()
+    with pytest.raises(StreamStateError, match="begun with 4 partitions, and the query has 5 now"):
+        store.manifest(5)
+
+
 def test_lost_and_altered_chunks_are_refused() -> None:
-    chunks = Values()
-    chunk = stored(SparkStore(chunks, Values(), KeptChunks(1 << 20)), "a")  # type: ignore[arg-type]
-    for position in range(0, len(chunks.data["a"]), 7):
-        altered = bytearray(chunks.data["a"])
+    state = Values()
+    chunk = stored(store_of(state, KeptChunks(1 << 20)), "a")
+    for position in range(0, len(state.data["a"]), 7):
+        altered = bytearray(state.data["a"])
         altered[position] ^= 4
         damaged = Values()
         damaged.data["a"] = bytes(altered)
-        store = SparkStore(damaged, Values(), KeptChunks(1 << 20))  # type: ignore[arg-type]
         with pytest.raises(CorruptBlobError, match="state chunk a"):
-            store.get(chunk, storage_schema(SCHEMA))
+            store_of(damaged, KeptChunks(1 << 20)).get(chunk, STORED)
     with pytest.raises(StreamStateError, match="lacks chunk a"):
-        SparkStore(Values(), Values(), KeptChunks(1)).get(chunk, storage_schema(SCHEMA))  # type: ignore[arg-type]
-
-
-class Context:
-    """A task's context: that of a union or a coalesce numbers its tasks otherwise than the join its partitions."""
-
-    @staticmethod
-    def get() -> Context:
-        return Context()
-
-    def partitionId(self) -> int:  # noqa: N802
-        return 7
-
-    def getLocalProperty(self, name: str) -> str:  # noqa: N802
-        return name
-
-
-class Handle:
-    """State of a partition in memory."""
-
-    def __init__(self) -> None:
-        self.saved: tuple[bytes, int] | None = None
-        self.chunks, self.marks = Values(), Values()
-
-    def getValueState(self, name: str, schema: str) -> Handle:  # noqa: N802
-        assert (name, schema) == ("manifest", "data binary, partitions int")
-        return self
-
-    def getMapState(self, name: str, key: str, value: str) -> Values:  # noqa: N802
-        return {"chunks": self.chunks, "marks": self.marks}[name]
-
-    def get(self) -> tuple[bytes, int] | None:
-        return self.saved
-
-    def update(self, saved: tuple[bytes, int]) -> None:
-        self.saved = saved
-
-
-class Timer:
-    def getCurrentWatermarkInMs(self) -> int:  # noqa: N802
-        return 0
-
-
-def push_nothing(handle: Handle, partitions: int) -> None:
-    """Run a micro-batch of the first partition without rows."""
-    join = StreamJoin(JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,)), SCHEMA, SCHEMA)
-    work = PartitionJoin(join, tuple(range(partitions)), Options(), LateBy.OWN_WATERMARK)
-    work.init(handle)  # type: ignore[arg-type]
-    assert list(work.handleInputRows((0,), iter([]), Timer()))  # type: ignore[arg-type]
-
-
-def test_another_number_of_partitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpujoin.spark.streaming.worker.TaskContext", Context)
-    handle = Handle()
-    push_nothing(handle, 2)
-    push_nothing(handle, 2)
-    with pytest.raises(StreamStateError, match=r"partition 0: the state was begun with 2 partitions.* 3 now"):
-        push_nothing(handle, 3)
+        store_of(Values(), KeptChunks(1)).get(chunk, STORED)
