@@ -19,7 +19,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import StreamJoin
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.streaming.hostchunks import ChunkFiles, KeptChunks
-from gpujoin.spark.streaming.worker import PLACES, SparkStore, SplitRows
+from gpujoin.spark.streaming.worker import PLACES, LateBy, PartitionJoin, SparkStore, SplitRows
 from gpujoin.spark.worker.task import Task
 
 PARTITIONS = 7
@@ -212,16 +212,6 @@ def test_files_of_queries_that_ended_are_removed(files: ChunkFiles) -> None:
     assert not files.folder.exists()
 
 
-def test_the_number_of_partitions_is_that_of_the_state() -> None:
-    store = store_of(Values(), KeptChunks())
-    assert store.manifest(4) is None
-    manifest = Manifest("join")
-    store.finish(manifest, 4)
-    assert store.manifest(4) == manifest.to_bytes()
-    with pytest.raises(StreamStateError, match="begun with 4 partitions, and the query has 5 now"):
-        store.manifest(5)
-
-
 def test_lost_and_altered_chunks_are_refused() -> None:
     state = Values()
     chunk = stored(store_of(state, KeptChunks(1 << 20)), "a")
@@ -234,3 +224,51 @@ def test_lost_and_altered_chunks_are_refused() -> None:
             store_of(damaged, KeptChunks(1 << 20)).get(chunk, STORED)
     with pytest.raises(StreamStateError, match="lacks chunk a"):
         store_of(Values(), KeptChunks(1)).get(chunk, STORED)
+
+
+class Context:
+    """A task's context: that of a union or a coalesce numbers its tasks otherwise than the join its partitions."""
+
+    @staticmethod
+    def get() -> Context:
+        return Context()
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 7
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802
+        return name
+
+
+class Handle:
+    """State of a partition in memory."""
+
+    def __init__(self) -> None:
+        self.state = Values()
+
+    def getMapState(self, name: str, key: str, value: str) -> Values:  # noqa: N802
+        assert (name, key, value) == ("state", "name string", "data binary")
+        return self.state
+
+
+class Timer:
+    def getCurrentWatermarkInMs(self) -> int:  # noqa: N802
+        return 0
+
+
+def push_nothing(handle: Handle, partitions: int) -> None:
+    """Run a micro-batch of the first partition without rows."""
+    schema = pa.schema([("k", pa.int64())])
+    join = StreamJoin(JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,)), schema, schema)
+    work = PartitionJoin(join, tuple(range(partitions)), Options(), LateBy.OWN_WATERMARK)
+    work.init(handle)  # type: ignore[arg-type]
+    assert list(work.handleInputRows((0,), iter([]), Timer()))  # type: ignore[arg-type]
+
+
+def test_another_number_of_partitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpujoin.spark.streaming.worker.TaskContext", Context)
+    handle = Handle()
+    push_nothing(handle, 2)
+    push_nothing(handle, 2)
+    with pytest.raises(StreamStateError, match=r"partition 0: the state was begun with 2 partitions.* 3 now"):
+        push_nothing(handle, 3)
