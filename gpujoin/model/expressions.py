@@ -13,6 +13,7 @@ explicit :class:`Cast` nodes, and fills ``type`` on every node; backends see res
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -299,6 +300,8 @@ class Literal(Expression):
     value: Any
 
     def __str__(self) -> str:
+        if isinstance(self.value, dt.timedelta):
+            return f"interval {self.value.total_seconds():g} s"
         return "null" if self.value is None else repr(self.value)
 
 

@@ -25,7 +25,6 @@ COLUMNS = "input int, n int, second long, text string"
 BRIEF = (
     "StreamingInnerJoinSuite: SPARK-48687, other columns",
     "StreamingOuterJoinSuite: SPARK-29438, union",
-    "StreamingFullOuterJoinSuite: windowed",
     "StreamingLeftSemiJoinSuite: watermark range",
 )
 

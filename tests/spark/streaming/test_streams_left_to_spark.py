@@ -57,6 +57,7 @@ def test_explain_tells_how_long_rows_are_kept(sides: tuple[DataFrame, DataFrame]
     assert "left rows are kept until t <= watermark - 5.001 s" in text
     assert "right rows are kept until t <= watermark - 0.001 s" in text
     assert "left rows are late, and dropped, where t <= watermark before" in text
+    assert "(right.t <= timestamp_add(left.t, interval 5 s))" in text
     assert not join.warnings
 
 
