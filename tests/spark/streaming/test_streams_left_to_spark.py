@@ -203,3 +203,13 @@ def test_tables_beside_a_join_of_streams_are_sparks(
     of_streams, of_table = gpujoin.explain(with_table).joins
     assert of_streams.accelerated
     assert [reason.why for reason in of_table.reasons] == ["it joins streams with one another too"]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "shuffle", "broadcast", "nested_loop", "spark"])
+def test_strategies_of_a_gpu_join(sides: tuple[DataFrame, DataFrame], strategy: str) -> None:
+    """Streams are joined in one way, whichever strategy is named; only Spark's own is another."""
+    left, right = sides
+    explanation = gpujoin.explain(gpu_join(left, right, f.expr(WITHIN), "full", strategy=strategy))
+    assert explanation.accelerated is (strategy != "spark")
+    if strategy != "spark":
+        assert [join.strategy.value for join in explanation.joins] == ["shuffle"]
