@@ -140,6 +140,21 @@ def test_the_checkpoint_keeps_the_number_of_partitions(streaming: SparkSession, 
 
 
 @pytest.mark.extra
+def test_a_checkpoint_with_another_number_of_partitions_is_refused(
+    streaming: SparkSession, streams: Streams
+) -> None:
+    """Spark moves the state to other partitions by the key of a group; rows of a key would go to another group."""
+    manager = getattr(streaming, "_streamingCheckpointManager", None)
+    if manager is None:
+        pytest.skip("Spark 4.2 and newer give a checkpoint another number of partitions")
+    gpujoin.enable(streaming)
+    source = begun(streams, streaming)
+    manager.repartition(str(source / "checkpoint"), 3)
+    with pytest.raises(StreamingQueryException, match="begun with 2 partitions, and the query has 3 now"):
+        started(streams.joined(streaming, source), source / "checkpoint")
+
+
+@pytest.mark.extra
 def test_gpu_join_in_a_session_that_is_not_enabled(streaming: SparkSession, streams: Streams) -> None:
     expected = streams.run(streaming, "spark")
     assert_equal(streams.run(streaming, "here", join=gpu_join), expected, "gpu_join")
