@@ -11,6 +11,16 @@ _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds() -> float:
     """User and system time so far of this process, its living descendants, and the dead ones they have reaped."""
+    return sum(_family(os.getpid()).values())
+
+
+def descendants(process: int) -> list[int]:
+    """A process and all that live below it."""
+    return list(_family(process))
+
+
+def _family(first: int) -> dict[int, float]:
+    """Processor time by process."""
     children: dict[int, list[int]] = defaultdict(list)
     times: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -23,9 +33,9 @@ def cpu_seconds() -> float:
         pid = int(entry.name)
         children[int(fields[1])].append(pid)
         times[pid] = sum(int(value) for value in fields[11:15]) * _TICK
-    total, pending = 0.0, [os.getpid()]
+    family, pending = {}, [first]
     while pending:
-        pid = pending.pop()
-        total += times.get(pid, 0.0)
-        pending += children[pid]
-    return total
+        process = pending.pop()
+        family[process] = times.get(process, 0.0)
+        pending += children[process]
+    return family
