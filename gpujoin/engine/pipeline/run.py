@@ -349,16 +349,17 @@ class _Runner:
         """Build one side, which is kept under a name if one is given, and join the pieces of the other with it."""
         backend, side = self._backend, node.build_side
         with ExitStack() as stack:
-            join = HashJoin(
-                node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
-                build_side=side, options=self._options, backend=self._backend.joins,
-                metrics=self._join_metrics,
+            join = stack.enter_context(
+                HashJoin(
+                    node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
+                    build_side=side, options=self._options, backend=self._backend.joins,
+                    metrics=self._join_metrics,
+                )
             )  # fmt: skip
             join.build(batch for piece in built for batch in backend.to_join(piece, node, side))
             if name is not None and self._tables is not None and not join.spilled:
+                stack.pop_all()  # it stays open
                 self._tables.put(name, BuiltTable(join, known), self._memory.tables_bytes)
-            else:
-                stack.enter_context(join)
             passed = join.start()
             if join.spilled:  # in one call: each call would write its own files
                 stack.callback(passed.close)
