@@ -24,8 +24,8 @@ from pyspark.sql import functions as sf
 
 import gpujoin
 from benchmarks.machine import describe
-from benchmarks.spark.cpu_time import cpu_seconds
 from benchmarks.spark.data import table
+from benchmarks.spark.processes import cpu_seconds
 from gpujoin.config import Strategy
 
 GOAL = 1.6

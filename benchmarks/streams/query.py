@@ -1,11 +1,12 @@
 """Run one streaming query of the benchmark in a process of its own, and print what each micro-batch took.
 
-python -m benchmarks.streams.query FOLDER here|rocksdb|hdfs inner|left PARTITIONS
+python -m benchmarks.streams.query FOLDER here|rocksdb|hdfs inner|left PARTITIONS MEMORY
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import gpujoin
-from benchmarks.spark.cpu_time import cpu_seconds
+from benchmarks.spark.processes import cpu_seconds, descendants, is_java, proportional_bytes
 from benchmarks.streams.__main__ import DELAY, REACH
 
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -28,11 +29,11 @@ FORMATS = {"here": "2", "rocksdb": "4", "hdfs": "2"}
 """Spark's formats of the state of a join; RocksDB's best is 4, and the other provider has up to 2."""
 
 
-def main(folder: Path, where: str, how: str, partitions: int) -> None:
+def main(folder: Path, where: str, how: str, partitions: int, memory: str) -> None:
     """Run the query to the end of its files; prints JSON."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     for name, value in {
-        "spark.driver.memory": "6g",
+        "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.session.timeZone": "UTC",
@@ -64,8 +65,12 @@ def main(folder: Path, where: str, how: str, partitions: int) -> None:
         nonlocal before
         rows, checksum = frame.selectExpr("count(1)", "coalesce(sum(pmod(xxhash64(*), 1000003)), 0)").first()  # type: ignore[misc]
         now = cpu_seconds()
-        measured.append({"batch": batch, "rows": rows, "checksum": checksum, "cpu": now - before})
-        before = now
+        workers = [process for process in descendants(os.getpid())[1:] if not is_java(process)]
+        memory = sum(map(proportional_bytes, workers))
+        measured.append(
+            {"batch": batch, "rows": rows, "checksum": checksum, "cpu": now - before, "worker_bytes": memory}
+        )
+        before = cpu_seconds()
 
     checkpoint = folder / f"checkpoint-{where}-{how}"
     started = time.perf_counter()
@@ -83,12 +88,13 @@ def main(folder: Path, where: str, how: str, partitions: int) -> None:
         batch["input"] = step["numInputRows"]
     state = sum(file.stat().st_size for file in (checkpoint / "state").rglob("*") if file.is_file())
     operators = sorted({operator["operatorName"] for step in progress for operator in step["stateOperators"]})
-    kept = [step["observedMetrics"]["gpujoin"]["state_rows"] for step in progress if step["observedMetrics"]]
+    for step, batch in zip(progress, measured, strict=False):
+        batch["state_rows"] = (step["observedMetrics"].get("gpujoin") or {"state_rows": None})["state_rows"]
     print(
         json.dumps(
             {
                 "where": where, "how": how, "operators": operators, "batches": measured, "state_bytes": state,
-                "state_rows": kept[-1] if kept else None, "seconds": time.perf_counter() - started,
+                "seconds": time.perf_counter() - started,
             }
         )
     )  # fmt: skip
@@ -96,4 +102,4 @@ def main(folder: Path, where: str, how: str, partitions: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])

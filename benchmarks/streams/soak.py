@@ -15,6 +15,7 @@ import os
 import statistics
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pyspark.sql import functions as f
 
 import gpujoin
 from benchmarks.machine import describe
-from benchmarks.spark.cpu_time import descendants
+from benchmarks.spark.processes import descendants, is_java, proportional_bytes
 from benchmarks.streams.query import PROVIDER
 
 ROWS, BEHIND = 5_000, 5
@@ -41,22 +42,17 @@ SHOWN = {
 def sample(local: Path, checkpoint: Path) -> dict[str, float]:
     """What the processes and folders take."""
     shares = {"java_mb": 0.0, "workers_mb": 0.0}
-    descriptors = threads = 0
+    counts = {"descriptors": 0, "threads": 0}
     processes = descendants(os.getpid())
     for process in processes:
-        root = Path(f"/proc/{process}")
-        try:
-            kind = "java_mb" if (root / "comm").read_text().strip() == "java" else "workers_mb"
-            lines = dict(line.split(":", 1) for line in (root / "smaps_rollup").read_text().splitlines()[1:])
-            descriptors += len(list((root / "fd").iterdir()))
-            threads += len(list((root / "task").iterdir()))
-        except OSError:  # it has ended
-            continue
-        shares[kind] += int(lines["Pss"].split()[0]) / 1e3
+        shares["java_mb" if is_java(process) else "workers_mb"] += proportional_bytes(process) / 1e6
+        for counted, folder in (("descriptors", "fd"), ("threads", "task")):
+            with suppress(OSError):  # it has ended
+                counts[counted] += len(list(Path(f"/proc/{process}/{folder}").iterdir()))
     chunks = sizes(local, "gpujoin-streams/*/*/*")
     kept = sizes(checkpoint, "**/*")
     return {
-        **shares, "descriptors": descriptors, "threads": threads, "processes": len(processes),
+        **shares, **counts, "processes": len(processes),
         "chunk_files": len(chunks), "chunk_mb": sum(chunks) / 1e6, "checkpoint_files": len(kept),
         "checkpoint_mb": sum(kept) / 1e6,
     }  # fmt: skip

@@ -1,10 +1,13 @@
 """Joins of streams in Spark: here, and by Spark's operator with both of its state stores.
 
-python -m benchmarks.streams.spark [--batch 200000] [--kept 10] [--timed 3] [--out benchmarks/results/NAME.json]
+python -m benchmarks.streams.spark [--batch 200000] [--out benchmarks/results/NAME.json]
+python -m benchmarks.streams.spark --sizes 200000 2000000 20000000 --how inner --out …
 
 The rows are those of `python -m benchmarks.streams`, in files, one of each side in a micro-batch. Each query runs in a
-process of its own, with two partitions; the first ``kept`` micro-batches fill the state, the next are timed. The rows
-of all queries of a join type are compared by counts and checksums, micro-batch by micro-batch.
+process of its own, with two partitions: many small micro-batches first, since the JVM compiles what plans a micro-batch
+for a minute; then those that fill the state; then those that are timed. Without `--sizes` the state holds ten
+micro-batches, and old rows leave in each; with it the state is filled to these sizes, and no rows leave. The rows of
+all queries of a join type are compared by counts and checksums, micro-batch by micro-batch.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +33,57 @@ from benchmarks.streams.__main__ import SEED, rows
 WHERE = ("here", "rocksdb", "hdfs")
 SHOWN = {"here": "gpujoin", "rocksdb": "Spark, RocksDB, format 4", "hdfs": "Spark, HDFS-backed, format 2"}
 PARTITIONS = 2
+WARM, WARM_ROWS = 60, 2_000
+"""Small micro-batches before the others, and their rows."""
+KEPT = 10
+"""Micro-batches whose rows are in the state at once, and by which it is filled to a size."""
 
 
-def write(folder: Path, batch_rows: int, batches: int) -> None:
-    """Write the files of both sides, Spark takes the oldest first."""
-    rng = np.random.default_rng(SEED)
-    for batch in range(batches):
-        for side in ("l", "r"):
-            (folder / side).mkdir(exist_ok=True)
-            file = folder / side / f"{batch:04}.parquet"
-            pq.write_table(pa.Table.from_batches([rows(rng, batch, batch_rows // 2, 0)]), file)
-            os.utime(file, (1_700_000_000 + batch,) * 2)
+@dataclass(frozen=True)
+class Stream:
+    """The micro-batches of a query.
+
+    Attributes
+    ----------
+    batches : tuple of (int, int)
+        Span of ten seconds that a micro-batch's rows are of, and their number, both sides together.
+    timed : int
+        How many of the last are timed.
+    """
+
+    batches: tuple[tuple[int, int], ...]
+    timed: int
+
+    @classmethod
+    def steady(cls, batch_rows: int, timed: int) -> Stream:
+        """Old rows leave in each micro-batch that is timed."""
+        spans = range(WARM, WARM + KEPT + 3 + timed)
+        return cls(_WARMING + tuple((span, batch_rows) for span in spans), timed)
+
+    @classmethod
+    def filled(cls, state_rows: int, batch_rows: int, timed: int) -> Stream:
+        """No rows leave once the state is filled."""
+        filling = ((WARM + 1, state_rows // KEPT),) * KEPT
+        return cls(_WARMING + filling + tuple((WARM + 2 + i, batch_rows) for i in range(timed)), timed)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of both sides; Spark takes the oldest first."""
+        rng = np.random.default_rng(SEED)
+        for number, (span, count) in enumerate(self.batches):
+            for side in ("l", "r"):
+                (folder / side).mkdir(exist_ok=True)
+                file = folder / side / f"{number:04}.parquet"
+                pq.write_table(pa.Table.from_batches([rows(rng, span, count // 2, 0)]), file)
+                os.utime(file, (1_700_000_000 + number,) * 2)
 
 
-def run(folder: Path, where: str, how: str) -> dict[str, Any]:
+_WARMING = tuple((span, WARM_ROWS) for span in range(WARM))
+
+
+def run(folder: Path, where: str, how: str, memory: str) -> dict[str, Any]:
     """Run one query."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.streams.query", str(folder), where, how, str(PARTITIONS)],
+        [sys.executable, "-m", "benchmarks.streams.query", str(folder), where, how, str(PARTITIONS), memory],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -70,69 +108,105 @@ def compare(records: list[dict[str, Any]]) -> None:
         raise SystemExit(f"{records[0]['how']}: the rows of micro-batches differ: {told}")
 
 
-def medians(record: dict[str, Any], timed: int) -> dict[str, float]:
-    """Seconds of micro-batches with a full state, and of one without rows."""
+def means(record: dict[str, Any], timed: int) -> dict[str, float]:
+    """Means of the timed micro-batches, and the seconds of the one without rows after them."""
     full = [batch for batch in record["batches"] if batch["input"]][-timed:]
     empty = [batch for batch in record["batches"] if not batch["input"]]
     return {
-        "seconds": statistics.median(batch["seconds"] for batch in full),
-        "cpu": statistics.median(batch["cpu"] for batch in full),
-        "empty": min((batch["seconds"] for batch in empty), default=float("nan")),
+        "seconds": statistics.mean(batch["seconds"] for batch in full),
+        "cpu": statistics.mean(batch["cpu"] for batch in full),
+        "empty": empty[-1]["seconds"] if empty else float("nan"),
+        "worker_mb": full[-1]["worker_bytes"] / 1e6,
     }
 
 
-def page(result: dict[str, Any], timed: int) -> str:
+def page(result: dict[str, Any]) -> str:
     """The page of results."""
     machine = result["machine"]
     about = (
         f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, PySpark"
-        f" {machine['versions']['pyspark']}, `local[2]`, {PARTITIONS} partitions. Medians of the last {timed}"
-        f" micro-batches with rows, {result['batch_rows']:,} each; CPU seconds of all processes; *no rows*: the"
-        " micro-batch that follows a new watermark. Rows of every micro-batch were compared by count and checksum."
+        f" {machine['versions']['pyspark']}, `local[2]`, {PARTITIONS} partitions, after {WARM} small micro-batches."
+        f" Means of {result['timed']} micro-batches with {result['batch_rows']:,} rows each; CPU seconds of all"
+        " processes; *no rows*: the micro-batch that follows a new watermark; *workers*: their memory, mapped state"
+        " included; *state*: its files in the checkpoint, all versions that Spark retains. Rows of every micro-batch"
+        " were compared by count and checksum."
     )
     lines = [
         "# Joins of two streams in Spark", "",
         f"`{' '.join(['python -m benchmarks.streams.spark', *sys.argv[1:]])}` at {machine['revision']}", "", about, "",
-        "| join | where | rows kept | seconds | ratio | CPU s | ratio | no rows, s | checkpoint's state, MB |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| join | rows kept | where | seconds | ratio | CPU s | ratio | no rows, s | workers, MB | state, MB |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
-    for how, records in result["cases"].items():
-        own = medians(records[0], timed)
-        for record in records:
-            m = medians(record, timed)
+    for case in result["cases"]:
+        own = case["records"][0]["means"]
+        for record in case["records"]:
+            m = record["means"]
             lines.append(
-                f"| {how} | {SHOWN[record['where']]} | {records[0]['state_rows']:,} | {m['seconds']:.2f} |"
+                f"| {case['how']} | {case['state_rows']:,} | {SHOWN[record['where']]} | {m['seconds']:.2f} |"
                 f" {m['seconds'] / own['seconds']:.1f} | {m['cpu']:.2f} | {m['cpu'] / own['cpu']:.1f} |"
-                f" {m['empty']:.2f} | {record['state_bytes'] / 1e6:.0f} |"
+                f" {m['empty']:.2f} | {m['worker_mb']:.0f} | {record['state_bytes'] / 1e6:.0f} |"
             )
+    if "plot" in result:
+        lines += ["", f"![processor seconds over rows kept]({result['plot']})"]
     return "\n".join(lines) + "\n"
+
+
+def plot(cases: list[dict[str, Any]], path: Path) -> None:
+    """Processor seconds of a micro-batch over the rows of the state, as PNG and SVG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for where, shown in SHOWN.items():
+        points = [
+            (case["state_rows"], record["means"]["cpu"])
+            for case in cases
+            for record in case["records"]
+            if record["where"] == where
+        ]
+        if points:
+            axes.plot(*zip(*sorted(points), strict=True), marker="o", label=shown)
+    axes.set(xscale="log", yscale="log", xlabel="rows kept", ylabel="CPU seconds of a micro-batch")
+    axes.legend()
+    for ending in (".png", ".svg"):
+        figure.savefig(path.with_suffix(ending), dpi=120)
+    plt.close(figure)
 
 
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams.spark")
     parser.add_argument("--batch", type=int, default=200_000, help="rows of a batch, both sides together")
-    parser.add_argument("--kept", type=int, default=10, help="batches that are kept")
-    parser.add_argument("--timed", type=int, default=3, help="further batches, which are timed")
+    parser.add_argument("--timed", type=int, default=8, help="batches that are timed")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[], help="rows that fill the state")
     parser.add_argument("--how", nargs="+", default=["inner", "left"])
     parser.add_argument("--where", nargs="+", default=list(WHERE))
+    parser.add_argument("--memory", default="6g", help="the JVM's heap")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    batches = given.kept + given.timed
-    result: dict[str, Any] = {"machine": describe(), "batch_rows": given.batch, "cases": {}}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write(folder, given.batch, batches)
-        for how in given.how:
-            records = [run(folder, where, how) for where in given.where]
-            compare(records)
-            result["cases"][how] = records
-            print(
-                json.dumps({r["where"]: medians(r, given.timed) for r in records}),
-                file=sys.stderr,
-                flush=True,
-            )
-    text = page(result, given.timed)
+    streams = [Stream.filled(size, given.batch, given.timed) for size in given.sizes]
+    result: dict[str, Any] = {
+        "machine": describe(), "batch_rows": given.batch, "timed": given.timed, "cases": [],
+    }  # fmt: skip
+    for stream in streams or [Stream.steady(given.batch, given.timed)]:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            stream.write(folder)
+            for how in given.how:
+                records = [run(folder, where, how, given.memory) for where in given.where]
+                compare(records)
+                for record in records:
+                    record["means"] = means(record, stream.timed)
+                kept = [b["state_rows"] for b in records[0]["batches"] if b["input"]][-1]
+                result["cases"].append({"how": how, "state_rows": kept, "records": records})
+                told = {record["where"]: record["means"] for record in records}
+                print(json.dumps({"how": how, "kept": kept, **told}), file=sys.stderr, flush=True)
+    if given.out is not None and given.sizes:
+        plot(result["cases"], given.out)
+        result["plot"] = given.out.with_suffix(".svg").name
+    text = page(result)
     print(text)
     if given.out is not None:
         given.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -30,7 +30,7 @@ from pyspark.sql import functions as f
 
 import gpujoin
 from benchmarks.machine import describe
-from benchmarks.spark.cpu_time import cpu_seconds
+from benchmarks.spark.processes import cpu_seconds
 
 SEED = 20261123
 SPAN = 1_000_000

@@ -1,4 +1,4 @@
-"""CPU time of a process and all below it: a measure that other work on the machine disturbs less than wall time."""
+"""What a process and all below it take: CPU time, which other work disturbs less than wall time, and memory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ def cpu_seconds() -> float:
 def descendants(process: int) -> list[int]:
     """A process and all that live below it."""
     return list(_family(process))
+
+
+def proportional_bytes(process: int) -> int:
+    """Memory of a process; of what it shares with others its part (PSS). 0: it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def is_java(process: int) -> bool:
+    """Whether a process is a JVM."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip() == "java"
+    except OSError:
+        return False
 
 
 def _family(first: int) -> dict[int, float]:
