@@ -24,7 +24,7 @@ from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, n
 from gpujoin.launch import partition
 from tests.kernels.emulator import EmulatedDevice
 
-SMALLER = 19
+SMALLER = 20
 
 
 def test_every_workload_on_every_engine(
