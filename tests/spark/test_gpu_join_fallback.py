@@ -102,17 +102,6 @@ def test_switched_off(
     assert [reason.kind for reason in reasons] == [ReasonKind.CONFIGURED]
 
 
-def test_a_stream_and_a_table_are_left_to_spark(spark: SparkSession) -> None:
-    stream = spark.readStream.format("rate").load().select((sf.col("value").cast("int")).alias("k"))
-    joined = gpu_join(stream, right_side(spark), "k", backend="cpu")
-    assert joined.isStreaming
-    (join,) = explain(joined).joins
-    assert not join.accelerated
-    assert join.by_gpu_join
-    (reason,) = join.reasons
-    assert "no stream" in reason.why
-
-
 def test_spark_raises_what_it_raises(spark: SparkSession) -> None:
     left, right = left_side(spark), right_side(spark)
     for given in ({"on": "nowhere"}, {"on": "k", "how": "runtime_filters"}, {"on": "id"},
