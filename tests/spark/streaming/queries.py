@@ -234,12 +234,22 @@ class Output:
         return [(step["batchId"], step.get("eventTime", {}).get("watermark")) for step in self.progress]
 
 
-def started(joined: DataFrame, checkpoint: Path, mode: str = "append") -> Output:
-    """Run a query until its files end."""
+def as_it_is(frame: DataFrame) -> DataFrame:
+    """Give the rows of a micro-batch as they are."""
+    return frame
+
+
+def started(
+    joined: DataFrame,
+    checkpoint: Path,
+    mode: str = "append",
+    sink: Callable[[DataFrame], DataFrame] = as_it_is,
+) -> Output:
+    """Run a query until its files end; a sink makes what is compared of the rows of a micro-batch."""
     output = Output()
 
     def collect(frame: DataFrame, batch: int) -> None:
-        table = frame.toArrow()
+        table = sink(frame).toArrow()
         output.rows[batch] = counted(rows_of(table.to_batches(), table.schema))
 
     writer = joined.writeStream.foreachBatch(collect).outputMode(mode)
