@@ -57,11 +57,17 @@ class ChunkFiles:
         try:
             if not files.folder.exists():
                 files._remove_unused()
+                files._root.mkdir(mode=0o700, exist_ok=True)
                 files.folder.mkdir(parents=True, exist_ok=True)
             os.utime(files.folder.parent)
         except OSError:
             return None
         return files
+
+    @property
+    def _root(self) -> Path:
+        """Folder of all queries."""
+        return self.folder.parent.parent
 
     def path(self, name: str) -> Path:
         """The file of a chunk."""
@@ -104,7 +110,7 @@ class ChunkFiles:
     def _remove_unused(self) -> None:
         """Remove the files of queries that had no micro-batch for long."""
         oldest = time.time() - _UNUSED_SECONDS
-        with contextlib.suppress(OSError), os.scandir(self.folder.parent.parent) as queries:
+        with contextlib.suppress(OSError), os.scandir(self._root) as queries:
             for query in queries:
                 if query.stat().st_mtime < oldest:
                     shutil.rmtree(query.path, ignore_errors=True)

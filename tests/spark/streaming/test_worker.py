@@ -107,10 +107,13 @@ def stored(store: SparkStore, name: str, rows: int = 3) -> StateChunk:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChunkFiles:
     """Files of partition 3 of a query."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'a'},{tmp_path / 'b'}")
     made = ChunkFiles.of("query", 3, Options())
     assert made is not None
     assert made.folder == tmp_path / "b" / "gpujoin-streams" / "query" / "3"
+    assert (tmp_path / "b" / "gpujoin-streams").stat().st_mode & 0o777 == 0o700
     return made
 
 
@@ -196,6 +199,8 @@ def test_rows_that_must_not_be_on_disk_are_not(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     assert ChunkFiles.of("query", 0, Options(spill_encryption=True)) is None
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
+    assert ChunkFiles.of("query", 0, Options()) is None
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "missing"))
     assert ChunkFiles.of("query", 0, Options()) is None
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "file"))
