@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 Sides = tuple[DataFrame, DataFrame]
 BOTH = ("l.k as lk", "l.t as lt", "l.v as lv", "r.k as rk", "r.t as rt", "r.v as rv")
 TIMES = "r.t >= l.t and r.t <= l.t + interval 5 seconds"
+SEVERAL = "several joins of streams"
 STATE = "another operator that keeps state"
 
 
@@ -31,6 +32,20 @@ def with_text(sides: Sides, text: str) -> DataFrame:
     left, right = (side.withColumn("x", f.expr(text)) for side in sides)
     both = left.alias("l").join(right.alias("r"), f.expr(f"l.x = r.x and {TIMES}"), "full")
     return both.selectExpr(*BOTH, "md5(cast(l.x as binary)) as lx", "md5(cast(r.x as binary)) as rx")
+
+
+def by_window(sides: Sides, window: str) -> DataFrame:
+    """Join by key and window."""
+    left, right = (side.selectExpr("k", "v", f"{window} as w") for side in sides)
+    both = left.alias("l").join(right.alias("r"), f.expr("l.k = r.k and l.w = r.w"), "full")
+    return both.selectExpr("l.k as lk", "r.k as rk", "l.v as lv", "r.v as rv")
+
+
+def chained(sides: Sides) -> DataFrame:
+    first = joined(sides, how="inner").select("lk", "lt", "rv").alias("l")
+    last = sides[1].alias("r")
+    near = "l.lk = r.k and r.t >= l.lt and r.t <= l.lt + interval 5 seconds"
+    return first.join(last, f.expr(near), "inner").selectExpr("lk", "rv", "v")
 
 
 def grouped(sides: Sides) -> DataFrame:
@@ -53,18 +68,42 @@ JOINED_HERE: dict[str, Callable[[Sides], DataFrame]] = {
     "of texts that are not valid UTF-8": lambda sides: with_text(
         sides, "cast(unhex(if(v % 2 = 0, 'ff41', 'fe41')) as string)"
     ),
+    "of texts of a megabyte": lambda sides: with_text(sides, "repeat(coalesce(s, 'n'), 1000000)"),
+    "by sliding windows": lambda sides: by_window(sides, "window(t, '10 seconds', '5 seconds')"),
+    "by windows that begin late": lambda sides: by_window(
+        sides, "window(t, '10 seconds', '10 seconds', '3 seconds')"
+    ),
+    "of a stream with itself": lambda sides: joined((sides[0], sides[0]), how="inner"),
+    "of a union": lambda sides: joined((sides[0].union(sides[0].where("v > 3")), sides[1])),
+    "named by both sides": lambda sides: (
+        sides[0].drop("s", "t2").join(sides[1].drop("s", "t2"), ["k", "t"], "full")
+    ),
 }
 LEFT_TO_SPARK: dict[str, tuple[Callable[[Sides], DataFrame], str]] = {
+    "a join of a join": (chained, SEVERAL),
+    "two joins in a union": (lambda sides: joined(sides, how="inner").union(joined(sides, how="left")), SEVERAL),
     "below an aggregation": (grouped, STATE),
     "above an aggregation": (
         lambda sides: joined((sides[0], sides[1].dropDuplicatesWithinWatermark(["k"])), how="left"), STATE
     ),
+    "above session windows": (
+        lambda sides: by_window(
+            tuple(side.groupBy(f.session_window("t", "5 seconds").alias("w"), "k").agg(f.sum("v").alias("v"))
+                  for side in sides),  # type: ignore[arg-type]
+            "w",
+        ), STATE,
+    ),
 }  # fmt: skip
 SINKS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "coalesced": lambda rows: rows.coalesce(1),
+    "repartitioned": lambda rows: rows.repartition(3),
     "looked at before": looked_at,
+    "kept, and joined with itself": lambda rows: rows.persist().alias("x").join(rows.alias("y"), "lk"),
 }
 RESTARTS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "renamed columns": lambda rows: rows.toDF(*"abcdef"),
+    "columns in another order": lambda rows: rows.select(*reversed(rows.columns)),
+    "a column more": lambda rows: rows.withColumn("more", f.expr("lv + 1")),
 }
 
 
