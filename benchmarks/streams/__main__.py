@@ -87,7 +87,7 @@ def case(kind: JoinType, late: int, batch_rows: int, kept: int) -> dict[str, Any
             })  # fmt: skip
     manifest = join.manifest
     state = {
-        "state_rows": manifest.rows, "state_bytes": manifest.nbytes, "chunks": len(manifest.chunks),
+        "state_rows": manifest.rows, "state_bytes": manifest.stored, "chunks": len(manifest.chunks),
         "arrow_bytes": round(manifest.rows * sides[0][0].nbytes / sides[0][0].num_rows),
         "marks_bytes": sum(map(len, store.bits.values())), "manifest_bytes": len(manifest.to_bytes()),
     }  # fmt: skip
@@ -138,7 +138,7 @@ def page(record: dict[str, Any]) -> str:
         " with one join in DuckDB."
     )
     names = (
-        "join", "late", "rows a batch", "rows kept", "seconds", "CPU s", "rows returned", "state, MB",
+        "join", "late", "rows a batch", "rows kept", "seconds", "CPU s", "rows returned", "state as stored, MB",
         "as Arrow, MB", "chunks", "excluded", "written a batch, MB", "marks, kB", "manifest, kB",
     )  # fmt: skip
     lines = [
