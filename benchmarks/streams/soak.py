@@ -108,7 +108,7 @@ def run(folder: Path, minutes: float) -> dict[str, Any]:
     samples: list[dict[str, float]] = []
     returned = {"batches": 0, "rows": 0, "sum": 0}
     seconds: list[float] = []
-    last = -1
+    last, state_rows = -1, 0
     started = time.monotonic()
     due = started
     while time.monotonic() < started + 60 * minutes:
