@@ -10,7 +10,6 @@ query returns is counted and summed in every micro-batch.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -19,13 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import gpujoin
 from benchmarks.machine import describe
 from benchmarks.spark.processes import descendants, is_java, proportional_bytes
 from benchmarks.streams.query import PROVIDER
+from benchmarks.streams.running import report, session
 
 ROWS, BEHIND = 5_000, 5
 """Rows a micro-batch, and micro-batches until a row's match comes."""
@@ -73,21 +73,15 @@ def sizes(folder: Path, pattern: str) -> list[int]:
 def run(folder: Path, minutes: float) -> dict[str, Any]:
     """Run the query; gives samples and what was returned."""
     local, checkpoint = folder / "local", folder / "checkpoint"
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(local),
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stateStore.providerClass": PROVIDER["here"],
-        "spark.sql.streaming.minBatchesToRetain": "20",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session(
+        "2g",
+        PARTITIONS,
+        {
+            "spark.local.dir": str(local),
+            "spark.sql.streaming.stateStore.providerClass": PROVIDER["here"],
+            "spark.sql.streaming.minBatchesToRetain": "20",
+        },
+    )
     gpujoin.enable(spark)
 
     def source(side: str, behind: int) -> DataFrame:
@@ -153,9 +147,9 @@ def check(batch: int, rows: int, total: int) -> None:
         raise SystemExit(f"micro-batch {batch} returned {rows} rows of sum {total}, not {expected}")
 
 
-def growth(samples: list[dict[str, float]], name: str) -> tuple[float, float]:
+def growth(taken: list[dict[str, float]], name: str) -> tuple[float, float]:
     """Medians of the second and of the last fifth of the samples: what is flat is equal in both."""
-    values = [one[name] for one in samples]
+    values = [sample[name] for sample in taken]
     fifth = max(1, len(values) // 5)
     return statistics.median(values[fifth : 2 * fifth]), statistics.median(values[-fifth:])
 
@@ -182,7 +176,7 @@ def page(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot(samples: list[dict[str, float]], path: Path) -> None:
+def plot(taken: list[dict[str, float]], path: Path) -> None:
     """Memory and files over minutes, as PNG and SVG."""
     import matplotlib as mpl
 
@@ -190,7 +184,7 @@ def plot(samples: list[dict[str, float]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, both = plt.subplots(2, 1, figsize=(7, 6), layout="constrained", sharex=True)
-    minutes = [one["second"] / 60 for one in samples]
+    minutes = [sample["second"] / 60 for sample in taken]
     for axes, names in zip(
         both,
         (
@@ -200,7 +194,7 @@ def plot(samples: list[dict[str, float]], path: Path) -> None:
         strict=True,
     ):
         for name in names:
-            axes.plot(minutes, [one[name] for one in samples], label=SHOWN[name])
+            axes.plot(minutes, [sample[name] for sample in taken], label=SHOWN[name])
         axes.set_ylim(bottom=0)
         axes.legend(loc="lower right", fontsize="small")
     both[1].set_xlabel("minutes")
@@ -219,10 +213,7 @@ def main() -> None:
         result = {"machine": describe(), "minutes": given.minutes, **run(Path(name), given.minutes)}
     result["plot"] = given.out.with_suffix(".svg").name
     plot(result["samples"], given.out)
-    text = page(result)
-    print(text)
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    given.out.with_suffix(".md").write_text(text)
+    report(result, page(result), given.out)
 
 
 if __name__ == "__main__":

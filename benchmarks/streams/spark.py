@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.machine import describe
 from benchmarks.streams.__main__ import SEED, rows
+from benchmarks.streams.running import compare, in_own_process, report
 
 WHERE = ("here", "rocksdb", "hdfs")
 SHOWN = {"here": "gpujoin", "rocksdb": "Spark, RocksDB, format 4", "hdfs": "Spark, HDFS-backed, format 2"}
@@ -82,30 +82,11 @@ _WARMING = tuple((span, WARM_ROWS) for span in range(WARM))
 
 def run(folder: Path, where: str, how: str, memory: str) -> dict[str, Any]:
     """Run one query."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.streams.query", str(folder), where, how, str(PARTITIONS), memory],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{where}, {how}: {done.stderr[-3000:]}")
-    record: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    record = in_own_process("query", str(folder), where, how, str(PARTITIONS), memory)
     own = ["transformWithStateInPandasExec"] if where == "here" else ["symmetricHashJoin"]
     if record["operators"] != own:
         raise SystemExit(f"{where}, {how}: the state was kept by {record['operators']}")
     return record
-
-
-def compare(records: list[dict[str, Any]]) -> None:
-    """Compare the rows of each micro-batch.
-
-    Raises
-    ------
-    SystemExit
-        If they differ.
-    """
-    told = [[(b["batch"], b["rows"], b["checksum"]) for b in record["batches"]] for record in records]
-    if any(each != told[0] for each in told):
-        raise SystemExit(f"{records[0]['how']}: the rows of micro-batches differ: {told}")
 
 
 def means(record: dict[str, Any], timed: int) -> dict[str, float]:
@@ -196,7 +177,7 @@ def main() -> None:
             stream.write(folder)
             for how in given.how:
                 records = [run(folder, where, how, given.memory) for where in given.where]
-                compare(records)
+                compare(how, records)
                 for record in records:
                     record["means"] = means(record, stream.timed)
                 kept = [b["state_rows"] for b in records[0]["batches"] if b["input"]][-1]
@@ -206,11 +187,7 @@ def main() -> None:
     if given.out is not None and given.sizes:
         plot(result["cases"], given.out)
         result["plot"] = given.out.with_suffix(".svg").name
-    text = page(result)
-    print(text)
-    if given.out is not None:
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
-        given.out.with_suffix(".md").write_text(text)
+    report(result, page(result), given.out)
 
 
 if __name__ == "__main__":

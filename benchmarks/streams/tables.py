@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,12 +24,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import gpujoin
 from benchmarks.machine import describe
-from benchmarks.spark.processes import cpu_seconds
+from benchmarks.streams.running import compare, in_own_process, report, session, to_the_end
 
 SEED = 20261123
 SPAN = 1_000_000
@@ -117,45 +116,17 @@ def write(folder: Path, rows: int, batches: int, scale: float) -> None:
 
 def run(folder: Path, case: str, where: str) -> None:
     """Run one query to the end of its files in this process; prints JSON."""
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    for name, value in {
-        "spark.driver.memory": "4g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.gpujoin.streaming": str(where == "here").lower(),
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session("4g", 2, {"spark.gpujoin.streaming": str(where == "here").lower()})
     if where == "here":
         gpujoin.enable(spark)
     reader = spark.readStream.schema("k bigint, v bigint, symbol int, amount double")
     stream = reader.option("maxFilesPerTrigger", 1).parquet(str(folder / "stream"))
     joined = CASES[case].query(stream, lambda name: spark.read.parquet(str(folder / name)))
-    measured: list[dict[str, Any]] = []
-    before = cpu_seconds()
-
-    def take(frame: DataFrame, batch: int) -> None:
-        nonlocal before
-        checked = frame.selectExpr("count(1)", "coalesce(sum(pmod(xxhash64(*), 1000003)), 0)")
-        ((rows, checksum),) = checked.collect()
-        now = cpu_seconds()
-        measured.append({"batch": batch, "rows": rows, "checksum": checksum, "cpu": now - before})
-        before = now
-
     started = time.perf_counter()
-    writer = joined.writeStream.foreachBatch(take).option(
-        "checkpointLocation", str(folder / f"log-{case}-{where}")
-    )
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
+    query, batches = to_the_end(joined, folder / f"log-{case}-{where}")
     plan = str(query._jsq.explainInternal(False))  # noqa: SLF001
-    for step, batch in zip(query.recentProgress, measured, strict=True):
-        batch["seconds"] = step["durationMs"]["triggerExecution"] / 1000
     seconds = time.perf_counter() - started
-    print(json.dumps({"where": where, "here": ISLAND in plan, "batches": measured, "seconds": seconds}))
+    print(json.dumps({"where": where, "here": ISLAND in plan, "batches": batches, "seconds": seconds}))
     spark.stop()
 
 
@@ -167,31 +138,12 @@ def measured(folder: Path, case: str, where: str) -> dict[str, Any]:
     SystemExit
         If it fails, or was not run where it should be.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.streams.tables", "--run", str(folder), case, where],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{case}, {where}: {done.stderr[-3000:]}")
-    record: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    record = in_own_process("tables", "--run", str(folder), case, where)
     if record["here"] is not (where == "here"):
         raise SystemExit(
             f"{case}, {where}: the last micro-batch was {'' if record['here'] else 'not '}run here"
         )
     return record
-
-
-def compare(case: str, records: list[dict[str, Any]]) -> None:
-    """Compare the rows of each micro-batch.
-
-    Raises
-    ------
-    SystemExit
-        If they differ, or there are none.
-    """
-    told = [[(b["batch"], b["rows"], b["checksum"]) for b in record["batches"]] for record in records]
-    if any(each != told[0] for each in told) or not any(rows for _, rows, _ in told[0]):
-        raise SystemExit(f"{case}: the rows of micro-batches differ, or there are none: {told}")
 
 
 def page(result: dict[str, Any], timed: int) -> str:
@@ -250,11 +202,7 @@ def main() -> None:
         result["cases"][case] = records
         shown = {record["where"]: medians(record, given.timed) for record in records}
         print(json.dumps({case: shown}), file=sys.stderr, flush=True)
-    text = page(result, given.timed)
-    print(text)
-    if given.out is not None:
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
-        given.out.with_suffix(".md").write_text(text)
+    report(result, page(result, given.timed), given.out)
 
 
 if __name__ == "__main__":
