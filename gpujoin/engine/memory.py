@@ -93,7 +93,7 @@ class HostMemory:
     @property
     def build_bytes(self) -> int:
         """Bytes that the rows of one more build side may take."""
-        share = self.budget // _BUILDS
+        share = self.tables_bytes
         return max(1, share // _LEAST_SHARE, share - held_bytes())
 
     @property

@@ -59,18 +59,19 @@ def asked_distribution(
             return Reason(ReasonKind.UNSUPPORTED, "strategy", why, "strategy='nested_loop'")
         case Strategy.BROADCAST | Strategy.NESTED_LOOP:
             if replicable:
-                return _replicated(broadcast or replicable)
+                return replicated(broadcast or replicable)
             if not keys:
                 return Distribution.ANY
             why = f"a {join_type.value} outer join has no side that may be broadcast"
             return Reason(ReasonKind.UNSUPPORTED, "strategy", why, "strategy='shuffle'")
     if broadcast:
-        return _replicated(broadcast)
+        return replicated(broadcast)
     exchanged = any(hint is not Hint.BROADCAST for hint in hints.values())
     return Distribution.PARTITIONED if exchanged and keys else Distribution.ANY
 
 
-def _replicated(sides: Iterable[Side]) -> Distribution:
+def replicated(sides: Iterable[Side]) -> Distribution:
+    """Give the distribution in which every task has all rows of one of these sides."""
     match tuple(sides):
         case (Side.LEFT,):
             return Distribution.LEFT_REPLICATED

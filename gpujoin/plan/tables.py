@@ -16,11 +16,8 @@ from collections.abc import Mapping
 
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, SparkSource
-from gpujoin.model.stages import Distribution
-from gpujoin.plan.distribution import DIVIDES
+from gpujoin.plan.distribution import DIVIDES, replicated
 from gpujoin.plan.estimates import estimate, row_bytes
-
-_REPLICATED = {Side.LEFT: Distribution.LEFT_REPLICATED, Side.RIGHT: Distribution.RIGHT_REPLICATED}
 
 
 def is_table(relation: Relation) -> bool:
@@ -71,6 +68,6 @@ def with_tables_built(relation: Relation, scanned: Mapping[int, float], most: fl
         if node.spec.join_type not in DIVIDES[side.other]:
             return node
         left -= nbytes
-        return dataclasses.replace(node, build_side=side, distribution=_REPLICATED[side])
+        return dataclasses.replace(node, build_side=side, distribution=replicated([side]))
 
     return visit(relation)

@@ -38,7 +38,7 @@ TASKS = "tasks"
 """Killed by Spark, as a task of a stage that was given up is."""
 KILLED_ON_CLUSTER: dict[Role | str, int] = {Role.EXECUTOR: 6, Role.DAEMON: 2, Role.WORKER: 3, TASKS: 5}
 POINTS = [f"{2 * place + 1}:{point.value}" for place, point in enumerate([*Point] * 2)]
-"""Where a driver is killed, each kind of point in an early micro-batch and in a later one."""
+"""Points at which a driver is killed: each kind in an early micro-batch and in a later one."""
 
 
 def test_streams_whose_drivers_and_workers_are_killed(

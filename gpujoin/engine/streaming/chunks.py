@@ -239,7 +239,7 @@ class MemoryStore:
             If there is none of that identifier.
         """
         if chunk.id not in self.data:
-            raise StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
+            raise missing(chunk)
         rows = self._rows.get(chunk.id)
         if rows is None:
             rows = self._rows[chunk.id] = decode(self.data[chunk.id], schema, chunk.id)
@@ -261,6 +261,11 @@ class MemoryStore:
         """Remove a chunk and its marks."""
         for kept in (self.data, self.bits, self._rows):
             kept.pop(chunk.id, None)
+
+
+def missing(chunk: StateChunk) -> StreamStateError:
+    """What is raised where a store lacks a chunk."""
+    return StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
 
 
 def encode(rows: pa.RecordBatch) -> pa.Buffer:

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 Part = JoinExplanation | IslandExplanation
 
 _start = Outlay()
-"""Of applications: seconds until their first workers are there."""
+"""Seconds until the first workers of an application are there."""
 _tables = Outlay()
-"""Of runs of streams: seconds in which workers read the tables that they keep."""
+"""Seconds in which the workers of a stream's run read the tables that they keep."""
 _TABLES_SHARE = 8
 """Part of the memory budget that rows of a stream's tables may take, as estimated, to be kept by workers: half of what
 all build sides may take, since search structures take about as much again."""
@@ -267,7 +267,7 @@ class QueryPlanner:
     def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:
         """Find the island at a node, and how it runs; a reason or nothing as of :meth:`_island`."""
         asked = self._values.asked
-        island = self._found(self._finder, node, top)
+        island = self._island_at(self._finder, node, top)
         if island is None or not self._takes_any(island.own_nodes()):
             return None
         refused = refusal(self._spark.sparkContext, self._conf)
@@ -284,7 +284,7 @@ class QueryPlanner:
         if estimate is None:
             return None
         if self._values.asked > asked and self._runs:
-            island = self._found(self._finder_with(self._values.value), node, top)
+            island = self._island_at(self._finder_with(self._values.value), node, top)
             if island is None:
                 why = "the value of a subquery changed it"
                 self._reasons.append(Reason(ReasonKind.UNEXPECTED, "plan", why))
@@ -295,7 +295,7 @@ class QueryPlanner:
                 return None
         return (*self._finished(island, run), estimate)
 
-    def _found(self, finder: IslandFinder, node: PlanNode, top: Top | None) -> Island | None:
+    def _island_at(self, finder: IslandFinder, node: PlanNode, top: Top | None) -> Island | None:
         """Find the island at a node; one of a stream builds the tables that it is joined with, where they are small."""
         island = finder.at(node, top)
         if island is None or not island.streamed:

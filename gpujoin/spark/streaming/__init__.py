@@ -1,4 +1,4 @@
-"""Joins of two streams in Spark's micro-batches.
+"""Joins of streams, with one another and with tables, in Spark's micro-batches.
 
 ===============  ======================================================================================================
 ``planning``     decides for a run of a stream, and puts the join into the plan of each micro-batch
@@ -6,6 +6,8 @@
 ``explained``    what is decided, for ``gpujoin.explain``
 ``checkpoints``  what a checkpoint says of who has written its state
 ``worker``       what Python workers do: split rows by key, join a partition with its state, unpack rows
+``hostchunks``   chunks of states that the workers of an executor share
+``tables``       joins of a stream with tables, planned as ordinary queries are
 ===============  ======================================================================================================
 
 An example, ``ads JOIN clicks``, in each micro-batch::

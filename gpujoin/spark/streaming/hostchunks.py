@@ -151,10 +151,10 @@ class KeptChunks:
         self._chunks.move_to_end(name)
         return self._chunks[name].rows
 
-    def put(self, name: str, rows: pa.RecordBatch, nbytes: int, file: Path | None) -> None:
-        """Keep a chunk, which takes so many bytes of memory, or is in a mapped file."""
+    def put(self, name: str, rows: pa.RecordBatch, nbytes: int, file: Path | None = None) -> None:
+        """Keep a chunk, which takes so many bytes of memory; 0 for that of a mapped file."""
         self.forget(name)
-        kept = _Kept(rows, nbytes if file is None else 0, file)
+        kept = _Kept(rows, nbytes, file)
         self._chunks[name] = kept
         self._nbytes += kept.nbytes
         while self._nbytes > self.limit:

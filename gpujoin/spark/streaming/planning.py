@@ -161,9 +161,14 @@ class StreamingRun:
         active = execution_of(spark, batch)
         if active is None or str(active.runId().toString()) != batch.run:
             return None
-        real_time = "RealTime" in str(active.trigger().getClass().getName())
+        real_time = is_in_real_time(active)
         current_time = reads_current_time(spark, active.logicalPlan())
         return cls(str(active.resolvedCheckpointRoot()), real_time, current_time)
+
+
+def is_in_real_time(execution: Any) -> bool:
+    """Tell whether micro-batches of a stream end when Spark likes, and rows are given as they come."""
+    return "RealTime" in str(execution.trigger().getClass().getName())
 
 
 def reads_current_time(spark: SparkSession, plan: Any) -> bool:

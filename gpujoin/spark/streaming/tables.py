@@ -24,7 +24,7 @@ from gpujoin.spark.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.planner import StreamFacts
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.streaming.planning import execution_of
+from gpujoin.spark.streaming.planning import execution_of, is_in_real_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def plan_with_tables(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
     if not join_options(session_conf(spark), None, None).streaming:
         return None
     running = execution_of(spark, batch)
-    if running is None or "RealTime" in str(running.trigger().getClass().getName()):
+    if running is None or is_in_real_time(running):
         return None
     if _ended_in(batch):
         log.warning(

@@ -18,7 +18,7 @@ from gpujoin.config import Options
 from gpujoin.engine.hashing import partition_ids
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.engine.memory import HostMemory
-from gpujoin.engine.streaming.chunks import Manifest, StateChunk, decode
+from gpujoin.engine.streaming.chunks import Manifest, StateChunk, decode, missing
 from gpujoin.engine.streaming.symmetric import SymmetricJoin
 from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import Side
@@ -86,7 +86,7 @@ class UnpackRows:
     """Gives the rows of the blobs in which a join gives them; what it has counted is left out."""
 
     schema: pa.Schema
-    """Of the rows that the join gives."""
+    """Columns of the rows that the join gives."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Turn blobs, and the label of each one's partition, into rows."""
@@ -309,14 +309,12 @@ class SparkStore:
             If it was altered.
         """
         rows = self._kept.get(chunk.id)
-        if rows is None and self._files is not None:
-            rows = self._files.read(chunk.id, schema)
-            if rows is not None:
-                self._kept.put(chunk.id, rows, 0, self._files.path(chunk.id))
+        if rows is None:
+            rows = self._mapped(chunk, schema)
         if rows is None:
             stored = self._stored(chunk.id)
             if stored is None:
-                raise StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
+                raise missing(chunk)
             rows = self._keep(chunk, decode(stored, schema, chunk.id))
         return rows
 
@@ -351,11 +349,17 @@ class SparkStore:
     def _keep(self, chunk: StateChunk, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Have the rows of a chunk at hand, in a file if that is possible; gives the rows that are."""
         if self._files is not None and self._files.write(chunk.id, rows):
-            mapped = self._files.read(chunk.id, rows.schema)
+            mapped = self._mapped(chunk, rows.schema)
             if mapped is not None:
-                self._kept.put(chunk.id, mapped, 0, self._files.path(chunk.id))
                 return mapped
-        self._kept.put(chunk.id, rows, chunk.nbytes, None)
+        self._kept.put(chunk.id, rows, chunk.nbytes)
+        return rows
+
+    def _mapped(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch | None:
+        """Rows of a chunk from its file, which are at hand from then on; ``None`` if there is no such file."""
+        rows = None if self._files is None else self._files.read(chunk.id, schema)
+        if rows is not None and self._files is not None:
+            self._kept.put(chunk.id, rows, 0, self._files.path(chunk.id))
         return rows
 
 

@@ -149,5 +149,5 @@ class Run(Output):
 
     @property
     def here(self) -> list[bool]:
-        """Of each micro-batch whether gpujoin had a part in it."""
+        """Whether gpujoin had a part in each micro-batch."""
         return ["MapInArrow island_" in plan for plan in self.plans.values()]
