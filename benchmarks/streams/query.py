@@ -52,7 +52,8 @@ def main(folder: Path, where: str, how: str, partitions: int, memory: str) -> No
     joined = left.join(right, f.expr(within), how)
     checkpoint = folder / f"checkpoint-{where}-{how}"
     started = time.perf_counter()
-    query, batches = to_the_end(joined, checkpoint)
+    names = [f"{side}_{name}" for side in ("l", "r") for name in ("k", "t", "a", "c")]
+    query, batches = to_the_end(joined.toDF(*names[: len(joined.columns)]), checkpoint)
     progress = query.recentProgress
     state = sum(file.stat().st_size for file in (checkpoint / "state").rglob("*") if file.is_file())
     operators = sorted({operator["operatorName"] for step in progress for operator in step["stateOperators"]})

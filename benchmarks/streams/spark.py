@@ -7,7 +7,7 @@ The rows are those of `python -m benchmarks.streams`, in files, one of each side
 process of its own, with two partitions: many small micro-batches first, since the JVM compiles what plans a micro-batch
 for a minute; then those that fill the state; then those that are timed. Without `--sizes` the state holds ten
 micro-batches, and old rows leave in each; with it the state is filled to these sizes, and no rows leave. The rows of
-all queries of a join type are compared by counts and checksums, micro-batch by micro-batch.
+all queries of a join type are compared by counts and sums of their integers, micro-batch by micro-batch.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def page(result: dict[str, Any]) -> str:
         f" Means of {result['timed']} micro-batches with {result['batch_rows']:,} rows each; CPU seconds of all"
         " processes; *no rows*: the micro-batch that follows a new watermark; *workers*: their memory, mapped state"
         " included; *state*: its files in the checkpoint, all versions that Spark retains. Rows of every micro-batch"
-        " were compared by count and checksum."
+        " were compared by count and sums of their integers."
     )
     lines = [
         "# Joins of two streams in Spark", "",

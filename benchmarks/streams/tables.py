@@ -3,8 +3,8 @@
 python -m benchmarks.streams.tables [--batches 10] [--timed 4] [--scale 1.0] [--out benchmarks/results/NAME.json]
 
 One file of the stream is a micro-batch; the tables are Parquet files that stay the same. Each query runs in a process
-of its own; the last ``timed`` micro-batches are shown. Rows are compared by counts and checksums, micro-batch by
-micro-batch.
+of its own; the last ``timed`` micro-batches are shown. Rows are compared by counts and sums of their integers,
+micro-batch by micro-batch.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def page(result: dict[str, Any], timed: int) -> str:
         f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, PySpark"
         f" {machine['versions']['pyspark']}, `local[2]`, 2 partitions. Medians of the last {timed} micro-batches; CPU"
         " seconds of all processes; *first*: seconds of the first micro-batch. The tables are Parquet files. Rows of"
-        " every micro-batch were compared by count and checksum. Spark's as-of join is a window over both inputs."
+        " every micro-batch were compared by count and sums of their integers. Spark's as-of join is a window over both"
+        " inputs."
     )
     lines = [
         "# Joins of a stream with tables in Spark", "",

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.machine import describe
 from benchmarks.streams import tables
 from benchmarks.streams.__main__ import KINDS, case, check, page, rows, stream_join
+from benchmarks.streams.running import compare
 from gpujoin.model.jointype import JoinType
 
 
@@ -31,13 +32,13 @@ def test_a_wrong_answer_is_noticed() -> None:
 
 
 def test_wrong_rows_of_a_stream_with_tables_are_noticed() -> None:
-    batch = {"batch": 0, "rows": 10, "checksum": 5, "seconds": 1.0, "cpu": 1.0}
+    batch = {"batch": 0, "rows": 10, "sums": [5], "seconds": 1.0, "cpu": 1.0}
     records = [{"where": where, "batches": [batch]} for where in tables.WHERE]
-    tables.compare("range", records)
+    compare("range", records)
     shown = tables.page({"machine": describe(), "cases": {"range": records}}, timed=1)
     assert "| range, left, 10,000 bands | 20,000 | 10 | Spark | 1.00 | 1.0 | 1.00 | 1.0 | 1.0 |" in shown
-    for wrong in ({"rows": 9}, {"checksum": 6}, {"batch": 1}):
+    for wrong in ({"rows": 9}, {"sums": [6]}, {"batch": 1}):
         with pytest.raises(SystemExit, match="differ"):
-            tables.compare("range", [records[0], {"where": "spark", "batches": [{**batch, **wrong}]}])
+            compare("range", [records[0], {"where": "spark", "batches": [{**batch, **wrong}]}])
     with pytest.raises(SystemExit, match="none"):
-        tables.compare("range", [{"batches": [{**batch, "rows": 0}]}] * 2)
+        compare("range", [{"batches": [{**batch, "rows": 0}]}] * 2)
