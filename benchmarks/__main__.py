@@ -28,9 +28,7 @@ def main() -> None:
         raise SystemExit(f"no benchmark {sorted(unknown)}; there are {sorted(PROGRAMS)}")
     for name in names:
         out = os.path.relpath(RESULTS / f"{name}-cpu.json")
-        subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}", *PROGRAMS[name], "--out", out], check=True
-        )
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *PROGRAMS[name], "--out", out], check=True)
 
 
 if __name__ == "__main__":

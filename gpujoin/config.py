@@ -381,9 +381,7 @@ class Options:
             if not key.startswith(PREFIX):
                 continue
             if key not in by_key:
-                raise ConfigurationError(
-                    f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}"
-                )
+                raise ConfigurationError(f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}")
             given[by_key[key]] = value
         return cls(**given)
 
@@ -392,9 +390,7 @@ class Options:
         unknown = changes.keys() - {setting.name for setting in SETTINGS}
         if unknown:
             name = min(unknown)
-            raise ConfigurationError(
-                f"unknown option {name!r}.{did_you_mean(name, [s.name for s in SETTINGS])}"
-            )
+            raise ConfigurationError(f"unknown option {name!r}.{did_you_mean(name, [s.name for s in SETTINGS])}")
         return dataclasses.replace(self, **changes)
 
 

@@ -167,9 +167,7 @@ def page(table: Table, compiler: str) -> str:
         "| module | kernel | " + " | ".join(ARCHITECTURES) + " |",
         "|---|---|" + "---|" * len(ARCHITECTURES),
     ]
-    for (spec, kernel), by_architecture in sorted(
-        table.items(), key=lambda item: (str(item[0][0]), item[0][1])
-    ):
+    for (spec, kernel), by_architecture in sorted(table.items(), key=lambda item: (str(item[0][0]), item[0][1])):
         cells = [str(by_architecture.get(architecture, "")) for architecture in ARCHITECTURES]
         lines.append(f"| {_module(spec)} | `{kernel}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -188,9 +186,7 @@ def compare(written: str, compiler: str) -> list[str]:
     if made_by is not None and made_by[1] != compiler:
         print(f"{PAGE.name} was made with {made_by[1]}, this is {compiler}: numbers are not compared")
         return []
-    return (
-        [] if there == written else [f"docs/{PAGE.name} is out of date: run scripts/check_kernels.py --write"]
-    )
+    return [] if there == written else [f"docs/{PAGE.name} is out of date: run scripts/check_kernels.py --write"]
 
 
 def main() -> int:
@@ -213,9 +209,7 @@ def main() -> int:
         problems += compare(written, compiler.name)
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(
-        f"{len(table)} kernels of {len(specialisations())} modules for {', '.join(ARCHITECTURES)}, {compiler.name}"
-    )
+    print(f"{len(table)} kernels of {len(specialisations())} modules for {', '.join(ARCHITECTURES)}, {compiler.name}")
     return 1 if problems else 0
 
 

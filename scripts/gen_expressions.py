@@ -138,9 +138,7 @@ def rows() -> str:
 def spark_only() -> str:
     """The table of functions that are left to Spark, whatever their operands."""
     head = _row(["Spark's class", "raises", "why"]) + "|---" * 3 + "|\n"
-    return head + "".join(
-        _row([_names(entry.classes), entry.raises.value, entry.why]) for entry in SPARK_ONLY
-    )
+    return head + "".join(_row([_names(entry.classes), entry.raises.value, entry.why]) for entry in SPARK_ONLY)
 
 
 def _names(classes: tuple[str, ...]) -> str:
@@ -171,9 +169,7 @@ def render() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Write the page, or with ``--check`` compare it with the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 if the page is out of date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     arguments = parser.parse_args(argv)
     page = render()
     current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""

@@ -65,9 +65,7 @@ def outputs() -> dict[str, str]:
         found = {name: str(explain(example(*tables(spark)))) for name, example in EXAMPLES.items()}
     finally:
         spark.stop()
-    return {
-        name: re.sub(r"gpujoin_[0-9a-f]{12}", "gpujoin_1f2e3d4c5b6a", text) for name, text in found.items()
-    }
+    return {name: re.sub(r"gpujoin_[0-9a-f]{12}", "gpujoin_1f2e3d4c5b6a", text) for name, text in found.items()}
 
 
 def page(text: str) -> str:
@@ -83,9 +81,7 @@ def page(text: str) -> str:
 def main() -> int:
     """Write or check the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail when the page is out of date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is out of date")
     check = parser.parse_args().check
     before = TARGET.read_text(encoding="utf-8")
     after = page(before)
@@ -95,9 +91,7 @@ def main() -> int:
         TARGET.write_text(after, encoding="utf-8")
         return 0
     sys.stdout.writelines(
-        difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), "docs/guide.md", "anew"
-        )
+        difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), "docs/guide.md", "anew")
     )
     print("docs/guide.md is out of date: run python scripts/gen_guide.py")
     return 1

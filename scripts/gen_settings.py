@@ -86,18 +86,14 @@ def _means(setting: Setting, text: str, number: int) -> bool:
 
 def render() -> str:
     """The whole page."""
-    rows = [
-        f"| `{s.key}` | `{s.name}` | {shown(s)} | {s.doc.replace('|', chr(92) + '|')} |\n" for s in SETTINGS
-    ]
+    rows = [f"| `{s.key}` | `{s.name}` | {shown(s)} | {s.doc.replace('|', chr(92) + '|')} |\n" for s in SETTINGS]
     return HEAD + "".join(rows) + FOOT
 
 
 def main(argv: list[str] | None = None) -> int:
     """Write the page, or with ``--check`` compare it with the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 if the page is out of date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
     arguments = parser.parse_args(argv)
     page = render()
     current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
@@ -107,9 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if page == current:
         return 0
-    diff = difflib.unified_diff(
-        current.splitlines(), page.splitlines(), "docs/settings.md", "generated", lineterm=""
-    )
+    diff = difflib.unified_diff(current.splitlines(), page.splitlines(), "docs/settings.md", "generated", lineterm="")
     print("\n".join(diff))
     print("docs/settings.md is out of date. Run: make docs", file=sys.stderr)
     return 1

@@ -246,9 +246,7 @@ def render(phases: list[Phase]) -> str:
         ]
     lines += ["| part | outcome | seconds | |", "|---|---|---|---|"]
     lines += [f"| {p.name} | {p.outcome} | {p.seconds:.0f} | {p.summary} |" for p in phases]
-    timed: list[dict[str, Any]] = next(
-        (p.details for p in phases if p.name == "smoke benchmark" and p.details), []
-    )
+    timed: list[dict[str, Any]] = next((p.details for p in phases if p.name == "smoke benchmark" and p.details), [])
     if timed:
         lines += ["", "| workload | engine | algorithm | output rows | ms |", "|---|---|---|---|---|"]
         lines += [

@@ -37,9 +37,7 @@ from gpujoin.testing.generate import Generator
 
 SEED = 20_260_701
 ROWS = 2_000
-PAYLOAD = pa.schema(
-    [("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.string())), ("d", pa.decimal128(30, 4))]
-)
+PAYLOAD = pa.schema([("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.string())), ("d", pa.decimal128(30, 4))])
 CONDITION = (left("n") <= right("n")) | left("s").contains("a")
 JOINS = ("inner", "left", "full", "left_semi", "left_anti", "existence")
 
@@ -123,8 +121,7 @@ def whole_joins(backend: AnyBackend | str) -> list[pa.Table]:
     one, two = (payload.append_column("k", pa.array(rng.integers(0, 90, 300))) for _ in range(2))
     options = Options(batch_bytes=20_000, candidate_pairs=500)
     found = [
-        join_tables(one, two, on="k", how=how, condition=CONDITION, backend=backend, options=options)
-        for how in JOINS
+        join_tables(one, two, on="k", how=how, condition=CONDITION, backend=backend, options=options) for how in JOINS
     ]
     fixed = [side.select(["n", "d", "k"]) for side in (one, two)]
     unique = fixed[1].slice(0, 60).set_column(2, "k", pa.array(rng.permutation(60)))

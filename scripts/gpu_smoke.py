@@ -90,9 +90,7 @@ def best(run: Callable[[], Answer], repeats: int = 3) -> tuple[float, Answer]:
 
 def by_backend(backend: AnyBackend, build_keys: Keys, probe_keys: Keys, total: Callable[[Any], int]) -> Any:
     """A run of the join by a backend, and its algorithm, told after a run."""
-    build_table, probe_table = (
-        backend.from_arrow(pa.table({"k": keys})) for keys in (build_keys, probe_keys)
-    )
+    build_table, probe_table = (backend.from_arrow(pa.table({"k": keys})) for keys in (build_keys, probe_keys))
     chosen: list[str] = []
 
     def run() -> Answer:
@@ -152,10 +150,7 @@ def measure(log_rows: int, cpu_log_rows: int) -> list[Result]:
             return int(as_array(frame.table.columns()[0]).sum())
 
     def host_total(frame: Any) -> int:
-        return (
-            pc.sum(pa.Table.from_batches([cpu.to_arrow(frame, pa.schema([("k", pa.int64())]))])["k"]).as_py()
-            or 0
-        )
+        return pc.sum(pa.Table.from_batches([cpu.to_arrow(frame, pa.schema([("k", pa.int64())]))])["k"]).as_py() or 0
 
     results: list[Result] = []
     for size in sorted({log_rows, cpu_log_rows}):

@@ -68,10 +68,7 @@ def table(rows: dict[str, Row]) -> list[str]:
     """Rows and their sum, as a Markdown table."""
     lines = ["| source | mutants | caught | explained | survived | caught by |", "|---|---|---|---|---|---|"]
     lines += [str(rows[file]) for file in sorted(rows)]
-    sums = [
-        sum(getattr(row, name) for row in rows.values())
-        for name in ("mutants", "caught", "explained", "survived")
-    ]
+    sums = [sum(getattr(row, name) for row in rows.values()) for name in ("mutants", "caught", "explained", "survived")]
     return [*lines, f"| all | {' | '.join(map(str, sums))} | |"]
 
 
@@ -117,9 +114,7 @@ def judge(files: Sequence[str], most: int | None, workers: int, patience: float)
     judged: Judged = []
     with tempfile.TemporaryDirectory(prefix="gpujoin-mutation-") as scratch:
         runner = Runner(Path(scratch), patience)
-        names = files or sorted(
-            path.name for path in runner.kernels.iterdir() if path.suffix in (".cu", ".cuh")
-        )
+        names = files or sorted(path.name for path in runner.kernels.iterdir() if path.suffix in (".cu", ".cuh"))
         chosen: list[Mutant] = []
         for name in names:
             found = list(mutants(name, (runner.kernels / name).read_text(encoding="utf-8")))
@@ -167,11 +162,7 @@ def main() -> int:
         arguments.report.write_text(page({**rows_on(arguments.report), **rows}), encoding="utf-8")
     survivors = [(m, o) for m, o in judged if o.verdict in ("survived", "untested")]
     open_ones = [pair for pair in survivors if not any(e.covers(pair[0]) for e in explained)]
-    stale = [
-        e
-        for e in explained
-        if any(e.covers(m) for m, _ in judged) and not any(e.covers(m) for m, _ in survivors)
-    ]
+    stale = [e for e in explained if any(e.covers(m) for m, _ in judged) and not any(e.covers(m) for m, _ in survivors)]
     for mutant, outcome in open_ones:
         print(told(mutant, outcome))
     for explanation in stale:

@@ -185,9 +185,7 @@ class FaultyBackend:
         self.check("to_arrow")
         return self.inner.to_arrow(frame, schema)
 
-    def build(
-        self, keys: Any, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
-    ) -> Build[Any, Any]:
+    def build(self, keys: Any, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> Build[Any, Any]:
         """As the inner backend, or a fault."""
         self.check("build", self.inner.frame_rows(keys), lambda: self.inner.frame_bytes(keys))
         return _FaultyBuild(self.inner.build(keys, choose, wanted), self)
@@ -214,9 +212,7 @@ class FaultyBackend:
     ) -> tuple[Any, Any | None] | None:
         """As the inner backend, or a fault."""
         self.check("emit", probe.rows)
-        made: tuple[Any, Any | None] | None = self.inner.emit(
-            probe.inner, own, other, choose, matched=matched
-        )
+        made: tuple[Any, Any | None] | None = self.inner.emit(probe.inner, own, other, choose, matched=matched)
         return made
 
     def gathered_bytes(self, frame: Any, rows: RowMap) -> tuple[int, ...]:
@@ -229,9 +225,7 @@ class FaultyBackend:
         self.check("evaluate", length)
         return self.inner.evaluate(condition, left, right, length)
 
-    def restrict(
-        self, probe: Any, condition: Expression, own: Any, other: Any, probe_side: Side
-    ) -> Probe[Any] | None:
+    def restrict(self, probe: Any, condition: Expression, own: Any, other: Any, probe_side: Side) -> Probe[Any] | None:
         """As the inner backend, or a fault."""
         self.check("restrict", probe.rows)
         restricted = self.inner.restrict(probe.inner, condition, own, other, probe_side)

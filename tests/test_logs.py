@@ -19,8 +19,6 @@ def test_a_program_without_logging_sees_who_warns() -> None:
 
 def test_all_messages_go_that_way() -> None:
     others = {
-        path.name
-        for path in PACKAGE.rglob("*.py")
-        if "getLogger" in path.read_text() and path != PACKAGE / "logs.py"
+        path.name for path in PACKAGE.rglob("*.py") if "getLogger" in path.read_text() and path != PACKAGE / "logs.py"
     }
     assert not others

@@ -98,9 +98,7 @@ class Tree:
 
     def where(self, condition: Expression) -> Tree:
         """Filter."""
-        return Tree(
-            Filter(self.relation, resolve(condition, self.schema, self.schema, mode=self.mode)), self.mode
-        )
+        return Tree(Filter(self.relation, resolve(condition, self.schema, self.schema, mode=self.mode)), self.mode)
 
     def select(self, *names: str, **expressions: object) -> Tree:
         """Project to columns and named expressions."""
@@ -141,9 +139,7 @@ class Tree:
                 function=a.function,
                 arguments=tuple(self.value(argument) for argument in a.arguments),
                 name=name,
-                filter=None
-                if a.where is None
-                else resolve(a.where, self.schema, self.schema, mode=self.mode),
+                filter=None if a.where is None else resolve(a.where, self.schema, self.schema, mode=self.mode),
                 mode=self.mode,
                 ignore_nulls=a.ignore_nulls,
             )
@@ -154,9 +150,7 @@ class Tree:
 
     def top(self, count: int, *order: tuple[str, bool]) -> Tree:
         """The first rows by columns, each with whether it descends."""
-        keys = tuple(
-            SortKey(self.value(left(name)), descending, not descending) for name, descending in order
-        )
+        keys = tuple(SortKey(self.value(left(name)), descending, not descending) for name, descending in order)
         return Tree(TopN(self.relation, keys, count), self.mode)
 
     def limit(self, count: int) -> Tree:

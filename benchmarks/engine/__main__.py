@@ -23,9 +23,7 @@ def main() -> None:
     arguments = _arguments()
     cases = [case for case in CASES if re.search(arguments.cases, case.name)]
     if not cases:
-        raise SystemExit(
-            f"no case matches {arguments.cases!r}; there are {', '.join(case.name for case in CASES)}"
-        )
+        raise SystemExit(f"no case matches {arguments.cases!r}; there are {', '.join(case.name for case in CASES)}")
     results = []
     for threads in arguments.threads:
         for payload in arguments.payload:

@@ -178,13 +178,9 @@ def _foreign_gathers(rows: int, array: pa.Array, indices: Array) -> Iterator[str
     assert isinstance(series, pl.Series)
     narrow = indices.astype(np.uint32)
     oldest = pl.CompatLevel.oldest()
-    yield least(
-        rows, lambda: [pc.call_function("take", [array, pa.array(p)], UNCHECKED) for p in parts(indices)], 3
-    )
+    yield least(rows, lambda: [pc.call_function("take", [array, pa.array(p)], UNCHECKED) for p in parts(indices)], 3)
     yield least(rows, lambda: [series.gather(pl.Series(p)) for p in parts(narrow)], 3)
-    yield least(
-        rows, lambda: [series.gather(pl.Series(p)).to_arrow(compat_level=oldest) for p in parts(narrow)], 3
-    )
+    yield least(rows, lambda: [series.gather(pl.Series(p)).to_arrow(compat_level=oldest) for p in parts(narrow)], 3)
 
 
 def many_columns(rows: int) -> Iterator[Row]:
@@ -199,8 +195,7 @@ def many_columns(rows: int) -> Iterator[Row]:
 
             def by_column() -> object:
                 return [
-                    [np.take(v, part, out=empty(len(part), np.int64), mode="clip") for v in values]
-                    for part in pieces
+                    [np.take(v, part, out=empty(len(part), np.int64), mode="clip") for v in values] for part in pieces
                 ]
 
             yield (
@@ -307,9 +302,7 @@ def main() -> None:
     arguments = parser.parse_args()
     pa.set_cpu_count(1)
     machine = describe()
-    print(
-        f"{machine['processor']}, {machine['cores']} cores; {machine['versions']}; {arguments.rows:,} rows\n"
-    )
+    print(f"{machine['processor']}, {machine['cores']} cores; {machine['versions']}; {arguments.rows:,} rows\n")
     for name in arguments.names:
         measure = MEASUREMENTS[name]
         print(f"## {name.capitalize()}\n\n{measure.__doc__}\n", flush=True)

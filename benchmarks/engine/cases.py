@@ -103,9 +103,7 @@ def dense(share: int) -> Callable[[np.random.Generator, int], tuple[Keys, Keys]]
 
 def many_to_many(rng: np.random.Generator, rows: int) -> tuple[Keys, Keys]:
     """Sparse keys, each twice on the right and ten times on the left, on average."""
-    return {"k0": scattered(_foreign(rng, rows, rows // 10))}, {
-        "k0": scattered(_foreign(rng, rows // 5, rows // 10))
-    }
+    return {"k0": scattered(_foreign(rng, rows, rows // 10))}, {"k0": scattered(_foreign(rng, rows // 5, rows // 10))}
 
 
 def dense_many_to_many(rng: np.random.Generator, rows: int) -> tuple[Keys, Keys]:

@@ -41,9 +41,7 @@ def prepare(session: SparkSession, folder: Path) -> None:
     fact = session.range(0, 1000, 1, 1).selectExpr("id % 3 as g", "id as x", *keys.split(", "))
     fact.write.parquet(str(folder / "t0"))
     for n in range(1, max(JOINS) + 1):
-        session.range(0, 7, 1, 1).selectExpr("id as k", "cast(id as string) as v").write.parquet(
-            str(folder / f"t{n}")
-        )
+        session.range(0, 7, 1, 1).selectExpr("id as k", "cast(id as string) as v").write.parquet(str(folder / f"t{n}"))
     for n in range(max(JOINS) + 1):
         session.read.parquet(str(folder / f"t{n}")).createOrReplaceTempView(f"t{n}")
 
@@ -150,9 +148,7 @@ def main() -> None:
         found = {"machine": describe(), "results": results, "job": plain, "job_with_worker": through}
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
         run = f"`python -m benchmarks.fixed`, tiny tables, local[{arguments.cores}], medians of {arguments.repeats}"
-        arguments.out.with_suffix(".md").write_text(
-            f"# What an accelerated query costs at least\n\n{run}\n\n{page}\n"
-        )
+        arguments.out.with_suffix(".md").write_text(f"# What an accelerated query costs at least\n\n{run}\n\n{page}\n")
 
 
 if __name__ == "__main__":

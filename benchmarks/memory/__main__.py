@@ -16,9 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the largest input")
     parser.add_argument("--budgets", default="128m,256m,512m,2g", help="values of memoryBudget")
-    parser.add_argument(
-        "--cases", default=",".join(CASES).replace(", ", "; "), help="names; ';' within a name"
-    )
+    parser.add_argument("--cases", default=",".join(CASES).replace(", ", "; "), help="names; ';' within a name")
     parser.add_argument("--data", type=Path, help="folder with the input; else it is written")
     parser.add_argument("--address-space", help="RLIMIT_AS of the process")
     arguments = parser.parse_args()

@@ -53,9 +53,7 @@ def write(folder: Path, rows: int) -> None:
     _written(folder / "texts.parquet", rows // 8, rows // 2, rows // 4 + 1, _texts)
 
 
-def _written(
-    path: Path, rows: int, keys: int, group: int, make: Callable[[np.ndarray, int], pa.RecordBatch]
-) -> None:
+def _written(path: Path, rows: int, keys: int, group: int, make: Callable[[np.ndarray, int], pa.RecordBatch]) -> None:
     first = make(np.arange(1), keys)
     with pq.ParquetWriter(path, first.schema, dictionary_pagesize_limit=1 << 24) as writer:
         for start in range(0, rows, group):
@@ -95,9 +93,7 @@ def _aggregate(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
 
 def _joined(folder: Path) -> Tree:
     return Tree.scan(folder / "facts.parquet").join(
-        Tree.scan(folder / "others.parquet", ["k", "v", "x"], index=1).select(
-            k2=left("k"), v2=left("v"), x2=left("x")
-        ),
+        Tree.scan(folder / "others.parquet", ["k", "v", "x"], index=1).select(k2=left("k"), v2=left("v"), x2=left("x")),
         {"k": "k2"},
     )
 
@@ -153,9 +149,7 @@ def _as_of(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
 
 
 def _nearest(one: Relation, two: Relation) -> Join:
-    spec = JoinSpec(
-        JoinType.LEFT, (KeyPair(2, 3),), left_output=(0, 1), right_output=(0, 1, 2), as_of=AsOf(0, 0)
-    )
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(2, 3),), left_output=(0, 1), right_output=(0, 1, 2), as_of=AsOf(0, 0))
     return Join(one, two, spec, Side.RIGHT)
 
 

@@ -107,9 +107,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale factor")
     parser.add_argument("--data", type=Path, help="folder with the tables; otherwise they are written once")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of each engine")
-    parser.add_argument(
-        "--queries", type=lambda text: text.split(","), default=TIMED, help="for example q1,q6"
-    )
+    parser.add_argument("--queries", type=lambda text: text.split(","), default=TIMED, help="for example q1,q6")
     parser.add_argument("--out", type=Path, help="JSON file; a Markdown page is written beside it")
     return parser.parse_args()
 

@@ -67,10 +67,7 @@ QUERIES = {"q1": q1, "q5": q5, "q6": q6}
 def money(name: str, found: pl.DataFrame) -> dict[tuple[object, ...], Decimal]:
     """One of a query's sums by group, with its point."""
     keys, column, scale, _ = SUMS[name]
-    return {
-        tuple(row[key] for key in keys): Decimal(row[column]).scaleb(-scale)
-        for row in found.iter_rows(named=True)
-    }
+    return {tuple(row[key] for key in keys): Decimal(row[column]).scaleb(-scale) for row in found.iter_rows(named=True)}
 
 
 SUMS: dict[str, tuple[tuple[str, ...], str, int, int]] = {

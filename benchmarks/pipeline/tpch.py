@@ -77,9 +77,7 @@ def q3(folder: Path) -> Tree:
         "l_orderkey l_extendedprice l_discount l_shipdate",
         left("l_shipdate") > _day("1995-03-15"),
     )
-    mine = orders.join(
-        customers, {"o_custkey": "c_custkey"}, keep=("o_orderkey", "o_orderdate", "o_shippriority")
-    )
+    mine = orders.join(customers, {"o_custkey": "c_custkey"}, keep=("o_orderkey", "o_orderdate", "o_shippriority"))
     joined = mine.join(lines, {"o_orderkey": "l_orderkey"}, build=Side.LEFT)
     return joined.group("l_orderkey", "o_orderdate", "o_shippriority", revenue=total(REVENUE))
 
@@ -165,9 +163,7 @@ def q14(folder: Path) -> Tree:
 
 def q18(folder: Path) -> Tree:
     """Large volume customers: the quantity of each order, of which Spark then keeps the large ones."""
-    return _table(folder, "lineitem", "l_orderkey l_quantity").group(
-        "l_orderkey", quantity=total(left("l_quantity"))
-    )
+    return _table(folder, "lineitem", "l_orderkey l_quantity").group("l_orderkey", quantity=total(left("l_quantity")))
 
 
 def q19(folder: Path) -> Tree:
@@ -189,9 +185,7 @@ def q19(folder: Path) -> Tree:
         | case("Brand#23", ["MED BAG", "MED BOX", "MED PKG", "MED PACK"], 10, 10)  # type: ignore[operator]
         | case("Brand#34", ["LG CASE", "LG BOX", "LG PACK", "LG PKG"], 20, 15)
     )
-    joined = lines.join(
-        parts, {"l_partkey": "p_partkey"}, condition=condition, keep=("l_extendedprice", "l_discount")
-    )
+    joined = lines.join(parts, {"l_partkey": "p_partkey"}, condition=condition, keep=("l_extendedprice", "l_discount"))
     return joined.group(revenue=total(REVENUE))
 
 

@@ -63,9 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.quadratic", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="multiplies the engine's sizes; 0: none of them"
-    )
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the engine's sizes; 0: none of them")
     parser.add_argument("--spark-rows", type=int, default=100_000, help="of the nested loops; 0: none")
     parser.add_argument(
         "--spark-share", type=int, default=4,

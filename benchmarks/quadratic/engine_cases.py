@@ -29,9 +29,7 @@ def range_case(rows: int, how: str, repeats: int) -> dict[str, Any]:
     x, y = (rng.integers(0, 2 * rows, rows) for _ in range(2))
     one, two = pa.table({"x": x, "i": np.arange(rows)}), pa.table({"y": y, "j": np.arange(rows)})
     condition = (left("x") >= right("y") - 5) & (left("x") <= right("y") + 5)
-    seconds, found = timed(
-        lambda: join_tables(one, two, how=how, condition=condition, backend="cpu"), repeats
-    )
+    seconds, found = timed(lambda: join_tables(one, two, how=how, condition=condition, backend="cpu"), repeats)
     ordered = np.sort(y)
     counts = np.searchsorted(ordered, x + 5, "right") - np.searchsorted(ordered, x - 5, "left")
     expected = int(counts.sum())
@@ -58,9 +56,7 @@ def overlap_case(rows: int, repeats: int) -> dict[str, Any]:
     two = pa.table({"from": low, "to": high})
     condition = (left("lo") <= right("to")) & (left("hi") >= right("from"))
     metrics = JoinMetrics()
-    seconds, found = timed(
-        lambda: join_tables(one, two, condition=condition, backend="cpu", metrics=metrics), repeats
-    )
+    seconds, found = timed(lambda: join_tables(one, two, condition=condition, backend="cpu", metrics=metrics), repeats)
     expected = int(
         (np.searchsorted(np.sort(low), at + 100, "right") - np.searchsorted(np.sort(high), at, "left")).sum()
     )
@@ -80,9 +76,7 @@ def not_in_tables(rows: int, other: int, columns: int) -> tuple[pa.Table, pa.Tab
     names, others = "abc"[:columns], "xyz"[:columns]
     made = []
     for count, used, nulls in ((rows, names, 0.05), (other, others, 0.0)):
-        data = {
-            name: pa.array(rng.integers(0, 4 * rows, count), mask=rng.random(count) < nulls) for name in used
-        }
+        data = {name: pa.array(rng.integers(0, 4 * rows, count), mask=rng.random(count) < nulls) for name in used}
         made.append(data)
     # A null in one column of a few right rows: enough to need their own search, too few to drop everything.
     few = np.zeros(other, np.bool_)

@@ -12,9 +12,7 @@ CURVES = ("NOT IN, 2 columns", "range, inner", "as-of by 10000 groups")
 def page(record: dict[str, Any], plotted: bool) -> str:
     """The record as Markdown."""
     machine = record["machine"]
-    where = (
-        f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, {machine['revision']}"
-    )
+    where = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, {machine['revision']}"
     header = ["join", "rows", "other side", "rows out", "seconds", "beside it", "ratio", "goal"]
     lines = [
         "# Joins that Spark runs quadratically", "",

@@ -60,8 +60,7 @@ def main() -> None:
             work[name].append(own)
     lines = ["| | the whole process, s | the program's work, s |", "|---|---:|---:|"]
     lines += [
-        f"| `{name}` | {statistics.median(whole[name]):.1f} | {statistics.median(work[name]):.1f} |"
-        for name in WAYS
+        f"| `{name}` | {statistics.median(whole[name]):.1f} | {statistics.median(work[name]):.1f} |" for name in WAYS
     ]
     times = [statistics.median(work[name]) for name in WAYS]
     lines += ["", f"Both print the same. The work is done {times[0] / times[1]:.1f} times as fast."]

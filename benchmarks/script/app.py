@@ -30,9 +30,7 @@ for name, table in tables.items():
 revenue = sf.sum(sf.col("l_extendedprice") * (1 - sf.col("l_discount"))).alias("revenue")
 
 sold = tables["lineitem"].join(tables["orders"], sf.col("l_orderkey") == sf.col("o_orderkey"))
-sold.groupBy(sf.year("o_orderdate").alias("year")).agg(revenue, sf.count("*").alias("lines")).orderBy(
-    "year"
-).show()
+sold.groupBy(sf.year("o_orderdate").alias("year")).agg(revenue, sf.count("*").alias("lines")).orderBy("year").show()
 
 buyers = sold.join(tables["customer"], sf.col("o_custkey") == sf.col("c_custkey"))
 buyers = buyers.join(tables["nation"], sf.col("c_nationkey") == sf.col("n_nationkey"))

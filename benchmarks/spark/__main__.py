@@ -54,8 +54,7 @@ CASES = (
 def digest(frame: DataFrame) -> tuple[Any, ...]:
     """Row count and a sum over each column; doubles as integers, so that the order of rows does not matter."""
     sums = [
-        sf.sum(sf.floor(sf.col(name) * (1 << 20)) if kind == "double" else sf.col(name))
-        for name, kind in frame.dtypes
+        sf.sum(sf.floor(sf.col(name) * (1 << 20)) if kind == "double" else sf.col(name)) for name, kind in frame.dtypes
     ]
     row = frame.agg(sf.count(sf.lit(1)), *sums).first()
     return tuple(row or ())

@@ -54,9 +54,7 @@ def stream_join(kind: JoinType) -> StreamJoin:
     """The join ``l.k = r.k and r.t between l.t - 50 s and l.t + 50 s``."""
     reach = dt.timedelta(seconds=REACH)
     condition = resolve(right("t").between(left("t") - reach, left("t") + reach), COLUMNS, COLUMNS)
-    spec = JoinSpec(
-        kind, (KeyPair(0, 0),), condition, (0, 1, 2, 3), () if kind is JoinType.LEFT_SEMI else (1, 2, 3)
-    )
+    spec = JoinSpec(kind, (KeyPair(0, 0),), condition, (0, 1, 2, 3), () if kind is JoinType.LEFT_SEMI else (1, 2, 3))
     return StreamJoin(spec, COLUMNS, COLUMNS, (1,), (1,))
 
 
@@ -118,9 +116,7 @@ def check(kind: JoinType, sides: tuple[list[pa.RecordBatch], list[pa.RecordBatch
     word = {JoinType.LEFT_SEMI: "semi"}.get(kind, kind.value)
     columns = "l.k, l.t, l.a, l.c" + ("" if kind is JoinType.LEFT_SEMI else ", r.t, r.a, r.c")
     reach = f"interval {REACH} second"
-    joined = (
-        f"select {columns} from l {word} join r on l.k = r.k and r.t between l.t - {reach} and l.t + {reach}"
-    )
+    joined = f"select {columns} from l {word} join r on l.k = r.k and r.t between l.t - {reach} and l.t + {reach}"
     names = ", ".join(f"c{i}" for i in range(result.num_columns))
     want = connection.sql(f"select count(*), sum(hash({names})) from ({joined}) j({names})").fetchone()
     got = connection.sql(f"select count(*), sum(hash({names})) from got").fetchone()

@@ -73,9 +73,7 @@ def _both(stream: DataFrame, table: Callable[[str], DataFrame]) -> DataFrame:
 
 
 def _quotes(stream: DataFrame, table: Callable[[str], DataFrame]) -> DataFrame:
-    return gpujoin.gpu_asof_join(
-        stream, table("quotes"), left_on="v", right_on="at", left_by="symbol", right_by="of"
-    )
+    return gpujoin.gpu_asof_join(stream, table("quotes"), left_on="v", right_on="at", left_by="symbol", right_by="of")
 
 
 CASES = {
@@ -140,9 +138,7 @@ def measured(folder: Path, case: str, where: str) -> dict[str, Any]:
     """
     record = in_own_process("tables", "--run", str(folder), case, where)
     if record["here"] is not (where == "here"):
-        raise SystemExit(
-            f"{case}, {where}: the last micro-batch was {'' if record['here'] else 'not '}run here"
-        )
+        raise SystemExit(f"{case}, {where}: the last micro-batch was {'' if record['here'] else 'not '}run here")
     return record
 
 

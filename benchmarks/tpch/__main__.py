@@ -58,9 +58,7 @@ def parser() -> argparse.ArgumentParser:
         default=3,
         help="timed runs of each query and way, after those that are checked; 0: the checked ones are timed",
     )
-    made.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="tables that are there already, as <table>.parquet"
-    )
+    made.add_argument("--data", type=Path, metavar="FOLDER", help="tables that are there already, as <table>.parquet")
     made.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     made.add_argument(
         "--conf",
@@ -69,9 +67,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="a Spark setting; may be given again and again",
     )
-    made.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="where to write NAME.json, .md, .png and .svg"
-    )
+    made.add_argument("--out", type=Path, metavar="FOLDER", help="where to write NAME.json, .md, .png and .svg")
     made.add_argument("--name", default="tpch", help="name of those files (default: tpch)")
     return made
 
@@ -110,8 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
                 spark_seconds, seconds = query.medians
                 shown.line(
                     f"query {number:2}: Spark {spark_seconds:6.2f} s, here {seconds:6.2f} s, {query.ratio:5.2f} x,"
-                    f" joins {query.joins_here}/{query.joins}"
-                    + "".join(f"\n  WRONG: {d}" for d in query.differences)
+                    f" joins {query.joins_here}/{query.joins}" + "".join(f"\n  WRONG: {d}" for d in query.differences)
                 )
                 # Pages are of no machine's folders.
                 measured.append(replace(query, explanation=query.explanation.replace(f"{data}/", "")))

@@ -153,9 +153,7 @@ def _plot(measured: Sequence[Measured], scale: float, stem: Path) -> None:
         heights = [query.medians[way] for query in measured]
         axes.bar([place + shift for place in places], heights, width=0.4, label=label, color=color)
     for place, query in zip(places, measured, strict=True):
-        axes.annotate(
-            f"{query.ratio:.1f}×", (place, max(query.medians)), ha="center", va="bottom", fontsize=8
-        )
+        axes.annotate(f"{query.ratio:.1f}×", (place, max(query.medians)), ha="center", va="bottom", fontsize=8)
     axes.set_xticks(list(places), [str(query.number) for query in measured])
     axes.set_xlabel("TPC-H query")
     axes.set_ylabel("seconds")

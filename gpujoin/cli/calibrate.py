@@ -83,9 +83,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timed runs of each (default: 5)")
     parser.add_argument("--rows", type=int, metavar="N", help="rows of the largest table (default: by cores)")
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="also put the setting into this properties file"
-    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also put the setting into this properties file")
     parser.set_defaults(run=run)
 
 
@@ -112,9 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         predicted = {name: predict(name, costs) for name in HELD_OUT}
     measured = (Measured("start", first - seconds[_FIRST].here), *measured)
     print("\n".join([*_constant_lines(measured), *_prediction_lines(predicted, seconds)]))
-    pairs = ",".join(
-        f"{constant.constant}={constant.seconds:.3g}" for constant in measured if constant.plausible
-    )
+    pairs = ",".join(f"{constant.constant}={constant.seconds:.3g}" for constant in measured if constant.plausible)
     print(f"{SETTING} {pairs}")
     if arguments.write is not None:
         put(arguments.write, SETTING, pairs)
@@ -133,8 +129,7 @@ def fitted(
         name = probe.constant
         less = Seconds() if probe.less is None else seconds[probe.less]
         rest, with_second = (
-            predict(probe.more, at).of(name)
-            - (0.0 if probe.less is None else predict(probe.less, at).of(name))
+            predict(probe.more, at).of(name) - (0.0 if probe.less is None else predict(probe.less, at).of(name))
             for at in (dataclasses.replace(costs, **{name: amount}) for amount in (0.0, 1.0))
         )
         share = with_second - rest
@@ -208,17 +203,13 @@ def _tables(spark: SparkSession, folder: Path, rows: int, files: int) -> None:
     spark.range(100).createOrReplaceTempView("few_spark_rows")
 
 
-def _timed(
-    spark: SparkSession, queries: Mapping[str, Query], repeats: int
-) -> tuple[float, dict[str, Seconds]]:
+def _timed(spark: SparkSession, queries: Mapping[str, Query], repeats: int) -> tuple[float, dict[str, Seconds]]:
     """Give the seconds of the very first run here, and the least seconds of each query.
 
     All queries run in each turn, so that they meet the JVM in the same state. Other work on the machine only adds to
     what a query takes, so the least seconds are nearest to its own. The first turn is not counted.
     """
-    times: dict[tuple[str, bool], list[float]] = {
-        (name, here): [] for name in queries for here in (False, True)
-    }
+    times: dict[tuple[str, bool], list[float]] = {(name, here): [] for name in queries for here in (False, True)}
     for turn in range(repeats + 1):
         for name, query in queries.items():
             rows: dict[bool, list[Any]] = {}

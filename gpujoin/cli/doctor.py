@@ -83,9 +83,7 @@ def _examine_group(group: str, probe: Probe) -> list[Check]:
             checks.append(check)  # noqa: PERF402  # what was found before a failure is kept
     except Exception as problem:  # noqa: BLE001  # the report must come out whatever a machine is like
         failure = f"{type(problem).__name__}: {problem}"
-        checks.append(
-            Check(f"{group} checks", Status.MISSING, failure, "Report this as a bug of gpujoin doctor.")
-        )
+        checks.append(Check(f"{group} checks", Status.MISSING, failure, "Report this as a bug of gpujoin doctor."))
     return checks
 
 

@@ -31,9 +31,7 @@ class Probe:
     """Names of queries; ``None``: nothing is subtracted."""
 
 
-VALUES: Mapping[str, int] = dict(
-    zip("abcdefgh", (977, 1009, 1013, 1019, 1021, 1031, 1033, 1039), strict=True)
-)
+VALUES: Mapping[str, int] = dict(zip("abcdefgh", (977, 1009, 1013, 1019, 1021, 1031, 1033, 1039), strict=True))
 """Columns of integers, and how many different ones each has: primes, so that no two columns are alike."""
 
 # No row fulfils the condition of an `exists`: Spark stops at a row's first match, and has to look at all pairs.

@@ -68,9 +68,7 @@ def _report(problem: BaseException, path: str) -> int:
     if isinstance(problem, SyntaxError) and frames is None:
         problem.__traceback__ = None
     text = io.StringIO()
-    traceback.print_exception(
-        type(problem), problem.with_traceback(frames), frames, file=cast("TextIO", text)
-    )
+    traceback.print_exception(type(problem), problem.with_traceback(frames), frames, file=cast("TextIO", text))
     if sys.excepthook is sys.__excepthook__:
         sys.stderr.write(text.getvalue())
     else:

@@ -31,9 +31,7 @@ def write_options(compression: Compression) -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
 
 
-def encode(
-    batch: pa.RecordBatch, fingerprint: int, options: pa.ipc.IpcWriteOptions
-) -> tuple[bytes, pa.Buffer]:
+def encode(batch: pa.RecordBatch, fingerprint: int, options: pa.ipc.IpcWriteOptions) -> tuple[bytes, pa.Buffer]:
     """Encode a batch without dictionary columns as header and message, to be written one after the other."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
@@ -50,9 +48,7 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
     """
     buffer = pa.py_buffer(blob)
     if buffer.size < HEADER_BYTES:
-        raise CorruptBlobError(
-            f"{origin}: {buffer.size} bytes, shorter than a blob's header; it was truncated"
-        )
+        raise CorruptBlobError(f"{origin}: {buffer.size} bytes, shorter than a blob's header; it was truncated")
     header = buffer.slice(0, HEADER_BYTES)
     length = _HEADER.unpack_from(header)[-1]
     message = buffer.slice(HEADER_BYTES, max(0, min(length, buffer.size - HEADER_BYTES)))
@@ -60,22 +56,16 @@ def decode(blob: pa.Buffer | bytes, fingerprint: int, origin: str) -> tuple[pa.R
     return batch, HEADER_BYTES + length
 
 
-def decode_message(
-    header: pa.Buffer | bytes, message: pa.Buffer, fingerprint: int, origin: str
-) -> pa.RecordBatch:
+def decode_message(header: pa.Buffer | bytes, message: pa.Buffer, fingerprint: int, origin: str) -> pa.RecordBatch:
     """Decode a message whose header is known, without copying; the counterpart of :func:`encode`.
 
     ``origin`` is for the error. Raises ``CorruptBlobError`` if header and message are not those that were written.
     """
     magic, written, checksum, reserved, rows, length = _HEADER.unpack_from(header)
     if magic != _MAGIC:
-        raise CorruptBlobError(
-            f"{origin}: does not start with {_MAGIC!r} but {magic!r}; it is not one of ours"
-        )
+        raise CorruptBlobError(f"{origin}: does not start with {_MAGIC!r} but {magic!r}; it is not one of ours")
     if written != fingerprint:
-        raise CorruptBlobError(
-            f"{origin}: written with another schema ({written:#x}) than expected ({fingerprint:#x})"
-        )
+        raise CorruptBlobError(f"{origin}: written with another schema ({written:#x}) than expected ({fingerprint:#x})")
     if length != message.size:
         raise CorruptBlobError(f"{origin}: {message.size} of {length} bytes are there; it was truncated")
     if reserved or zlib.crc32(message) != checksum:

@@ -48,9 +48,7 @@ def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     loose = {i for i, c in enumerate(batch.columns) if _is_view(c.type) and 2 * _own_bytes(c) < c.nbytes}
     if not loose:
         return batch
-    columns = [
-        in_layout(in_known_layout(c), c.type) if i in loose else c for i, c in enumerate(batch.columns)
-    ]
+    columns = [in_layout(in_known_layout(c), c.type) if i in loose else c for i, c in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -97,12 +95,7 @@ def row_bytes(array: pa.Array) -> Sizes | None:
 
 
 def _is_bytes_like(dtype: pa.DataType) -> bool:
-    return (
-        pat.is_string(dtype)
-        or pat.is_large_string(dtype)
-        or pat.is_binary(dtype)
-        or pat.is_large_binary(dtype)
-    )
+    return pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_binary(dtype) or pat.is_large_binary(dtype)
 
 
 def _entries(array: Any) -> pa.Array:

@@ -60,16 +60,12 @@ class KeyCodec:
         for number, key in enumerate(spec.keys, 1):
             for side, position, schema in (("left", key.left, left), ("right", key.right, right)):
                 if not 0 <= position < len(schema):
-                    raise JoinSpecError(
-                        f"key {number}: {side} column {position} of {len(schema)} does not exist"
-                    )
+                    raise JoinSpecError(f"key {number}: {side} column {position} of {len(schema)} does not exist")
             lhs, rhs = left.field(key.left), right.field(key.right)
             try:
                 types.append(key_type(lhs.type, rhs.type))
             except KeyTypeError as problem:
-                raise KeyTypeError(
-                    f"key {number}, left {lhs.name!r} and right {rhs.name!r}: {problem}"
-                ) from None
+                raise KeyTypeError(f"key {number}, left {lhs.name!r} and right {rhs.name!r}: {problem}") from None
         return cls(
             tuple((key.left, key.right) for key in spec.keys),
             tuple(types),

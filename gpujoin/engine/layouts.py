@@ -45,9 +45,7 @@ def in_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(dtype, in_layout(storage, dtype.storage_type))
     if pat.is_run_end_encoded(dtype):
         runs = (
-            array
-            if pat.is_run_end_encoded(array.type)
-            else pc.run_end_encode(array, run_end_type=dtype.run_end_type)
+            array if pat.is_run_end_encoded(array.type) else pc.run_end_encode(array, run_end_type=dtype.run_end_type)
         )
         return _with_children(runs, [runs.run_ends, in_layout(runs.values, dtype.value_type)], dtype)
     if dtype.id != array.type.id:
@@ -85,9 +83,7 @@ def _child_types(dtype: pa.DataType) -> list[pa.DataType]:
     return [dtype.field(i).type for i in range(dtype.num_fields)]
 
 
-def _each_child(
-    array: Any, change: Callable[[pa.Array], pa.Array], wanted: pa.DataType | None = None
-) -> pa.Array:
+def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], wanted: pa.DataType | None = None) -> pa.Array:
     """Apply a function to the children of an array; returns the array itself if no child changes."""
     dtype = array.type
     if pat.is_dictionary(dtype):

@@ -290,9 +290,7 @@ def _control_group() -> _ControlGroup | None:
 
 
 @functools.cache
-def _limited_folders(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> tuple[Path, ...]:
+def _limited_folders(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> tuple[Path, ...]:
     """Folders of the control groups that limit this process's memory."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]

@@ -150,9 +150,7 @@ class SpillStore:
         except OSError as problem:
             raise CorruptBlobError(f"{origin}: cannot be read: {problem.strerror}") from problem
         if len(data) != blob.length:
-            raise CorruptBlobError(
-                f"{origin}: {len(data)} of {blob.length} bytes are there; it was truncated"
-            )
+            raise CorruptBlobError(f"{origin}: {len(data)} of {blob.length} bytes are there; it was truncated")
         return pa.py_buffer(data if self._cipher is None else self._decrypted(data, blob.nonce, origin))
 
     def _open_next(self, size: int) -> None:

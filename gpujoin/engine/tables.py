@@ -103,9 +103,7 @@ def join_tables(
     _check_metrics(metrics)
     join_type, chosen = JoinType.parse(how), _backend(backend, options)
     if left is right and isinstance(left, pa.RecordBatchReader):
-        raise JoinSpecError(
-            "both inputs are the same stream, which can be read only once; read it into a table first"
-        )
+        raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
     request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
     _check_suffixes(suffixes)
@@ -234,10 +232,7 @@ def gather_maps(
             f" {tables[Side.RIGHT].num_columns} right"
         )
     number = tables[Side.LEFT].num_columns
-    tables = {
-        side: table.append_column("row", pa.array(np.arange(table.num_rows)))
-        for side, table in tables.items()
-    }
+    tables = {side: table.append_column("row", pa.array(np.arange(table.num_rows))) for side, table in tables.items()}
     keys = tuple(
         KeyPair(i, i, NullEquality.EQUAL if equal else NullEquality.UNEQUAL)
         for i, equal in enumerate(_per_key(nulls_equal, number))
@@ -298,15 +293,11 @@ class _Request:
         lefts = _names(on if on is not None else left_on)
         rights = lefts if on is not None else _names(right_on)
         if len(lefts) != len(rights):
-            raise JoinSpecError(
-                f"left_on has {len(lefts)} keys, right_on has {len(rights)}: {lefts} and {rights}"
-            )
+            raise JoinSpecError(f"left_on has {len(lefts)} keys, right_on has {len(rights)}: {lefts} and {rights}")
         if on is not None and len(set(lefts)) != len(lefts):
             raise JoinSpecError(f"a key column is given twice: {lefts}")
         if condition is not None and not isinstance(condition, Expression):
-            raise ConditionError(
-                f"condition must be an expression such as left('a') < right('b'), got {condition!r}"
-            )
+            raise ConditionError(f"condition must be an expression such as left('a') < right('b'), got {condition!r}")
         if join_type is JoinType.CROSS and condition is not None:
             join_type = JoinType.INNER
         if join_type is JoinType.CROSS and lefts:
@@ -378,9 +369,7 @@ def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, 
         names.append("exists")
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise JoinSpecError(
-            f"the result would have the columns {twice} twice; rename them or choose other suffixes"
-        )
+        raise JoinSpecError(f"the result would have the columns {twice} twice; rename them or choose other suffixes")
     left_output, right_output = [*left_keys, *left_rest], right_rest
     order = list(range(len(names)))
     merged: list[tuple[int, int]] = []
@@ -454,11 +443,7 @@ def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
     """Convert an array or a Series to a table of one column; ``None`` for anything else."""
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
-    if (
-        isinstance(data, (pa.Table, pa.RecordBatch))
-        or getattr(data, "ndim", 1) != 1
-        or hasattr(data, "columns")
-    ):
+    if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):
         return None
     try:
         if hasattr(data, "__arrow_c_stream__"):
@@ -492,9 +477,7 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str):
-            raise JoinSpecError(
-                f"key columns are given by name, got {name!r}; for an expression use condition="
-            )
+            raise JoinSpecError(f"key columns are given by name, got {name!r}; for an expression use condition=")
     return names
 
 
@@ -512,29 +495,19 @@ def _per_key(nulls_equal: Any, keys: int) -> tuple[bool, ...]:
     if isinstance(nulls_equal, bool):
         return (nulls_equal,) * keys
     flags = tuple(nulls_equal) if isinstance(nulls_equal, Iterable) else ()
-    if (
-        not isinstance(nulls_equal, Iterable)
-        or len(flags) != keys
-        or not all(isinstance(flag, bool) for flag in flags)
-    ):
-        raise JoinSpecError(
-            f"nulls_equal must be a bool or one bool for each of the {keys} keys, got {nulls_equal!r}"
-        )
+    if not isinstance(nulls_equal, Iterable) or len(flags) != keys or not all(isinstance(flag, bool) for flag in flags):
+        raise JoinSpecError(f"nulls_equal must be a bool or one bool for each of the {keys} keys, got {nulls_equal!r}")
     return flags
 
 
 def _position(schema: pa.Schema, name: str, side: Side) -> int:
     position = schema.get_field_index(name)
     if position < 0:
-        raise JoinSpecError(
-            f"the {side.value} input has no column {name!r}.{did_you_mean(name, schema.names)}"
-        )
+        raise JoinSpecError(f"the {side.value} input has no column {name!r}.{did_you_mean(name, schema.names)}")
     return int(position)
 
 
-def _build_side(
-    tables: dict[Side, pa.Table], join_type: JoinType, condition: Expression | None = None
-) -> Side:
+def _build_side(tables: dict[Side, pa.Table], join_type: JoinType, condition: Expression | None = None) -> Side:
     """Choose the build side: one whose ranges can be searched, else the smaller one; the right one in doubt."""
     if join_type.null_aware:
         return Side.RIGHT
@@ -563,9 +536,7 @@ def _backend(wanted: str | BackendChoice | AnyBackend, options: Options) -> AnyB
     if choice is BackendChoice.AUTO and options.backend is not BackendChoice.AUTO:
         choice = options.backend
     request = BackendRequest(threads=options.cpu_threads or os.cpu_count() or 1)
-    if choice is BackendChoice.CPU or (
-        choice is BackendChoice.AUTO and unavailable(BackendName.GPU) is not None
-    ):
+    if choice is BackendChoice.CPU or (choice is BackendChoice.AUTO and unavailable(BackendName.GPU) is not None):
         return create(BackendName.CPU, request)
     try:
         return create(BackendName.GPU, request)

@@ -54,9 +54,7 @@ def coerce(node: Call) -> Expression:
     resolved = signature.resolve(node)
     if resolved is None:
         types = " and ".join(f"{a} ({a.type})" for a in node.arguments)
-        raise ConditionError(
-            f"{node}: {name} cannot be applied to {types}; cast the operands to fitting types"
-        )
+        raise ConditionError(f"{node}: {name} cannot be applied to {types}; cast the operands to fitting types")
     return resolved
 
 

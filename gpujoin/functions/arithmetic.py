@@ -122,9 +122,7 @@ def _is_long_decimal(dtype: pa.DataType) -> bool:
 _PAIR = Signature(_arithmetic, _alike_numbers)
 _SIGN = takes(NUMBER, gives=first)
 _INTEGRAL = takes(
-    Parameter(
-        lambda t: pat.is_decimal128(t) or is_whole(t) or pat.is_float64(t), kept(pat.is_decimal, _to_integral)
-    ),
+    Parameter(lambda t: pat.is_decimal128(t) or is_whole(t) or pat.is_float64(t), kept(pat.is_decimal, _to_integral)),
     gives=_integral,
 )
 _LONG_DECIMAL = Parameter(_is_long_decimal, kept(_is_long_decimal, lambda _source, _mode: None))

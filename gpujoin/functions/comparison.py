@@ -39,21 +39,10 @@ def _comparison(node: Call) -> Expression | None:
         reduced = _whole_against_decimal(node, left, right)
         if reduced is not None:
             return reduced
-    if (
-        isinstance(left, Literal)
-        and is_whole(right_type)
-        and pat.is_decimal(left_type)
-        and node.function in MIRRORED
-    ):
-        return _comparison(
-            typed(dataclasses.replace(node, function=MIRRORED[node.function]), left_type, right, left)
-        )
+    if isinstance(left, Literal) and is_whole(right_type) and pat.is_decimal(left_type) and node.function in MIRRORED:
+        return _comparison(typed(dataclasses.replace(node, function=MIRRORED[node.function]), left_type, right, left))
     equality = node.function in (Function.EQ, Function.NE, Function.EQ_NULL_SAFE)
-    if (
-        equality
-        and node.mode is not EvalMode.ANSI
-        and pat.is_boolean(left_type) != pat.is_boolean(right_type)
-    ):
+    if equality and node.mode is not EvalMode.ANSI and pat.is_boolean(left_type) != pat.is_boolean(right_type):
         number = right_type if pat.is_boolean(left_type) else left_type
         if is_numeric(number):
             return over(node, number, pa.bool_())

@@ -31,7 +31,5 @@ TABLE = (
     FunctionSpec(_F.NOT, ("Not",), takes(BOOLEAN, gives=pa.bool_())),
     FunctionSpec(_F.IS_NULL, ("IsNull",), _TESTED, nulls=Nulls.READ, selectivity=0.05),
     FunctionSpec(_F.IS_NOT_NULL, ("IsNotNull",), _TESTED, nulls=Nulls.READ, selectivity=1.0),
-    FunctionSpec(
-        _F.COALESCE, ("Coalesce",), Signature(_coalesce, _alike_values, (1, MANY)), nulls=Nulls.READ
-    ),
+    FunctionSpec(_F.COALESCE, ("Coalesce",), Signature(_coalesce, _alike_values, (1, MANY)), nulls=Nulls.READ),
 )

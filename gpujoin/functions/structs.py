@@ -23,9 +23,7 @@ def _get_field(node: Call) -> Call | None:
         raise ConditionError(
             f"{node}: field {name.value!r} of {struct} {why}.{did_you_mean(name.value, names) if not matching else ''}"
         )
-    return typed(
-        node, dtype.field(names.index(matching[0])).type, struct, Literal(value=matching[0], type=pa.string())
-    )
+    return typed(node, dtype.field(names.index(matching[0])).type, struct, Literal(value=matching[0], type=pa.string()))
 
 
 TABLE = (

@@ -129,11 +129,7 @@ def wider_without_text(left: pa.DataType, right: pa.DataType, mode: EvalMode) ->
     """Find a common type that may lose precision, without turning anything into text (or, in ANSI mode, text)."""
     if mode is EvalMode.ANSI:
         return wider(left, right, mode)
-    return (
-        tightest(left, right, mode)
-        or _wider_number(left, right)
-        or _structs(left, right, mode, wider_without_text)
-    )
+    return tightest(left, right, mode) or _wider_number(left, right) or _structs(left, right, mode, wider_without_text)
 
 
 def wider(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataType | None:

@@ -56,9 +56,7 @@ def count(device: Device, candidates: Candidates) -> tuple[Array, int]:
     return counts, value_of(device, matches)
 
 
-def keep(
-    device: Device, candidates: Candidates, placed: Array, begin: int, length: int
-) -> tuple[Array, Array]:
+def keep(device: Device, candidates: Candidates, placed: Array, begin: int, length: int) -> tuple[Array, Array]:
     """Keep the candidates that match, among ``length`` of them from ``begin`` on, by ascending probe row and place.
 
     ``placed`` is the int32 build row at each place. Gives int32 probe and build rows.

@@ -22,9 +22,7 @@ from gpujoin.launch.keys import (
 )
 from gpujoin.launch.matches import Places, Ranges
 
-SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
-    ModuleSpec("csr.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
-)
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("csr.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16))
 
 SLOT_BYTES = {4: 8, 8: 16, 16: 32}
 """Bytes of a slot of the hash table, by the bytes of a key, as in ``hash_table.cuh``."""
@@ -127,9 +125,7 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
     counts = device.zeros(slots, np.int32)
     block = BLOCK_THREADS
     if rows:
-        device.launch(
-            _kernel(device, "csr_count"), grid_of(device, rows), block, [slot_of, np.uint64(rows), counts]
-        )
+        device.launch(_kernel(device, "csr_count"), grid_of(device, rows), block, [slot_of, np.uint64(rows), counts])
     what = f"the order of {rows} rows in {slots} slots"
     with memory_errors(what):
         first = xp.zeros(slots + 1, dtype=np.int32)

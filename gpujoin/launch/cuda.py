@@ -59,9 +59,7 @@ class CudaDevice:
             self._ordinal = int(cupy.cuda.runtime.getDevice())
             facts = cupy.cuda.runtime.getDeviceProperties(self._ordinal)
         except cupy.cuda.runtime.CUDARuntimeError as problem:
-            raise KernelLaunchError(
-                f"CUDA does not tell the properties of its device: {problem}"
-            ) from problem
+            raise KernelLaunchError(f"CUDA does not tell the properties of its device: {problem}") from problem
         self._architecture = f"sm_{facts['major']}{facts['minor']}"
         self._properties = DeviceProperties(
             multiprocessors=int(facts["multiProcessorCount"]),
@@ -88,9 +86,7 @@ class CudaDevice:
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
         kernel = self._kernels.get((module, name))
         if kernel is None:
-            kernel = self._kernels[module, name] = CudaKernel(
-                name, module, self._function(module, name), self._ordinal
-            )
+            kernel = self._kernels[module, name] = CudaKernel(name, module, self._function(module, name), self._ordinal)
         return kernel
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:

@@ -154,9 +154,7 @@ def check_room(device: Device, nbytes: int, what: str) -> None:
     """Raise if an output of exactly ``nbytes`` does not fit, before anything is allocated or launched."""
     free = device.free_bytes
     if nbytes > free:
-        raise DeviceMemoryError(
-            f"{what} takes {nbytes} bytes, and the device has {free} free; ask for less at a time"
-        )
+        raise DeviceMemoryError(f"{what} takes {nbytes} bytes, and the device has {free} free; ask for less at a time")
 
 
 @contextmanager
@@ -167,9 +165,7 @@ def memory_errors(what: str) -> Iterator[None]:
     except DeviceMemoryError:
         raise
     except MemoryError as problem:
-        raise DeviceMemoryError(
-            f"{what} does not fit the device: {problem}; ask for less at a time"
-        ) from problem
+        raise DeviceMemoryError(f"{what} does not fit the device: {problem}; ask for less at a time") from problem
 
 
 def blocks_for(items: int, per_block: int, limit: int = MAX_GRID_BLOCKS) -> int:
@@ -204,13 +200,9 @@ def check_launch(
     where = f"kernel {kernel.name} of {kernel.module}"
     grid, block = dimensions(grid), dimensions(block)
     if grid[0] > MAX_GRID_BLOCKS or max(grid[1:]) > 65535:
-        raise KernelArgumentError(
-            f"{where}: a grid of {grid} blocks is too large; let a block take several tiles."
-        )
+        raise KernelArgumentError(f"{where}: a grid of {grid} blocks is too large; let a block take several tiles.")
     if math.prod(block) > MAX_BLOCK_THREADS:
-        raise KernelArgumentError(
-            f"{where}: a block of {block} threads is too large; {MAX_BLOCK_THREADS} is the most."
-        )
+        raise KernelArgumentError(f"{where}: a block of {block} threads is too large; {MAX_BLOCK_THREADS} is the most.")
     if not 0 <= shared_bytes <= properties.shared_bytes:
         raise KernelArgumentError(
             f"{where}: {shared_bytes} bytes of shared memory; the device has 0 to {properties.shared_bytes} a block."

@@ -20,9 +20,7 @@ from gpujoin.launch.keys import (
 )
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 
-SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
-    ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8)
-)
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
 _WORD_BITS = 32
 _ROW_BYTES = 4
@@ -47,9 +45,7 @@ class Range:
                 f"a direct-address table has 1 to {MAX_ROWS} slots, not {self.slots}; join by hash"
             )
         if not (self.low >= -(1 << 63) and self.low + self.slots <= 1 << 63):
-            raise KernelArgumentError(
-                f"keys {self.low} … {self.low + self.slots - 1} are not 64-bit integers"
-            )
+            raise KernelArgumentError(f"keys {self.low} … {self.low + self.slots - 1} are not 64-bit integers")
 
     @property
     def arguments(self) -> tuple[np.int64, np.uint64]:

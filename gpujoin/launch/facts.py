@@ -9,9 +9,7 @@ import numpy as np
 from gpujoin.launch.device import Device, ModuleSpec
 from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, checked_keys, grid_of, total, value_of
 
-SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
-    ModuleSpec("facts.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
-)
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("facts.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16))
 
 SAMPLES = 1 << 14
 """Keys of a sample: of 2^27 rows with two rows a key, one pair of equal keys is expected in it."""

@@ -90,9 +90,7 @@ def find(
     if sought.valid is not None:
         check_column("the validity of points", sought.valid, np.bool_, rows)
     if (groups is None) != (sought.group is None):
-        raise KernelArgumentError(
-            "either both sides have groups or neither; pass the groups of the other side too"
-        )
+        raise KernelArgumentError("either both sides have groups or neither; pass the groups of the other side too")
     if sought.group is not None:
         check_column("groups of probe rows", sought.group, np.int64, rows)
     if groups is not None:
@@ -105,8 +103,6 @@ def find(
             sought.points, sought.valid, sought.group, np.uint64(rows), np.int32(terms.backward),
             np.int32(terms.forward), np.int32(terms.exact), terms.most, build_row, matches,
         ]  # fmt: skip
-        kernel = device.kernel(
-            ModuleSpec("nearest.cu", (("FLOAT_BYTES", terms.codes.value),)), "nearest_rows"
-        )
+        kernel = device.kernel(ModuleSpec("nearest.cu", (("FLOAT_BYTES", terms.codes.value),)), "nearest_rows")
         device.launch(kernel, grid_of(device, rows, ROWS_PER_BLOCK), BLOCK_THREADS, arguments)
     return UniqueMatches(build_row, value_of(device, matches))

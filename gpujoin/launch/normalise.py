@@ -112,9 +112,7 @@ def checked_columns(columns: Sequence[KeyColumn]) -> int:
     """Check key columns, and return their number of rows."""
     lengths = {column.rows for column in columns}
     if len(lengths) != 1:
-        raise KernelArgumentError(
-            f"key columns have {sorted(lengths)} rows; pass one or more of equal length"
-        )
+        raise KernelArgumentError(f"key columns have {sorted(lengths)} rows; pass one or more of equal length")
     rows = lengths.pop()
     check_rows(rows)
     for number, column in enumerate(columns):
@@ -182,9 +180,7 @@ def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
         if field.length_shift != _NONE:
             used += field.longest.bit_length()
         if column.null_safe:
-            field = KeyField(
-                field.shift, field.width, field.low, field.span, field.longest, field.length_shift, used
-            )
+            field = KeyField(field.shift, field.width, field.low, field.span, field.longest, field.length_shift, used)
             used += 1
         fields.append(field)
     if used > _MOST_WORDS * _WORD:
@@ -234,10 +230,7 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
     """Pack the key columns of a side into codes, by the layout of the build side's keys."""
     rows = checked_columns(columns)
     if layout.types is not None and _types(columns) != layout.types:
-        told = [
-            "; ".join(f"{kind.value} {dtype}" for kind, dtype in side)
-            for side in (_types(columns), layout.types)
-        ]
+        told = ["; ".join(f"{kind.value} {dtype}" for kind, dtype in side) for side in (_types(columns), layout.types)]
         raise KernelArgumentError(f"keys are {told[0]} where the layout was made for {told[1]}")
     if not layout.fields:
         return KeyCodes(columns[0].values, columns[0].valid)
@@ -305,9 +298,7 @@ def _of_one_width(left: KeyColumn, right: KeyColumn) -> tuple[KeyColumn, KeyColu
     if left.offsets is None or right.offsets is None or left.offsets.dtype == right.offsets.dtype:
         return left, right
     wide = np.int64
-    return replace(left, offsets=left.offsets.astype(wide)), replace(
-        right, offsets=right.offsets.astype(wide)
-    )
+    return replace(left, offsets=left.offsets.astype(wide)), replace(right, offsets=right.offsets.astype(wide))
 
 
 def _launch(device: Device, column: KeyColumn, name: str, items: int, arguments: list[Any]) -> None:

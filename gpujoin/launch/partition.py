@@ -45,9 +45,7 @@ class Partitioned:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        moved = sum(
-            int(c.values.nbytes) + (0 if c.valid is None else int(c.valid.nbytes)) for c in self.columns
-        )
+        moved = sum(int(c.values.nbytes) + (0 if c.valid is None else int(c.valid.nbytes)) for c in self.columns)
         return self.keys.nbytes + int(self.row.nbytes) + moved
 
 
@@ -116,9 +114,7 @@ class PartitionedTable:
             xp, hit = device.xp, matches.row >= 0
             if not int(self.row.shape[0]):
                 return matches
-            return UniqueMatches(
-                xp.where(hit, self.row[xp.maximum(matches.row, 0)], xp.int32(-1)), matches.pairs
-            )
+            return UniqueMatches(xp.where(hit, self.row[xp.maximum(matches.row, 0)], xp.int32(-1)), matches.pairs)
         ordered = partition(device, probe)
         matches = self.table.probe(device, ordered.keys)
         rows = device.full(probe.rows, -1, np.int32)

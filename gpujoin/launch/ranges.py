@@ -105,9 +105,7 @@ def find(device: Device, points: Ordered, groups: Groups | None, bounds: Bounds)
     """
     check_bounds(bounds)
     if (groups is None) != (bounds.group is None):
-        raise KernelArgumentError(
-            "either both sides have groups or neither; pass the groups of the other side too"
-        )
+        raise KernelArgumentError("either both sides have groups or neither; pass the groups of the other side too")
     check_rows(points.places)
     if groups is not None:
         check_column("the beginnings of groups", groups.first, np.int32)

@@ -86,9 +86,7 @@ class RowLayout:
             at = flags_at + _FLAG_BYTES
         row_bytes = next((size for size in _SECTOR_PARTS if size >= at), -(-at // 16) * 16)
         if row_bytes > MAX_ROW_BYTES:
-            raise KernelArgumentError(
-                f"packed rows of {row_bytes} bytes are over the {MAX_ROW_BYTES} allowed"
-            )
+            raise KernelArgumentError(f"packed rows of {row_bytes} bytes are over the {MAX_ROW_BYTES} allowed")
         return cls(tuple(offsets), tuple(widths), row_bytes, flags_at)
 
     def on(self, device: Device) -> Array:
@@ -190,9 +188,7 @@ def emit(
     rows = int(matches.row.shape[0])
     check_column("matched build rows", matches.row, np.int32)
     if probe and check_columns(probe) != rows:
-        raise KernelArgumentError(
-            f"{check_columns(probe)} probe rows, but matches of {rows}; pass both of one side"
-        )
+        raise KernelArgumentError(f"{check_columns(probe)} probe rows, but matches of {rows}; pass both of one side")
     if packed is not None and not matched:
         raise KernelArgumentError("rows without a match have no build columns; pass packed=None")
     length = matches.pairs if matched else rows - matches.pairs
@@ -235,9 +231,7 @@ def check_columns(columns: Sequence[FieldColumn]) -> int:
     for number, column in enumerate(columns):
         check_contiguous(f"column {number}", column.values)
         if column.width not in WIDTHS:
-            raise KernelArgumentError(
-                f"column {number} has values of {column.width} bytes; widths are {WIDTHS}"
-            )
+            raise KernelArgumentError(f"column {number} has values of {column.width} bytes; widths are {WIDTHS}")
         if column.valid is not None:
             check_column(f"the validity of column {number}", column.valid, np.bool_, rows)
     return rows
@@ -263,9 +257,7 @@ def _output_bytes(packed: PackedRows, *, nullable: bool) -> int:
 def _empty_like(device: Device, packed: PackedRows, length: int, *, nullable: bool) -> list[FieldColumn]:
     nullable = nullable or packed.layout.flags_at is not None
     return [
-        FieldColumn(
-            device.empty((length, *shape), dtype), device.empty(length, np.bool_) if nullable else None
-        )
+        FieldColumn(device.empty((length, *shape), dtype), device.empty(length, np.bool_) if nullable else None)
         for dtype, shape in packed.like
     ]
 

@@ -69,9 +69,7 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
     check_rows(max(length, limit))
     check_column("placed rows", placed, np.int32, length)
     depth, words = max(1, limit.bit_length()), length // _WORD_POSITIONS + 1
-    check_room(
-        device, (8 * depth + 4 + 8 + 8) * words + 4 * 4 * length, f"a search structure of {length} rows"
-    )
+    check_room(device, (8 * depth + 4 + 8 + 8) * words + 4 * 4 * length, f"a search structure of {length} rows")
     matrix = device.empty((depth, words), np.uint64)
     zeros = device.empty(depth, np.int64)
     votes, number = device.empty(words, np.uint32), device.empty(words, np.int64)

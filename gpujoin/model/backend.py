@@ -267,9 +267,7 @@ class Backend(Protocol[Frame, Vector]):
             For each column whether null equals null; otherwise a row with a null matches nothing.
         """
 
-    def build(
-        self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
-    ) -> Build[Frame, Vector]:
+    def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> Build[Frame, Vector]:
         """Build a search structure over a key frame. The algorithm is chosen from the facts of the keys.
 
         Parameters
@@ -284,9 +282,7 @@ class Backend(Protocol[Frame, Vector]):
             nothing.
         """
 
-    def build_ranges(
-        self, points: Frame, *, grouped: bool, kernels: bool = True
-    ) -> RangeBuild[Frame, Vector]:
+    def build_ranges(self, points: Frame, *, grouped: bool, kernels: bool = True) -> RangeBuild[Frame, Vector]:
         """Build a search structure over ordered points, for range and as-of joins.
 
         Parameters

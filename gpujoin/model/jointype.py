@@ -45,9 +45,7 @@ class JoinType(Enum):
         if isinstance(how, JoinType):
             return how
         if not isinstance(how, str):
-            raise JoinSpecError(
-                f"join type must be a string or JoinType, got {how!r} of type {type(how).__name__}"
-            )
+            raise JoinSpecError(f"join type must be a string or JoinType, got {how!r} of type {type(how).__name__}")
         join_type = _SPELLINGS.get(how.strip().lower().replace("_", "").replace(" ", ""))
         if join_type is None:
             raise JoinSpecError(f"unknown join type {how!r}.{did_you_mean(how, _SUGGESTED)}")

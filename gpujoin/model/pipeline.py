@@ -187,9 +187,7 @@ class PipelineBackend(Protocol[Piece]):
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file. Raises :class:`~gpujoin.errors.ScanError`."""
 
-    def take_in(
-        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
-    ) -> Piece:
+    def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         """Convert Arrow batches, in any layout of the schema's values, to a piece."""
 
     def give_out(self, piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -303,9 +301,7 @@ class DevicePipelineBackend(Protocol[Piece]):
     def slice(self, frame: Piece, start: int, length: int) -> Piece:
         """Rows ``start`` to ``start + length - 1``."""
 
-    def keys(
-        self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]
-    ) -> Piece:
+    def keys(self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Piece:
         """Key columns as a key frame of :attr:`backend`; see :meth:`gpujoin.model.backend.Backend.key_frame`."""
 
     def select(self, frame: Piece, at: Sequence[int]) -> Piece:

@@ -127,9 +127,7 @@ def column(schema: pa.Schema, at: int | str) -> ColumnRef:
             raise RelationError(f"{len(positions)} columns are named {at!r} among {schema.names}")
         at = int(positions[0])
     check_position(at, schema, "column")
-    return ColumnRef(
-        side=Side.LEFT, name=schema.field(at).name, index=at, type=logical(schema.field(at).type)
-    )
+    return ColumnRef(side=Side.LEFT, name=schema.field(at).name, index=at, type=logical(schema.field(at).type))
 
 
 def _signature_of(value: object) -> object:

@@ -244,9 +244,7 @@ class PartialAggregate(OneInput):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema(
-            [key.field for key in self.keys] + [part for call in self.aggregates for part in call.buffer]
-        )
+        return pa.schema([key.field for key in self.keys] + [part for call in self.aggregates for part in call.buffer])
 
     def expressions(self) -> tuple[Expression, ...]:
         calls = tuple(e for call in self.aggregates for e in call.expressions())
@@ -299,9 +297,7 @@ class Union(Relation):
     def schema(self) -> pa.Schema:
         """Columns of the node's output; nullable where any input's column is."""
         schemas = [child.schema for child in self.inputs]
-        return pa.schema(
-            [f.with_nullable(any(s.field(i).nullable for s in schemas)) for i, f in enumerate(schemas[0])]
-        )
+        return pa.schema([f.with_nullable(any(s.field(i).nullable for s in schemas)) for i, f in enumerate(schemas[0])])
 
     @property
     def children(self) -> tuple[Relation, ...]:
@@ -336,9 +332,7 @@ class Expand(OneInput):
     def schema(self) -> pa.Schema:
         """Columns of the node's output; nullable where any projection's column is."""
         columns = zip(*self.projections, strict=True)
-        return pa.schema(
-            [column[0].field.with_nullable(any(o.nullable for o in column)) for column in columns]
-        )
+        return pa.schema([column[0].field.with_nullable(any(o.nullable for o in column)) for column in columns])
 
     def expressions(self) -> tuple[Expression, ...]:
         return tuple(output.expression for projection in self.projections for output in projection)

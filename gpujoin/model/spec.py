@@ -147,13 +147,9 @@ class JoinSpec:
         if kind is JoinType.CROSS and (self.keys or self.condition is not None):
             raise JoinSpecError("a cross join takes no keys and no condition; use an inner join")
         if kind.null_aware and not 1 <= len(self.keys) <= MOST_NULL_AWARE_KEYS:
-            raise JoinSpecError(
-                f"a {kind.value} join needs 1 to {MOST_NULL_AWARE_KEYS} keys, got {len(self.keys)}"
-            )
+            raise JoinSpecError(f"a {kind.value} join needs 1 to {MOST_NULL_AWARE_KEYS} keys, got {len(self.keys)}")
         if kind.left_rows_only and self.right_output:
-            raise JoinSpecError(
-                f"a {kind.value} join returns left columns only, not right {self.right_output}"
-            )
+            raise JoinSpecError(f"a {kind.value} join returns left columns only, not right {self.right_output}")
 
     def output_of(self, side: Side) -> tuple[int, ...]:
         """Positions of the columns returned from one side."""

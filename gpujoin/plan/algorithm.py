@@ -66,9 +66,7 @@ def rule(wanted: AlgorithmChoice) -> str:
     if wanted in (AlgorithmChoice.UNIQUE, AlgorithmChoice.PARTITIONED):
         return f"GPU algorithm {wanted.value} was asked for; csr is taken where build keys are not unique"
     if wanted is AlgorithmChoice.DIRECT:
-        return (
-            "GPU algorithm direct was asked for; auto is taken where the build keys' range is too wide for it"
-        )
+        return "GPU algorithm direct was asked for; auto is taken where the build keys' range is too wide for it"
     if wanted is AlgorithmChoice.CSR:
         return "GPU algorithm csr was asked for"
     return (

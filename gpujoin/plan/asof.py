@@ -76,9 +76,7 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     elif is_number and isinstance(tolerance, Integral):
         units = int(tolerance)
     if units is None:
-        raise JoinSpecError(
-            f"the tolerance of as-of keys of type {dtype} must be {wanted}, got {tolerance!r}"
-        )
+        raise JoinSpecError(f"the tolerance of as-of keys of type {dtype} must be {wanted}, got {tolerance!r}")
     if not units >= 0:
         raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
     return units if isinstance(units, float) else min(units, _MOST_UNITS)
@@ -150,9 +148,7 @@ def plan_as_of(
         raise JoinSpecError("give either by, or left_by and right_by, not both")
     lefts, rights = (_names(by if by is not None else given) for given in (left_by, right_by))
     if len(lefts) != len(rights):
-        raise JoinSpecError(
-            f"left_by has {len(lefts)} keys, right_by has {len(rights)}: {lefts} and {rights}"
-        )
+        raise JoinSpecError(f"left_by has {len(lefts)} keys, right_by has {len(rights)}: {lefts} and {rights}")
     if not isinstance(allow_exact, bool):
         raise JoinSpecError(f"allow_exact must be a bool, got {allow_exact!r}")
     terms = AsOf(
@@ -160,8 +156,7 @@ def plan_as_of(
         Direction.parse(direction), tolerance, allow_exact,
     )  # fmt: skip
     keys = tuple(
-        KeyPair(_position(left, a, "left"), _position(right, b, "right"))
-        for a, b in zip(lefts, rights, strict=True)
+        KeyPair(_position(left, a, "left"), _position(right, b, "right")) for a, b in zip(lefts, rights, strict=True)
     )
     as_of_type(left.field(terms.left).type, right.field(terms.right).type, terms)
     for key in keys:
@@ -174,9 +169,7 @@ def plan_as_of(
     names += [right.field(i).name + (suffixes[1] if right.field(i).name in clash else "") for i in kept]
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise JoinSpecError(
-            f"the result would have the columns {twice} twice; rename them or choose other suffixes"
-        )
+        raise JoinSpecError(f"the result would have the columns {twice} twice; rename them or choose other suffixes")
     spec = JoinSpec(JoinType.LEFT, keys, None, tuple(range(len(left))), tuple(kept), as_of=terms)
     return AsOfPlan(spec, tuple(names))
 

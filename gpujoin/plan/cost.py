@@ -108,9 +108,7 @@ def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
     types = [part.type for root in node.expressions() for part in root.walk() if isinstance(part, Call)]
     if isinstance(node, PartialAggregate):
         types += [call.buffer[0].type for call in node.aggregates]
-    decimals = sum(
-        dtype is not None and pat.is_decimal(dtype) and dtype.precision > _LONG_DIGITS for dtype in types
-    )
+    decimals = sum(dtype is not None and pat.is_decimal(dtype) and dtype.precision > _LONG_DIGITS for dtype in types)
     others = len(types) - decimals
     return Estimate(
         here=rows * (decimals * costs.decimal_call + others * costs.call),

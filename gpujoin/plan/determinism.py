@@ -54,9 +54,7 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
         case PartialAggregate():
             return _aggregated(relation, indeterminate_columns(relation.child, sources))
         case Join():
-            return _joined(
-                relation, {side: indeterminate_columns(relation.side(side), sources) for side in Side}
-            )
+            return _joined(relation, {side: indeterminate_columns(relation.side(side), sources) for side in Side})
         case _:
             # Which rows a limit takes depends on their order.
             return frozenset(range(len(relation.schema)))

@@ -137,9 +137,7 @@ class _Rewrite:
                 (value,) = call.arguments
                 of_joined = value
                 if sides == {self.build}:
-                    of_joined = self._term(
-                        AggregateCall(function=call.function, arguments=(self._of_build(value),))
-                    )
+                    of_joined = self._term(AggregateCall(function=call.function, arguments=(self._of_build(value),)))
                 return _Rewritten(call.function, EvalMode.LEGACY, of_joined, value)
             case AggregateFunction.SUM if is_whole(call.dtype):
                 value = _narrow(call.arguments[0])
@@ -180,9 +178,7 @@ class _Rewrite:
         total = self._sum_of_build(of_build)
         if value.function is Function.MULTIPLY:
             return _product(_wide(of_stream), total)
-        counted = self._term(
-            AggregateCall(function=AggregateFunction.COUNT, arguments=(self._of_build(of_build),))
-        )
+        counted = self._term(AggregateCall(function=AggregateFunction.COUNT, arguments=(self._of_build(of_build),)))
         times = _product(_wide(of_stream), counted)
         pair = (times, total) if value.arguments[0] is of_stream else (total, times)
         return Call(function=value.function, arguments=pair, mode=EvalMode.ANSI, type=_INT64)
@@ -190,9 +186,7 @@ class _Rewrite:
     def _sum_of_build(self, value: Expression) -> Expression:
         wide = _wide(self._of_build(value))
         self.sums.append(wide)
-        return self._term(
-            AggregateCall(function=AggregateFunction.SUM, arguments=(wide,), mode=EvalMode.ANSI)
-        )
+        return self._term(AggregateCall(function=AggregateFunction.SUM, arguments=(wide,), mode=EvalMode.ANSI))
 
     # -- columns -------------------------------------------------------------------------------------------
 
@@ -209,9 +203,7 @@ class _Rewrite:
 
     def _of_build(self, value: Expression) -> Expression:
         schema = self.join.side(self.build).schema
-        return _mapped(
-            value, {i: column(schema, at) for i, (side, at) in self._places() if side is self.build}
-        )
+        return _mapped(value, {i: column(schema, at) for i, (side, at) in self._places() if side is self.build})
 
     def _places(self) -> list[tuple[int, tuple[Side, int]]]:
         return [(i, self._place(i)) for i in range(len(self.join.schema))]
@@ -255,9 +247,7 @@ class _Rewrite:
         of_columns = self._separate_columns(len(keys))
         groups = tuple(key.expression for key in self.node.keys)
         plain = (*groups, *(call.plain for call in rewritten))
-        source = ExchangeSource(
-            0, pa.schema([pa.field(f"c{n}", logical(call.type)) for n, call in enumerate(plain)])
-        )
+        source = ExchangeSource(0, pa.schema([pa.field(f"c{n}", logical(call.type)) for n, call in enumerate(plain)]))
         final = PartialAggregate(
             source,
             tuple(Output(key.name, column(source.schema, n)) for n, key in enumerate(self.node.keys)),
@@ -289,9 +279,7 @@ class _Rewrite:
             for i, (side, _) in self._places() if side is self.stream
         }  # fmt: skip
         count = len(self.join.schema)
-        return references | {
-            count + n: column(joined.schema, starts[self.build] + n) for n in range(len(terms))
-        }
+        return references | {count + n: column(joined.schema, starts[self.build] + n) for n in range(len(terms))}
 
     def _separate_columns(self, keys: int) -> dict[int, ColumnRef]:
         """The same references over the columns of the two sides, aggregated or not, instead of a join's output."""

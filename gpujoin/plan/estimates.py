@@ -132,9 +132,7 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
             referencing, referenced = (
                 (left, right) if left.rows / left.kept >= right.rows / right.kept else (right, left)
             )
-            return Estimate(
-                max(1.0, referencing.rows * referenced.kept), referencing.kept * referenced.kept, read
-            )
+            return Estimate(max(1.0, referencing.rows * referenced.kept), referencing.kept * referenced.kept, read)
     return Estimate(max(1.0, left.rows * share), left.kept * share, read)
 
 

@@ -152,9 +152,7 @@ class IslandExplanation:
         inputs += ["rows of unknown size"] if self.more_inputs else []
         reading = f" reading {' and '.join(inputs)}" if inputs else ""
         head = f"* island: {tasks}{threads} on {self.backend}{reading} [{self.island_id}]"
-        more = [f"warning: {warning}" for warning in self.warnings] + [
-            f"because {note}" for note in self.notes
-        ]
+        more = [f"warning: {warning}" for warning in self.warnings] + [f"because {note}" for note in self.notes]
         if self.predicted_seconds is not None and self.predicted_spark_seconds is not None:
             more.append(
                 f"predicted: {self.predicted_seconds:.2g} s here, {self.predicted_spark_seconds:.2g} s in Spark"
@@ -214,9 +212,7 @@ def show_paths(paths: Sequence[str]) -> str:
     if not paths:
         return "no files"
     store, scheme, _ = paths[0].rpartition("://")
-    return (
-        store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
-    )
+    return store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
 
 
 def bare_name(name: str) -> str:
@@ -269,9 +265,7 @@ def show_call(call: AggregateCall) -> str:
 
 def _shown(expression: Expression, column: type[ColumnRef]) -> Expression:
     if isinstance(expression, ColumnRef):
-        return column(
-            side=expression.side, name=expression.name, index=expression.index, type=expression.type
-        )
+        return column(side=expression.side, name=expression.name, index=expression.index, type=expression.type)
     if isinstance(expression, Literal):
         return _Constant(value=expression.value, type=expression.type)
     if not expression.children:

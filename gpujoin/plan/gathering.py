@@ -66,9 +66,7 @@ def choose_gather(facts: GatherFacts) -> GatherChoice:
         return _by_columns("every column stays in L2")
     by_columns, by_rows = _by_columns_bytes(facts), _access_bytes(facts, facts.row_bytes)
     if by_rows >= by_columns:
-        return _by_columns(
-            f"a packed row of {facts.row_bytes} bytes costs as much as {len(facts.widths)} columns"
-        )
+        return _by_columns(f"a packed row of {facts.row_bytes} bytes costs as much as {len(facts.widths)} columns")
     packing = _packing_bytes(facts, facts.row_bytes)
     saved = facts.entries * (by_columns - by_rows)
     if saved <= packing:

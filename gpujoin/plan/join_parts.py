@@ -67,9 +67,7 @@ class JoinPlacer:
         cost += part.cost + (repeated + HELD * other_bytes) * part.tasks(self.planning.limits)
         trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
         positions = output_positions(node.spec, side)
-        joined = part.reading(scans).above(
-            node.with_children(trees), (by.moved(positions) for by in part.known)
-        )
+        joined = part.reading(scans).above(node.with_children(trees), (by.moved(positions) for by in part.known))
         return dataclasses.replace(joined, cost=cost, inputs=(*part.inputs, *inputs))
 
     def _exchanging(self, node: Join, sides: Mapping[Side, Part]) -> Part | None:
@@ -188,9 +186,7 @@ class _Keys:
 
 def _is_computed_once(node: Relation) -> bool:
     """Whether a node is not computed by each task that needs its rows."""
-    return isinstance(node, SparkSource) or (
-        isinstance(node, Join) and node.distribution is Distribution.PARTITIONED
-    )
+    return isinstance(node, SparkSource) or (isinstance(node, Join) and node.distribution is Distribution.PARTITIONED)
 
 
 def _matched_only(kind: JoinType) -> bool:

@@ -109,9 +109,7 @@ class Part:
             # Nothing is held of rows that are spread, and each task is sent one more copy of the others.
             return limits.cores
         needed = math.ceil(sum(exchange.nbytes for exchange in self.partitioned) / limits.partition_bytes)
-        if any(
-            stage.spark is not None for exchange in self.partitioned for stage in exchange.producer.walk()
-        ):
+        if any(stage.spark is not None for exchange in self.partitioned for stage in exchange.producer.walk()):
             needed = min(needed, limits.guessed_partitions)
         return max(limits.cores, needed)
 
@@ -137,9 +135,7 @@ class Part:
 
     def reading(self, scans: frozenset[int]) -> Part:
         """The same, where each task also reads some scans whole."""
-        branches = tuple(
-            dataclasses.replace(branch, replicated=branch.replicated | scans) for branch in self.branches
-        )
+        branches = tuple(dataclasses.replace(branch, replicated=branch.replicated | scans) for branch in self.branches)
         return dataclasses.replace(self, branches=branches, replicated=self.replicated | scans)
 
 
@@ -177,9 +173,7 @@ class Planning:
         loose = columns if node.level is DeterminismLevel.INDETERMINATE else frozenset[int]()
         nbytes = _size(node.columns, node.rows)
         taken = SparkInput(number, node.index, loose)
-        return Part(
-            ExchangeSource(number, node.columns), (), (), frozenset(), (), nbytes, nbytes, spark=taken
-        )
+        return Part(ExchangeSource(number, node.columns), (), (), frozenset(), (), nbytes, nbytes, spark=taken)
 
     def in_one_task(self, relation: Relation) -> Part:
         """Have one task read all that a tree reads; rows from Spark are sent to it."""
@@ -224,9 +218,7 @@ class Planning:
         spread = cut.nulls is not NullKeys.DROP and not all(cut.null_safe)
         cost = part.cost + EXCHANGED * nbytes * (2 if cut.last_complete else 1) + STAGE_BYTES
         known = (Partitioning(columns, tuple(cut.types), spread),)
-        fed = Part(
-            ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0
-        )
+        fed = Part(ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0)
         return fed, moved
 
     def spread(self, part: Part, node: Relation) -> Part:

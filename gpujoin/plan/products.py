@@ -25,9 +25,7 @@ class Product:
         return self.left * self.right
 
     def __str__(self) -> str:
-        return (
-            f"about {self.left:.0f} × {self.right:.0f} rows without keys or ranges are {self.pairs:.3g} pairs"
-        )
+        return f"about {self.left:.0f} × {self.right:.0f} rows without keys or ranges are {self.pairs:.3g} pairs"
 
 
 def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Product]:

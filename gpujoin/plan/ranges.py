@@ -165,9 +165,7 @@ def all_of(parts: Iterable[Expression]) -> Expression | None:
     """Conjunction of resolved conditions; ``None`` of an empty list."""
     whole: Expression | None = None
     for part in parts:
-        whole = (
-            part if whole is None else Call(function=Function.AND, arguments=(whole, part), type=pa.bool_())
-        )
+        whole = part if whole is None else Call(function=Function.AND, arguments=(whole, part), type=pa.bool_())
     return whole
 
 
@@ -204,9 +202,7 @@ def _read(part: Expression, build_side: Side) -> list[_Read]:
     return _within(left, right, comparison, build_side)
 
 
-def _across(
-    left: Expression, right: Expression, build_side: Side
-) -> tuple[Expression, Expression, bool] | None:
+def _across(left: Expression, right: Expression, build_side: Side) -> tuple[Expression, Expression, bool] | None:
     """Build-side expression, probe-side expression, and whether their order was reversed."""
     sides = left.sides(), right.sides()
     if sides == (frozenset({build_side}), frozenset({build_side.other})):
@@ -289,9 +285,7 @@ _BOUNDED = {
 """Bounds that a comparison sets: whether it is an upper bound, and whether it is exclusive."""
 
 
-def _reach(
-    difference: Call, constant: Decimal | float, *, upper: bool, strict: bool
-) -> int | Decimal | float | None:
+def _reach(difference: Call, constant: Decimal | float, *, upper: bool, strict: bool) -> int | Decimal | float | None:
     """Largest difference allowed, in units of its type; ``None`` where it has no exact value."""
     types = [argument.type for argument in difference.arguments]
     dtype = difference.type
@@ -450,9 +444,7 @@ def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> 
     single = [
         side
         for side in legal
-        if (ranged := extract_ranges(condition, side)) is not None
-        and len(ranged.axes) == 1
-        and ranged.axes[0].closed
+        if (ranged := extract_ranges(condition, side)) is not None and len(ranged.axes) == 1 and ranged.axes[0].closed
     ]
     return single[0] if len(single) == 1 and len(legal) > 1 else None
 

@@ -18,11 +18,7 @@ def remapped(node: Expression, left: Mapping[int, int], right: Mapping[int, int]
         positions = left if node.side is Side.LEFT or right is None else right
         assert node.index is not None
         return dataclasses.replace(node, index=positions[node.index])
-    return (
-        node.with_children([remapped(child, left, right) for child in node.children])
-        if node.children
-        else node
-    )
+    return node.with_children([remapped(child, left, right) for child in node.children]) if node.children else node
 
 
 def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
@@ -35,19 +31,13 @@ def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -
         condition=None if spec.condition is None else remapped(spec.condition, left, right),
         left_output=tuple(left[i] for i in spec.left_output),
         right_output=tuple(right[i] for i in spec.right_output),
-        as_of=None
-        if as_of is None
-        else dataclasses.replace(as_of, left=left[as_of.left], right=right[as_of.right]),
+        as_of=None if as_of is None else dataclasses.replace(as_of, left=left[as_of.left], right=right[as_of.right]),
     )
 
 
-def remapped_aggregate(
-    node: PartialAggregate, child: Relation, positions: Mapping[int, int]
-) -> PartialAggregate:
+def remapped_aggregate(node: PartialAggregate, child: Relation, positions: Mapping[int, int]) -> PartialAggregate:
     """Replace column positions in an aggregation, and its input."""
-    keys = tuple(
-        dataclasses.replace(key, expression=remapped(key.expression, positions)) for key in node.keys
-    )
+    keys = tuple(dataclasses.replace(key, expression=remapped(key.expression, positions)) for key in node.keys)
     calls = tuple(
         dataclasses.replace(
             call,

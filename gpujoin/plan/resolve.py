@@ -100,15 +100,11 @@ def _integer_type(value: int) -> pa.DataType:
 def _decimal_type(value: Decimal) -> pa.DataType:
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        raise ConditionError(
-            f"the literal {value!r} is not a finite decimal; use a float for NaN and infinity"
-        )
+        raise ConditionError(f"the literal {value!r} is not a finite decimal; use a float for NaN and infinity")
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > MAX_PRECISION:
-        raise ConditionError(
-            f"the literal {value} has {precision} digits; at most {MAX_PRECISION} are possible"
-        )
+        raise ConditionError(f"the literal {value} has {precision} digits; at most {MAX_PRECISION} are possible")
     return pa.decimal128(precision, scale)
 
 
@@ -139,9 +135,7 @@ class _Resolver:
     def _analyzed(self, node: Expression) -> Expression:
         untyped = [n for n in node.walk() if n.type is None]
         if untyped:
-            raise ConditionError(
-                f"{node} has a type, but {untyped[0]} below it has none; type all nodes or none"
-            )
+            raise ConditionError(f"{node} has a type, but {untyped[0]} below it has none; type all nodes or none")
         return self._placed(node)
 
     def _placed(self, node: Expression) -> Expression:
@@ -210,9 +204,7 @@ class _Resolver:
             if pat.is_null(type_of(condition)):
                 condition = cast_to(condition, pa.bool_(), self._mode)  # noqa: PLW2901
             if not pat.is_boolean(type_of(condition)):
-                raise ConditionError(
-                    f"{node}: the branch condition {condition} is {condition.type}, not boolean"
-                )
+                raise ConditionError(f"{node}: the branch condition {condition} is {condition.type}, not boolean")
             conditions.append(condition)
         values = (*node.values, node.otherwise)
         common = wider_of([type_of(v) for v in values], self._mode)

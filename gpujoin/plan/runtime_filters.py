@@ -62,9 +62,7 @@ _PASSES = {
 def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:
     """Insert semi-joins where they save more than they cost; ``scanned`` has the rows of each scan's files."""
     if relation.children:
-        relation = relation.with_children(
-            [with_runtime_filters(child, scanned) for child in relation.children]
-        )
+        relation = relation.with_children([with_runtime_filters(child, scanned) for child in relation.children])
     if isinstance(relation, Join):
         for side in Side:
             relation = _filtered(relation, side, scanned)

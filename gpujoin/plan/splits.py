@@ -8,9 +8,7 @@ from gpujoin.errors import RelationError
 from gpujoin.model.relations import FileFooter, FileSlice
 
 
-def plan_splits(
-    footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
-) -> list[tuple[FileSlice, ...]]:
+def plan_splits(footers: Sequence[FileFooter], target_tasks: int, max_bytes: int) -> list[tuple[FileSlice, ...]]:
     """Divide files among tasks so that all tasks read about equally many bytes. Row groups are not divided.
 
     There are at least ``target_tasks`` tasks of at most ``max_bytes`` each, as far as row groups allow. No task is
@@ -29,9 +27,7 @@ def plan_splits(
     before = 0
     for number, sizes in enumerate(weights):
         for group, size in enumerate(sizes):
-            task = (
-                (2 * before + size) * tasks // (2 * total)
-            )  # task in whose share the middle of the row group lies
+            task = (2 * before + size) * tasks // (2 * total)  # task in whose share the middle of the row group lies
             shares.setdefault(task, {}).setdefault(number, []).append(group)
             before += size
     return [
@@ -41,6 +37,4 @@ def plan_splits(
 
 
 def _slice(footer: FileFooter, groups: Sequence[int]) -> FileSlice:
-    return FileSlice(
-        footer.path, footer.size, footer.modified_ms, row_groups=tuple(groups), constants=footer.constants
-    )
+    return FileSlice(footer.path, footer.size, footer.modified_ms, row_groups=tuple(groups), constants=footer.constants)

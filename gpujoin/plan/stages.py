@@ -102,9 +102,7 @@ class _Planner:
                 if below is None:
                     return None
                 positions = positions_of(node.outputs)
-                return below.above(
-                    node.with_children([below.tree]), (by.moved(positions) for by in below.known)
-                )
+                return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
             case Expand():
                 below = self.place(node.child)
                 return None if below is None else below.above(node.with_children([below.tree]))
@@ -165,9 +163,7 @@ class _Planner:
                 return None
             parts.append(part)
         if not all(part.branches for part in parts):
-            parts = [
-                self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)
-            ]
+            parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
         return Part(
             node.with_children([part.tree for part in parts]),
             tuple(branch for part in parts for branch in part.branches),

@@ -235,9 +235,7 @@ def _eviction(join: StreamJoin, side: Side) -> Eviction | None:
     time = _event_time(join, side)
     if time is None or not join.times(side.other) or join.spec.condition is None:
         return None
-    bounds = tuple(
-        bound for part in conjuncts(join.spec.condition) if (bound := _bound(join, side, part)) is not None
-    )
+    bounds = tuple(bound for part in conjuncts(join.spec.condition) if (bound := _bound(join, side, part)) is not None)
     return Eviction(EvictedBy.VALUE, time, bounds) if bounds else None
 
 

@@ -35,9 +35,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """
     arguments: dict[str, Any] = {"timezone": "UTC"} if _TAKES_TIMEZONE else {}
     try:
-        return spark_arrow.to_arrow_schema(
-            schema, error_on_duplicated_field_names_in_struct=True, **arguments
-        )
+        return spark_arrow.to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, **arguments)
     except PySparkException as problem:
         raise JoinSpecError(str(problem)) from problem
 
@@ -63,9 +61,7 @@ def type_in_arrow(dtype: DataType) -> DataType:
             key, value = type_in_arrow(dtype.keyType), type_in_arrow(dtype.valueType)
             return MapType(key, value, dtype.valueContainsNull)
         case StructType():
-            return StructType(
-                [StructField(f.name, type_in_arrow(f.dataType), f.nullable, f.metadata) for f in dtype]
-            )
+            return StructType([StructField(f.name, type_in_arrow(f.dataType), f.nullable, f.metadata) for f in dtype])
     return dtype
 
 

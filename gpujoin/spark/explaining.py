@@ -34,16 +34,12 @@ def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
         # Of a join Spark knows no better size than the product of those of its inputs.
         sizes = [None if parts else size_of(children.apply(i)) for i, parts in enumerate(by_child)]
         inputs = tuple(part for part in below if isinstance(part, JoinExplanation))
-        described = (
-            _as_of_join(plan, sizes, inputs) if name == AS_OF_JOIN else _spark_join(plan, sizes, inputs)
-        )
+        described = _as_of_join(plan, sizes, inputs) if name == AS_OF_JOIN else _spark_join(plan, sizes, inputs)
         return (described, *(part for part in below if isinstance(part, IslandExplanation)))
     return below
 
 
-def _spark_join(
-    join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]
-) -> JoinExplanation:
+def _spark_join(join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
     """Describe a Join of a session that is not planned here."""
     condition = join.condition()
     return JoinExplanation(
@@ -58,17 +54,13 @@ def _spark_join(
     )
 
 
-def _as_of_join(
-    join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]
-) -> JoinExplanation:
+def _as_of_join(join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
     """Describe an as-of join that Spark runs, as the session is not planned here."""
     return JoinExplanation(
         join_type=JoinType.LEFT.value,
         strategy=Strategy.SPARK,
         backend="spark",
-        condition=AsOfTerms.parse(str(join.terms())).shown(
-            str(join.leftOrder().name()), str(join.rightOrder().name())
-        ),
+        condition=AsOfTerms.parse(str(join.terms())).shown(str(join.leftOrder().name()), str(join.rightOrder().name())),
         left_bytes=sizes[0],
         right_bytes=sizes[1],
         notes=("gpujoin is disabled in the session",),

@@ -50,9 +50,7 @@ _CANCELLED_CLASSES = frozenset(
         "org.apache.spark.TaskKilledException",
     }
 )
-_STOPPED = re.compile(
-    r"cancelled because SparkContext was shut down|Cannot call methods on a stopped SparkContext"
-)
+_STOPPED = re.compile(r"cancelled because SparkContext was shut down|Cannot call methods on a stopped SparkContext")
 """Spark 4.0 to 4.3 give these errors no condition (``DAGScheduler``, ``SparkContext.assertNotStopped``)."""
 
 _PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
@@ -71,9 +69,7 @@ _BOUNDARY_FRAMES = 4
 An error of the rows that are sent to a worker has more frames of generated code above those of the boundary.
 """
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
-_LOST = re.compile(
-    r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times"
-)
+_LOST = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
 """In the message of a job's failure, which has no cause when no task lived to tell one."""
 _JOB_ABORTED = "Job aborted due to stage failure"
 
@@ -219,9 +215,7 @@ def _is_our_traceback(text: str) -> bool:
     One that settings hide may be anybody's: Spark then runs the query, and tells if it was the user's.
     """
     files = _FRAME.findall(text)
-    return any(_OUR_FILES.search(file) for file in files) or all(
-        _PYSPARK_FILES.search(file) for file in files
-    )
+    return any(_OUR_FILES.search(file) for file in files) or all(_PYSPARK_FILES.search(file) for file in files)
 
 
 def _links(problem: BaseException) -> Iterator[_Link]:

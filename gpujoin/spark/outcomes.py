@@ -122,9 +122,7 @@ def query_text(session: str, plan: str) -> str:
 
 def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """Choose the reasons that are neither what settings say nor a prediction that Spark is faster."""
-    return tuple(
-        reason for reason in reasons if reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER)
-    )
+    return tuple(reason for reason in reasons if reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER))
 
 
 def keep_query(name: str, explanation: Explanation) -> None:
@@ -190,11 +188,7 @@ def tell_query(
     if refused and options.fallback is FallbackMode.WARN:
         _warn(f"a part of the query is left to Spark: {_listed(refused)}", query)
     slower = [
-        reason
-        for join in joins
-        if join.by_gpu_join
-        for reason in join.reasons
-        if reason.kind is ReasonKind.SLOWER
+        reason for join in joins if join.by_gpu_join for reason in join.reasons if reason.kind is ReasonKind.SLOWER
     ]
     if slower and options.fallback is not FallbackMode.SILENT:
         _warn(f"a gpu_join is left to Spark: {_listed(slower)}", query)

@@ -74,8 +74,7 @@ def _plain(values: Any) -> list[Cell]:
 def _text(values: Any) -> list[Cell]:
     """Text; bytes that are no UTF-8 as the surrogates by which Python escapes them."""
     return [
-        None if v is None else v.decode(errors="surrogateescape")
-        for v in values.cast(pa.large_binary()).to_pylist()
+        None if v is None else v.decode(errors="surrogateescape") for v in values.cast(pa.large_binary()).to_pylist()
     ]
 
 

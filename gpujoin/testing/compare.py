@@ -134,18 +134,14 @@ def _hashable(cell: Cell, zeros: Zeros) -> Cell:
     return cell
 
 
-def _same_schema(
-    actual: pa.Schema, expected: pa.Schema, head: str, check_types: bool, check_nullability: bool
-) -> None:
+def _same_schema(actual: pa.Schema, expected: pa.Schema, head: str, check_types: bool, check_nullability: bool) -> None:
     if actual.names != expected.names:
         raise AssertionError(f"{head}columns {actual.names}, expected {expected.names}")
     for got, wanted in zip(actual, expected, strict=True):
         if check_types and not got.type.equals(wanted.type):
             raise AssertionError(f"{head}column {got.name!r} has type {got.type}, expected {wanted.type}")
         if check_nullability and got.nullable is not wanted.nullable:
-            raise AssertionError(
-                f"{head}column {got.name!r} has nullable={got.nullable}, expected {wanted.nullable}"
-            )
+            raise AssertionError(f"{head}column {got.name!r} has nullable={got.nullable}, expected {wanted.nullable}")
 
 
 def _difference(what: str, rows: Counter[Any], most: int = 8) -> list[str]:

@@ -191,9 +191,7 @@ class Generator:
         wanted = {KeyShape.UNIFORM: rows // 3, KeyShape.UNIQUE: 2 * rows}.get(shape, rows)
         pool = self._distinct(dtype, max(distinct or wanted, 2))
         self.random.shuffle(pool)
-        return self._column(pool, dtype, rows, shape, nulls, 0), self._column(
-            pool, dtype, rows, shape, nulls, 1
-        )
+        return self._column(pool, dtype, rows, shape, nulls, 0), self._column(pool, dtype, rows, shape, nulls, 1)
 
     def _column(
         self, pool: Sequence[Cell], dtype: pa.DataType, rows: int, shape: KeyShape, nulls: float, side: int
@@ -208,16 +206,12 @@ class Generator:
                 part = pool[:half] if side == 0 else pool[half:]
                 values = self.random.choices(part, k=rows) if part else [None] * rows
             case KeyShape.HOT:
-                values = [
-                    pool[0] if self.random.random() < 0.9 else self.random.choice(pool) for _ in range(rows)
-                ]
+                values = [pool[0] if self.random.random() < 0.9 else self.random.choice(pool) for _ in range(rows)]
             case KeyShape.ZIPF:
                 values = self.random.choices(pool, [1 / (i + 1) for i in range(len(pool))], k=rows)
             case _:
                 values = self.random.choices(pool, k=rows)
-        return from_cells(
-            [None if self.random.random() < nulls else self._respelled(v) for v in values], dtype
-        )
+        return from_cells([None if self.random.random() < nulls else self._respelled(v) for v in values], dtype)
 
     def _distinct(self, dtype: pa.DataType, count: int) -> list[Cell]:
         """Values no two of which are equal as keys."""
@@ -297,9 +291,7 @@ def _date(g: Generator, dtype: pa.DataType, special: bool) -> int:
 def _instant(g: Generator, dtype: pa.DataType, special: bool) -> int:
     if special:
         last = (_LAST_DAY + 1) * 86_400_000_000 - 1
-        micros = g.random.choice(
-            (0, -1, 1, 999_999, last, _FIRST_DAY * 86_400_000_000, -12_219_292_800_000_001)
-        )
+        micros = g.random.choice((0, -1, 1, 999_999, last, _FIRST_DAY * 86_400_000_000, -12_219_292_800_000_001))
     else:
         micros = 18_000 * 86_400_000_000 + g.random.randint(0, g.mix.spread) * 1_800_000_000
     return micros // {"s": 1_000_000, "ms": 1_000, "us": 1}[dtype.unit]

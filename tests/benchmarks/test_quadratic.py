@@ -49,9 +49,7 @@ def test_goals_that_are_missed_are_said() -> None:
     assert goal(case | {"goal": 2}) == "ratio 2"
     assert goal(case | {"goal": 3, "goal_seconds": 1}) == "1 s **missed**, ratio 3 **missed**"
     machine = {"processor": "p", "cores": 2, "python": "3", "revision": "r"}
-    text = page(
-        {"version": "1", "machine": machine, "note": "n", "cases": [case | {"goal": 3}]}, plotted=True
-    )
+    text = page({"version": "1", "machine": machine, "note": "n", "cases": [case | {"goal": 3}]}, plotted=True)
     assert "ratio 3 **missed**" in text
     assert "| 2.5 |" in text
 

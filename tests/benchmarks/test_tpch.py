@@ -90,9 +90,7 @@ def test_a_run_checks_times_and_writes(tmp_path: Path) -> None:
     assert "2 of 2 answers equal" in done.stdout
     record = json.loads((out / "few.json").read_text())
     assert [query["number"] for query in record["queries"]] == [6, 12]
-    assert all(
-        query["spark"] and query["accelerated"] and not query["differences"] for query in record["queries"]
-    )
+    assert all(query["spark"] and query["accelerated"] and not query["differences"] for query in record["queries"])
     assert record["queries"][1]["joins"] == 1
     assert record["settings"] == {"spark.sql.shuffle.partitions": "2"}
     assert record["machine"]["versions"]["pyspark"]

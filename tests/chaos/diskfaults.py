@@ -50,18 +50,14 @@ def main(seed: int, faults: int, folder: Path, name: str) -> None:
         (code, operations), calls = CODES[told], counts[told]
         at, lasting = dice.randint(1, calls), dice.random() < 0.4
 
-        def run(
-            at: int = at, code: int = code, operations: int = operations, lasting: bool = lasting
-        ) -> pa.Table:
+        def run(at: int = at, code: int = code, operations: int = operations, lasting: bool = lasting) -> pa.Table:
             library.disk_fault(str(folder).encode(), operations, code, at, lasting)
             try:
                 return work.run(folder, nothing)
             finally:
                 library.disk_fault(b"", 0, 0, 0, 0)
 
-        context = (
-            f"seed {seed}, fault {number}: {name}, {told} at call {at} of {calls}{' and later' * lasting}"
-        )
+        context = f"seed {seed}, fault {number}: {name}, {told} at call {at} of {calls}{' and later' * lasting}"
         outcomes.judge(run, expected, context)
         left = [str(path) for path in folder.rglob("*")]
         if left:

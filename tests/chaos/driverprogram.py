@@ -21,9 +21,7 @@ def main(folder: str) -> None:
     faulthandler.register(signal.SIGUSR1)  # tells where it is, if it does not end
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", f"{folder}/local")
-    session = (
-        builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "OFF").getOrCreate()
-    )
+    session = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "OFF").getOrCreate()
     write_tables(session, folder)
     register(session, folder)
     joined_rows(session, 0).write.parquet(f"{folder}/out")

@@ -85,9 +85,7 @@ class Outcomes:
         lost = (expected_counts - actual_counts).total()
         return self.note(wrong, lost, context)
 
-    def judge_query(
-        self, session: SparkSession, text: str, expected: pa.Table, context: str
-    ) -> Outcome | None:
+    def judge_query(self, session: SparkSession, text: str, expected: pa.Table, context: str) -> Outcome | None:
         """Run a query under a fault and count what becomes of it; see :meth:`judge`."""
         return self.judge(lambda: session.sql(text).toArrow(), expected, context)
 
@@ -115,9 +113,7 @@ class Outcomes:
             With all of them.
         """
         assert self.tried, "no fault was injected"
-        assert not self.problems, f"{len(self.problems)} of {self.tried} faults:\n" + "\n".join(
-            self.problems[:12]
-        )
+        assert not self.problems, f"{len(self.problems)} of {self.tried} faults:\n" + "\n".join(self.problems[:12])
 
     def __str__(self) -> str:
         return (

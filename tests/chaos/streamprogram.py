@@ -107,9 +107,7 @@ def main(folder: Path, name: str, where: str, master: str, *points: str) -> None
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", f"{folder}/local")
     builder = builder.config(PROVIDER, ROCKSDB).config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.executor.memory", "700m").config("spark.executor.cores", "1")
-    spark = (
-        builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "OFF").getOrCreate()
-    )
+    spark = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "OFF").getOrCreate()
     if where == "here":
         enable(spark)
     suicide = Suicide(folder, points)
@@ -136,11 +134,7 @@ def main(folder: Path, name: str, where: str, master: str, *points: str) -> None
 
     output.mkdir(exist_ok=True)
     writer = sides[0].join(sides[1], on, "left").writeStream.foreachBatch(write)
-    query = (
-        writer.option("checkpointLocation", str(folder / f"{name}-checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     operators = {o["operatorName"] for step in query.recentProgress for o in step["stateOperators"]}
     print("operators", *sorted(operators), flush=True)

@@ -79,9 +79,7 @@ def test_spilled_files(name: str, tmp_path: Path, seed: int, dice: random.Random
 
 
 @pytest.mark.spark
-def test_footers_of_files(
-    sessions: Sessions, tmp_path: Path, dice: random.Random, outcomes: Outcomes
-) -> None:
+def test_footers_of_files(sessions: Sessions, tmp_path: Path, dice: random.Random, outcomes: Outcomes) -> None:
     """A file with a damaged footer gives Spark's rows or is refused; the driver goes on.
 
     Spark refuses some files for what only it reads, such as statistics of encodings. If rows come of these, they are
@@ -89,9 +87,7 @@ def test_footers_of_files(
     """
     rows = 3000
     good = tmp_path / "good.parquet"
-    table = pa.table(
-        {"k": list(range(rows)), "s": [None if i % 7 == 0 else f"text {i % 91}" for i in range(rows)]}
-    )
+    table = pa.table({"k": list(range(rows)), "s": [None if i % 7 == 0 else f"text {i % 91}" for i in range(rows)]})
     pq.write_table(table, good, row_group_size=1000)
     data = good.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")

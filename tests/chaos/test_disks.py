@@ -36,9 +36,7 @@ def compiled(folder: Path) -> Path:
         pytest.skip("no C compiler")
     made = folder / "disk.so"
     source = Path(__file__).with_name("disk.c")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-o", str(made), str(source), "-ldl"], check=True
-    )
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-o", str(made), str(source), "-ldl"], check=True)
     return made
 
 

@@ -29,10 +29,7 @@ def raising(problem: Exception) -> pa.Table:
 def test_what_is_counted() -> None:
     outcomes = Outcomes()
     assert outcomes.judge(lambda: ROWS.take([3, 2, 1, 0]), ROWS, "right") is Outcome.RECOVERED
-    assert (
-        outcomes.judge(lambda: raising(CorruptBlobError("it was altered")), ROWS, "refused")
-        is Outcome.REFUSED
-    )
+    assert outcomes.judge(lambda: raising(CorruptBlobError("it was altered")), ROWS, "refused") is Outcome.REFUSED
     outcomes.check()
     assert str(outcomes) == "2 faults tried, 1 recovered, 1 refused clearly, 0 wrong rows, 0 lost rows"
 

@@ -81,9 +81,7 @@ def holdings(sessions: Sessions) -> Holdings:
         worker_bytes=max((process.resident for process in workers), default=0),
         heap_bytes=int(heap),
         files=sum(process.files for process in [own, *others]),
-        python_threads=sum(
-            process.threads for process in [own, *others] if role_of(process, others) is not Role.JVM
-        ),
+        python_threads=sum(process.threads for process in [own, *others] if role_of(process, others) is not Role.JVM),
         gateway_objects=gateway_objects(sessions),
         files_on_disk=sum(1 for path in local.rglob("gpujoin*")),
     )

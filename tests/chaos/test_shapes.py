@@ -76,24 +76,18 @@ def test_ten_thousand_files(sessions: Sessions, tmp_path: Path, outcomes: Outcom
 def test_two_thousand_columns(sessions: Sessions, tmp_path: Path, way: str, outcomes: Outcomes) -> None:
     rows = 300
     path = tmp_path / "wide.parquet"
-    wide = pa.table(
-        {f"c{n}": [None if (i + n) % 9 == 0 else i * n for i in range(rows)] for n in range(2000)}
-    )
+    wide = pa.table({f"c{n}": [None if (i + n) % 9 == 0 else i * n for i in range(rows)] for n in range(2000)})
     pq.write_table(wide, path)
     text = f"select x.* from parquet.`{path}` x join items i on x.c1 = i.k"
     assert equal(sessions, outcomes, text, f"2,000 columns, {way}")
     sums = ", ".join(f"sum(c{n}) as s{n}" for n in range(0, 2000, 5))
-    assert equal(
-        sessions, outcomes, f"select c3 % 3 as g, {sums} from parquet.`{path}` group by c3 % 3", "400 sums"
-    )
+    assert equal(sessions, outcomes, f"select c3 % 3 as g, {sums} from parquet.`{path}` group by c3 % 3", "400 sums")
 
 
 def test_a_thousand_partitions(sessions: Sessions, tmp_path: Path, outcomes: Outcomes) -> None:
     folder = tmp_path / "parts"
     for number in range(1000):
-        part = (
-            folder / f"p={number}" if number % 10 else folder / "p=__HIVE_DEFAULT_PARTITION__" / f"q{number}"
-        )
+        part = folder / f"p={number}" if number % 10 else folder / "p=__HIVE_DEFAULT_PARTITION__" / f"q{number}"
         part = part if number % 10 else folder / "p=__HIVE_DEFAULT_PARTITION__"
         part.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"k": [number, number + 1, None]}), part / f"file{number}.parquet")
@@ -104,9 +98,7 @@ def test_a_thousand_partitions(sessions: Sessions, tmp_path: Path, outcomes: Out
     assert equal(sessions, outcomes, text, "1,000 partitions, pruned")
 
 
-def test_text_of_one_and_a_half_gigabytes(
-    sessions: Sessions, tmp_path: Path, way: str, outcomes: Outcomes
-) -> None:
+def test_text_of_one_and_a_half_gigabytes(sessions: Sessions, tmp_path: Path, way: str, outcomes: Outcomes) -> None:
     """Fifteen hundred values of a megabyte, which compress well, in a column that a join carries along."""
     path = tmp_path / "long.parquet"
     count, length = 1500, 1 << 20
@@ -151,9 +143,7 @@ def test_one_very_long_text(sessions: Sessions, tmp_path: Path, way: str, outcom
     pq.write_table(pa.table({"k": [10, 13, 16], "s": text_column}), path, compression="zstd", use_dictionary=False,
                    write_statistics=False)  # fmt: skip
     text = f"select x.k, length(x.s) as n from parquet.`{path}` x join (select distinct k from items) i on x.k = i.k"
-    expected = pa.table(
-        {"k": pa.array([10, 13, 16], pa.int64()), "n": pa.array([length, None, 5], pa.int32())}
-    )
+    expected = pa.table({"k": pa.array([10, 13, 16], pa.int64()), "n": pa.array([length, None, 5], pa.int32())})
     outcomes.judge_query(sessions.here, text, expected, f"one text of {length} bytes, {way}")
 
 
@@ -166,9 +156,7 @@ def test_deep_nesting(sessions: Sessions, tmp_path: Path, way: str, outcomes: Ou
         else:
             dtype, value = pa.struct([("a", dtype), ("b", pa.string())]), {"a": value, "b": f"depth {depth}"}
     path = tmp_path / "deep.parquet"
-    pq.write_table(
-        pa.table({"k": [10, 13, 16, None], "v": pa.array([value, None, value, value], dtype)}), path
-    )
+    pq.write_table(pa.table({"k": [10, 13, 16, None], "v": pa.array([value, None, value, value], dtype)}), path)
     text = f"select x.k, x.v, i.name from parquet.`{path}` x join items i on x.k = i.k"
     assert equal(sessions, outcomes, text, f"nested 40 deep, {way}")
     text = f"select x.v from parquet.`{path}` x left join items i on x.k = i.k"
@@ -217,9 +205,7 @@ def test_encrypted_files(sessions: Sessions, tmp_path: Path, plain_footer: bool,
         outcomes.refused += 1
         return
     queries: dict[str, Callable[[str], str]] = {
-        "in the clear": lambda source: (
-            f"select count(*) as n, sum(x.k) as t from {source} x join items i on x.k = i.k"
-        ),
+        "in the clear": lambda source: f"select count(*) as n, sum(x.k) as t from {source} x join items i on x.k = i.k",
         "encrypted": lambda source: f"select max(x.s) as n from {source} x join items i on x.k = i.k",
     }
     for name, query in queries.items():

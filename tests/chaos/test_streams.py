@@ -41,9 +41,7 @@ POINTS = [f"{2 * place + 1}:{point.value}" for place, point in enumerate([*Point
 """Points at which a driver is killed: each kind in an early micro-batch and in a later one."""
 
 
-def test_streams_whose_drivers_and_workers_are_killed(
-    tmp_path: Path, dice: random.Random, outcomes: Outcomes
-) -> None:
+def test_streams_whose_drivers_and_workers_are_killed(tmp_path: Path, dice: random.Random, outcomes: Outcomes) -> None:
     write_sides(tmp_path, dice)
     expected = answer(tmp_path)
     victims = [role for role, count in KILLS.items() for _ in range(count)]
@@ -177,9 +175,7 @@ class Program:
 
     def rows(self) -> pa.Table:
         """Give the rows of all micro-batches."""
-        return pa.concat_tables(
-            pq.read_table(file) for file in sorted((self._folder / self._name).glob("*.parquet"))
-        )
+        return pa.concat_tables(pq.read_table(file) for file in sorted((self._folder / self._name).glob("*.parquet")))
 
     def run_to_the_end(self) -> None:
         """Run until all files are joined."""

@@ -62,12 +62,8 @@ def spilled_groups(seed: int) -> Work:
     rows = 6000
     keys = rng.integers(0, 2500, rows)
     texts = [None if key % 7 == 0 else f"text {key % 2}" for key in keys]
-    table = pa.table(
-        {"k": keys, "t": pa.array(texts, pa.string()), "v": rng.integers(-(1 << 40), 1 << 40, rows)}
-    )
-    tree = Tree.source(table.schema).group(
-        "k", "t", n=count(), least=Aggregate(AggregateFunction.MIN, (left("v"),))
-    )
+    table = pa.table({"k": keys, "t": pa.array(texts, pa.string()), "v": rng.integers(-(1 << 40), 1 << 40, rows)})
+    tree = Tree.source(table.schema).group("k", "t", n=count(), least=Aggregate(AggregateFunction.MIN, (left("v"),)))
     assert isinstance(tree.relation, PartialAggregate)
     node = dataclasses.replace(tree.relation, once=True)
 

@@ -44,8 +44,7 @@ def test_constants_are_recovered_from_differences() -> None:
     )
     costs, measured = fitted(probes, seconds_of(machine), predict)
     assert {one.constant: one.seconds for one in measured} == {
-        name: pytest.approx(getattr(machine, name))
-        for name in ("spark_stage", "spark_query", "query", "value")
+        name: pytest.approx(getattr(machine, name)) for name in ("spark_stage", "spark_query", "query", "value")
     }
     assert all(one.plausible for one in measured)
     assert costs == dataclasses.replace(Costs(), **{one.constant: one.seconds for one in measured})
@@ -117,8 +116,8 @@ def test_the_command_measures_and_writes(
     assert {pair.partition("=")[0] for pair in filter(None, pairs.split(","))} == written
     assert all(getattr(Costs.parse(pairs), name) == getattr(Costs(), name) for name in shown.keys() - written)
     assert not [line for line in lines if "nan" in line]
-    assert [
-        line.split("  ")[0].removeprefix("held out: ") for line in lines if line.startswith("held out")
-    ] == [*HELD_OUT]
+    assert [line.split("  ")[0].removeprefix("held out: ") for line in lines if line.startswith("held out")] == [
+        *HELD_OUT
+    ]
     assert spark.conf.get("spark.gpujoin.backend") == "auto"
     assert not spark.catalog.tableExists("fact")

@@ -59,9 +59,7 @@ def test_equal_multisets_are_equal(connection: duckdb.DuckDBPyConnection, ours: 
     ],
     ids=["value", "counts", "missing", "null", "last-bit", "scale", "columns-swapped", "column-count", "empty"],
 )  # fmt: skip
-def test_any_difference_is_found(
-    connection: duckdb.DuckDBPyConnection, ours: str, other: str, said: str
-) -> None:
+def test_any_difference_is_found(connection: duckdb.DuckDBPyConnection, ours: str, other: str, said: str) -> None:
     found = compare(connection, ours, other)
     assert not found.equal
     assert any(said in difference for difference in found.differences), found
@@ -120,9 +118,7 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         (["--conf", "novalue"], "not of the form KEY=VALUE"),
     ],
 )
-def test_bad_arguments_are_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_arguments_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", *arguments]) == 1
     assert said in capsys.readouterr().err
 
@@ -232,9 +228,7 @@ def test_differences_of_micro_batches_are_told(connection: duckdb.DuckDBPyConnec
             connection.execute(f"COPY (SELECT {query}) TO '{tmp_path / where / batch / 'rows.parquet'}'")
     report = streams.MicroBatch(5, 0.5)
     told = [
-        streams.compare_batch(
-            connection, tmp_path, batch, {0: report, 1: report, 2: report}, {0: report, 1: report}
-        )
+        streams.compare_batch(connection, tmp_path, batch, {0: report, 1: report, 2: report}, {0: report, 1: report})
         for batch in range(3)
     ]
     different, empty, missing = (outcome.differences for outcome in told)

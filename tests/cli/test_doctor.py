@@ -130,8 +130,7 @@ def test_a_missing_and_a_broken_module(tmp_path: Path, monkeypatch: pytest.Monke
 def test_library_versions_are_those_of_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     expected = {
-        name + f">={minimum}" + (f",<{below}" if below else "")
-        for name, minimum, below in software.ENGINE_LIBRARIES
+        name + f">={minimum}" + (f",<{below}" if below else "") for name, minimum, below in software.ENGINE_LIBRARIES
     }
     assert set(project["dependencies"]) == expected
 
@@ -211,11 +210,7 @@ def gpu_checks(
     installed: str | None = None,
 ) -> dict[str, Check]:
     def fake_import(module: str, *, advice: str, **_: object) -> Check:
-        return (
-            Check(module, Status.OK, "26.10")
-            if works
-            else Check(module, Status.MISSING, "not installed", advice)
-        )
+        return Check(module, Status.OK, "26.10") if works else Check(module, Status.MISSING, "not installed", advice)
 
     monkeypatch.setattr(gpu, "list_gpus", gpus)
     monkeypatch.setattr(gpu, "driver_cuda_version", lambda: cuda)
@@ -370,9 +365,7 @@ def test_a_driver_without_pandas_cannot_use_spark(tmp_path: Path) -> None:
     )
     report = json.loads(done.stdout)
     assert (report["usable"]["engine"], report["usable"]["spark"]) == (True, False)
-    (missing,) = (
-        check for check in report["checks"] if check["group"] == "spark" and check["status"] == "missing"
-    )
+    (missing,) = (check for check in report["checks"] if check["group"] == "spark" and check["status"] == "missing")
     assert missing["name"] == "driver's libraries"
     assert "Pandas" in missing["found"]
     assert 'pip install "gpujoin[spark]"' in missing["advice"]

@@ -47,9 +47,7 @@ fail()
 """
 
 
-def run(
-    *command: str, cwd: Path, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cwd: Path, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = {
         **(os.environ if environment is None else environment), "PYTHONPATH": str(Path(__file__).parents[2]),
     }  # fmt: skip

@@ -17,9 +17,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
-HADOLINT = shutil.which(
-    "hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-)
+HADOLINT = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -48,10 +46,7 @@ def test_everything_copied_exists_and_reaches_the_builder() -> None:
     allowed = {line[1:] for line in ignore if line.startswith("!")}
     assert "*" in ignore
     sources = [
-        source
-        for rest in arguments("COPY")
-        if not rest.startswith("--from")
-        for source in shlex.split(rest)[:-1]
+        source for rest in arguments("COPY") if not rest.startswith("--from") for source in shlex.split(rest)[:-1]
     ]
     assert sources
     for source in sources:

@@ -44,9 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}"
-        )
+        found: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
         return found
 
     def do_GET(self) -> None:
@@ -90,9 +88,7 @@ def environment(**given: str) -> dict[str, str]:
 
 
 def submit(*arguments: str, **given: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [SUBMIT, *arguments], capture_output=True, text=True, env=environment(**given), timeout=600
-    )
+    return subprocess.run([SUBMIT, *arguments], capture_output=True, text=True, env=environment(**given), timeout=600)
 
 
 @pytest.mark.parametrize("name", ["driver-pod.yaml", "executor-pod.yaml"])

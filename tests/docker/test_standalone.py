@@ -73,9 +73,7 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
 
         def start(*arguments: str) -> None:
             started.append(
-                subprocess.Popen(
-                    [DOCKER / "entrypoint.sh", *arguments], env=environment, stdout=log, stderr=log
-                )
+                subprocess.Popen([DOCKER / "entrypoint.sh", *arguments], env=environment, stdout=log, stderr=log)
             )
 
         start("master", "--port", str(port), "--webui-port", "0")

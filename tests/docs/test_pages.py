@@ -47,8 +47,7 @@ def test_make_targets_and_settings_that_pages_name_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert (
-        set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE))
-        <= targets
+        set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)) <= targets
     )
     known = {setting.key for setting in SETTINGS}
     assert set(re.findall(r"spark\.gpujoin\.[A-Za-z.]*[A-Za-z]", text)) <= known
@@ -56,9 +55,7 @@ def test_make_targets_and_settings_that_pages_name_exist(page: Path) -> None:
 
 @pytest.mark.spark
 def test_the_quick_start_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    whole, joined = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    whole, joined = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     try:
         exec(whole.replace('parquet("', f'parquet("{tpch_directory(0.001)}/'), names)  # noqa: S102

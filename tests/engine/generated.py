@@ -38,8 +38,7 @@ PAYLOADS = {
 }  # fmt: skip
 RANGES: dict[str, Expression | None] = {
     "l.v <= r.v": left("v") <= right("v"),
-    "l.row between r.row - 2 and r.row + 2": (left("row") <= right("row") + 2)
-    & (left("row") >= right("row") - 2),
+    "l.row between r.row - 2 and r.row + 2": (left("row") <= right("row") + 2) & (left("row") >= right("row") - 2),
     "l.d > r.d": left("d") > right("d"),
     "l.t >= r.t": left("t") >= right("t"),
     "l.m < r.m and l.v <> r.v": (left("m") < right("m")) & (left("v") != right("v")),
@@ -149,9 +148,7 @@ def _tables(draw: random.Random, seed: int, count: int) -> tuple[pa.Table, pa.Ta
         if draw.random() < 0.2:
             names = draw.choice(MIXED_KEYS)
             names = names if draw.random() < 0.5 else names[::-1]
-            few = Generator(
-                seed + number, Mix(nulls=0.2, special=0.4, spread=3, longest=1, invalid_text=0.25)
-            )
+            few = Generator(seed + number, Mix(nulls=0.2, special=0.4, spread=3, longest=1, invalid_text=0.25))
             pair = tuple(few.array(KEY_TYPES[name], size) for name, size in zip(names, rows, strict=True))
         else:
             dtype = KEY_TYPES[draw.choice(list(KEY_TYPES))]
@@ -174,9 +171,7 @@ def _tables(draw: random.Random, seed: int, count: int) -> tuple[pa.Table, pa.Ta
     return pa.table(columns[0]), pa.table(columns[1])
 
 
-def _spec(
-    draw: random.Random, left_table: pa.Table, right_table: pa.Table, count: int
-) -> tuple[JoinSpec, str]:
+def _spec(draw: random.Random, left_table: pa.Table, right_table: pa.Table, count: int) -> tuple[JoinSpec, str]:
     kinds = [kind for kind in JoinType if count or not kind.null_aware]
     kind = draw.choices(kinds, [1 if kind is JoinType.CROSS else 4 for kind in kinds])[0]
     if kind is JoinType.CROSS:

@@ -29,9 +29,7 @@ from gpujoin.testing.generate import Generator, KeyShape
 WHOLE = 1 << 30
 """A batch size that makes one batch of a table."""
 
-KEYED: list[JoinType] = [
-    kind for kind in JoinType if kind not in (JoinType.CROSS, JoinType.NULL_AWARE_EXISTENCE)
-]
+KEYED: list[JoinType] = [kind for kind in JoinType if kind not in (JoinType.CROSS, JoinType.NULL_AWARE_EXISTENCE)]
 """All with keys but the flag of ``NOT IN``, which is made of what the null-aware anti join is made of."""
 
 CONDITIONS: dict[str, Expression | None] = {
@@ -76,8 +74,7 @@ def together(output: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 def _as_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch with bytes in the place of text, at any depth."""
     columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for column in batch.columns
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
     ]
     columns = [
         # Unions, views of lists and the like have no such view; no test puts such text into them.
@@ -222,12 +219,9 @@ def in_duckdb(
     for name, table in (("l", left_table), ("r", right_table)):
         duck.register(name, _without_zones(table))
     operator = "is not distinct from" if equal else "="
-    on = " and ".join(f"l.k{i} {operator} r.k{i}" for i in range(keys)) + (
-        f" and ({condition})" if condition else ""
-    )
+    on = " and ".join(f"l.k{i} {operator} r.k{i}" for i in range(keys)) + (f" and ({condition})" if condition else "")
     columns = {
-        side: ", ".join(f"{side}.{c}" for c in t.schema.names)
-        for side, t in (("l", left_table), ("r", right_table))
+        side: ", ".join(f"{side}.{c}" for c in t.schema.names) for side, t in (("l", left_table), ("r", right_table))
     }
     return duck.sql(_SQL[join_type].format(on=on, **columns)).to_arrow_table()
 

@@ -70,9 +70,7 @@ def distance(left: Any, right: Any) -> Any:
     return max(left, right) - min(left, right)
 
 
-def sides(
-    seed: int, dtype: pa.DataType, by: int, rows: tuple[int, int] = (50, 40)
-) -> tuple[pa.Table, pa.Table]:
+def sides(seed: int, dtype: pa.DataType, by: int, rows: tuple[int, int] = (50, 40)) -> tuple[pa.Table, pa.Table]:
     generator = Generator(seed, Mix(nulls=0.1, special=0.05, spread=40))
     drawn = pa.int8() if pa.types.is_duration(dtype) else dtype  # Python has no long durations
     order = generator.keys(drawn, max(rows), KeyShape.UNIFORM, nulls=0.1, distinct=25)
@@ -113,12 +111,10 @@ def test_against_the_row_loop(backend: AnyBackend, name: str, direction: str, by
 def test_against_polars(backend: AnyBackend, direction: Any, rng: np.random.Generator) -> None:
     n = 5000
     left = pl.DataFrame({"t": np.sort(rng.integers(0, n, n)), "g": rng.integers(0, 40, n), "i": np.arange(n)})
-    right = pl.DataFrame(
-        {"t": np.sort(rng.permutation(4 * n)[:n]), "g": rng.integers(0, 40, n), "j": np.arange(n)}
+    right = pl.DataFrame({"t": np.sort(rng.permutation(4 * n)[:n]), "g": rng.integers(0, 40, n), "j": np.arange(n)})
+    expected = left.join_asof(right, on="t", by="g", strategy=direction, tolerance=200, check_sortedness=False).select(
+        "t", "g", "i", "j"
     )
-    expected = left.join_asof(
-        right, on="t", by="g", strategy=direction, tolerance=200, check_sortedness=False
-    ).select("t", "g", "i", "j")
     result = asof_join_tables(left, right, "t", "g", direction=direction, tolerance=200, backend=backend)
     assert_same_rows(result, expected.to_arrow())
 
@@ -145,9 +141,7 @@ def test_keys_that_are_not_numbers_match_nothing(backend: AnyBackend) -> None:
     right = pa.table({"t": pa.array([nan, None, inf, -inf, 0.0]), "j": range(5)})
     for direction in DIRECTIONS:
         for tolerance in (None, 0):
-            result = asof_join_tables(
-                left, right, "t", direction=direction, tolerance=tolerance, backend=backend
-            )
+            result = asof_join_tables(left, right, "t", direction=direction, tolerance=tolerance, backend=backend)
             pairs = dict(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
             assert pairs == {0: None, 1: None, 2: 2, 3: 3, 4: 4}
 
@@ -171,9 +165,7 @@ def test_units_meet_in_the_finer_one(backend: AnyBackend) -> None:
 
 def test_names(backend: AnyBackend) -> None:
     left, right = pa.table({"t": [1], "g": [1], "v": [5]}), pa.table({"u": [1], "h": [1], "v": [6]})
-    result = asof_join_tables(
-        left, right, left_on="t", right_on="u", left_by="g", right_by="h", backend=backend
-    )
+    result = asof_join_tables(left, right, left_on="t", right_on="u", left_by="g", right_by="h", backend=backend)
     assert result.to_pydict() == {"t": [1], "g": [1], "v": [5], "u": [1], "h": [1], "v_right": [6]}
 
 
@@ -228,9 +220,7 @@ def test_fault_at_any_call(backend: AnyBackend, seed: int) -> None:
     asof_join_tables(left, right, "t", "k0", direction="nearest", backend=counting)
     for number in range(1, counting.total_calls + 1):
         for faulty in (FaultyBackend(backend, at={number}), FaultyBackend(backend, after=number - 1)):
-            assert_same_rows(
-                asof_join_tables(left, right, "t", "k0", direction="nearest", backend=faulty), expected
-            )
+            assert_same_rows(asof_join_tables(left, right, "t", "k0", direction="nearest", backend=faulty), expected)
             assert faulty.faults
 
 
@@ -263,9 +253,7 @@ def test_bad_input(name: str) -> None:
 
 
 def test_zones_on_one_side_only() -> None:
-    left, right = (
-        pa.table({"t": pa.array([1], dtype)}) for dtype in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
-    )
+    left, right = (pa.table({"t": pa.array([1], dtype)}) for dtype in (pa.timestamp("us"), pa.timestamp("us", "UTC")))
     with pytest.raises(KeyTypeError, match="time zone"):
         asof_join_tables(left, right, "t")
     numbers = pa.table({"t": [1]})

@@ -28,9 +28,7 @@ def data(seed: int) -> pa.Table:
     generator = Generator(seed)
     rows = 120
     columns = {f.name: generator.array(f.type, rows) for f in SCHEMA}
-    columns["n"] = pa.array(
-        [generator.random.choice([None, 0, 1, -1, 3, -7, 1000]) for _ in range(rows)], pa.int32()
-    )
+    columns["n"] = pa.array([generator.random.choice([None, 0, 1, -1, 3, -7, 1000]) for _ in range(rows)], pa.int32())
     table = pa.table(columns)
     # Few random rows hold null in two columns; one such row on purpose makes every null-safe comparison take sides.
     table = pa.concat_tables([table, pa.Table.from_pylist([dict.fromkeys(table.column_names)], table.schema)])
@@ -115,9 +113,7 @@ def test_unresolved_and_resolved_conditions_mean_the_same_to_the_oracle(seed: in
         if name == "casts":
             continue
         resolved = keyed(JoinType.FULL, left_table, right_table, condition=condition)
-        unresolved = JoinSpec(
-            JoinType.FULL, resolved.keys, condition, resolved.left_output, resolved.right_output
-        )
+        unresolved = JoinSpec(JoinType.FULL, resolved.keys, condition, resolved.left_output, resolved.right_output)
         assert_same_rows(
             oracle_join(left_table, right_table, unresolved),
             oracle_join(left_table, right_table, resolved),
@@ -134,9 +130,7 @@ def test_candidates_are_evaluated_in_bounded_chunks(backend: AnyBackend) -> None
         def __getattr__(self, name: str) -> object:
             return getattr(backend, name)
 
-        def evaluate(
-            self, condition: Expression, left_table: object, right_table: object, length: int
-        ) -> object:
+        def evaluate(self, condition: Expression, left_table: object, right_table: object, length: int) -> object:
             sizes.append(length)
             return backend.evaluate(condition, left_table, right_table, length)
 
@@ -154,9 +148,7 @@ def test_candidates_are_evaluated_in_bounded_chunks(backend: AnyBackend) -> None
 def test_ansi_errors_come_from_candidate_pairs_only(backend: AnyBackend, build_side: Side) -> None:
     left_table = pa.table({"k": pa.array([1, 2], pa.int32()), "a": pa.array([10, 10], pa.int32())})
     right_table = pa.table({"k": pa.array([1, 3], pa.int32()), "b": pa.array([5, 0], pa.int32())})
-    condition = resolve(
-        left("a") % right("b") == lit(0), left_table.schema, right_table.schema, mode=EvalMode.ANSI
-    )
+    condition = resolve(left("a") % right("b") == lit(0), left_table.schema, right_table.schema, mode=EvalMode.ANSI)
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), condition, (0,), (1,))
     assert run_join(spec, left_table, right_table, backend=backend, build_side=build_side).num_rows == 1
     nested = JoinSpec(JoinType.INNER, (), condition, (0,), (1,))
@@ -167,8 +159,6 @@ def test_ansi_errors_come_from_candidate_pairs_only(backend: AnyBackend, build_s
 def test_no_rows_means_no_errors(backend: AnyBackend) -> None:
     left_table = pa.table({"k": pa.array([1], pa.int32()), "a": pa.array([0], pa.int32())})
     right_table = left_table.slice(0, 0)
-    condition = resolve(
-        lit(1) / left("a") > lit(0), left_table.schema, right_table.schema, mode=EvalMode.ANSI
-    )
+    condition = resolve(lit(1) / left("a") > lit(0), left_table.schema, right_table.schema, mode=EvalMode.ANSI)
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), condition, (0,), (1,))
     assert run_join(spec, left_table, right_table, backend=backend).num_rows == 1

@@ -109,9 +109,7 @@ class TestReadingNoFurtherThanNeeded:
                 yield batch
 
         metrics = JoinMetrics()
-        join = HashJoin(
-            spec, self.left_table.schema, self.right_table.schema, build_side=Side.LEFT, metrics=metrics
-        )
+        join = HashJoin(spec, self.left_table.schema, self.right_table.schema, build_side=Side.LEFT, metrics=metrics)
         with join:
             join.build(batches(self.left_table, 50))
             rows = sum(batch.num_rows for batch in [*join.probe(counted()), *join.finish()])
@@ -135,9 +133,7 @@ class TestReadingNoFurtherThanNeeded:
         assert metrics.candidate_pairs < 300_000, "of five million"
 
     def test_nothing_is_built(self) -> None:
-        spec = keyed(
-            JoinType.LEFT_SEMI, self.left_table, self.right_table, keys=0, condition=left("a") < right("c")
-        )
+        spec = keyed(JoinType.LEFT_SEMI, self.left_table, self.right_table, keys=0, condition=left("a") < right("c"))
         metrics = JoinMetrics()
         none = self.left_table.slice(0, 0)
         assert not run_join(

@@ -38,14 +38,10 @@ def test_every_join_type(how: JoinType, condition: str | None, build: Side) -> N
     if build not in build_sides(how):
         pytest.skip("not to be built")
     left_table, right_table = side(150, 120), side(130, 100, 25, shuffled=False)
-    tested = (
-        None if condition is None else resolve(left("v") < right("v"), left_table.schema, right_table.schema)
-    )
+    tested = None if condition is None else resolve(left("v") < right("v"), left_table.schema, right_table.schema)
     spec = JoinSpec(how, (KeyPair(0, 0),), tested, (0, 1, 2), () if how.left_rows_only else (1, 2))
     for options in (Options(), Options(batch_bytes=4000, candidate_pairs=300)):
-        result = run_join(
-            spec, left_table, right_table, backend=CpuBackend(), build_side=build, options=options
-        )
+        result = run_join(spec, left_table, right_table, backend=CpuBackend(), build_side=build, options=options)
         assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True)
 
 

@@ -117,9 +117,7 @@ def test_keys_and_payload(how: JoinType, layout: str) -> None:
 @pytest.mark.parametrize("how", HOWS, ids=lambda how: how.value)
 def test_keys_and_payload_of_a_join_that_spills(how: JoinType) -> None:
     options = Options(memory_budget=256)
-    assert ordered(joined(how, "string", options=options)) == ordered(
-        keyed(how, lambda left_row, right_row: True)
-    )
+    assert ordered(joined(how, "string", options=options)) == ordered(keyed(how, lambda left_row, right_row: True))
 
 
 def both(left_row: Row, right_row: Row, test: Callable[[bytes, bytes], bool]) -> bool:

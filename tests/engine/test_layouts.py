@@ -29,12 +29,8 @@ PLAIN: dict[str, pa.Array] = {
         [None if n is None else {"a": n, "b": t} for n, t in zip(NUMBERS, TEXTS, strict=True)],
         pa.struct([("a", pa.int64()), ("b", pa.string())]),
     ),
-    "list": pa.array(
-        [["x", None], [], None, ["longer than twelve bytes"], ["y"], ["z"]], pa.list_(pa.string())
-    ),
-    "map": pa.array(
-        [[("x", "v")], [], None, [("y", None)], [], [("z", "w")]], pa.map_(pa.string(), pa.string())
-    ),
+    "list": pa.array([["x", None], [], None, ["longer than twelve bytes"], ["y"], ["z"]], pa.list_(pa.string())),
+    "map": pa.array([[("x", "v")], [], None, [("y", None)], [], [("z", "w")]], pa.map_(pa.string(), pa.string())),
 }
 VIEW, BYTES, INT = pa.string_view(), pa.binary_view(), pa.int64()
 
@@ -137,9 +133,7 @@ def test_conditions_read_built_columns_in_any_layout(backend: AnyBackend, name: 
     built = pa.table({"x": array, "z": range(6), "k": np.zeros(6, np.int64)})
     probe = pa.table({"k": [0] * 9, "w": range(9)})
     condition = right("x").is_not_null() & (right("z") < left("w"))
-    result = join_tables(
-        probe, built, on="k", condition=condition, backend=backend, options=Options(range_index=False)
-    )
+    result = join_tables(probe, built, on="k", condition=condition, backend=backend, options=Options(range_index=False))
     pairs = sorted(zip(result["z"].to_pylist(), result["w"].to_pylist(), strict=True))
     there = [value is not None for value in PLAIN[kind].to_pylist()]
     assert pairs == [(z, w) for z in range(6) for w in range(9) if there[z] and z < w]
@@ -228,9 +222,7 @@ def test_values_past_32_bit_offsets_are_put_together(
     whole = hostgather.one_batch(parts, parts[0].schema)
     assert ("large" in str(whole.schema)) == (kind in ("text", "struct", "list"))
     table = pa.Table.from_batches(parts)
-    result = join_tables(
-        table, pa.table({"k": pa.array([0, 2, 9], pa.int32())}), on="k", how="left", backend=backend
-    )
+    result = join_tables(table, pa.table({"k": pa.array([0, 2, 9], pa.int32())}), on="k", how="left", backend=backend)
     assert result.schema.field("x").type == array.type
     assert result["x"].to_pylist() == array.to_pylist() * 3
 

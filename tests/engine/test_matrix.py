@@ -85,18 +85,12 @@ def check_all_ways(
 @pytest.mark.parametrize(("operator", "condition"), each_once(("=", "<=>"), MATRIX_CONDITIONS))
 @pytest.mark.parametrize("key", KEY_TYPES)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
-def test_one_key(
-    backend: AnyBackend, join_type: JoinType, key: str, operator: str, condition: str, seed: int
-) -> None:
+def test_one_key(backend: AnyBackend, join_type: JoinType, key: str, operator: str, condition: str, seed: int) -> None:
     left, right = sides(seed, [KEY_TYPES[key]], (41, 35))
     equal = operator == "<=>"
     # The four tests of a key type and join type take the four batch sizes.
-    turn = (
-        list(KEY_TYPES).index(key) + KEYED.index(join_type) + 2 * equal + MATRIX_CONDITIONS.index(condition)
-    )
-    check_all_ways(
-        backend, left, right, join_type, equal=equal, condition=condition, turn=turn, context=f"seed {seed}"
-    )
+    turn = list(KEY_TYPES).index(key) + KEYED.index(join_type) + 2 * equal + MATRIX_CONDITIONS.index(condition)
+    check_all_ways(backend, left, right, join_type, equal=equal, condition=condition, turn=turn, context=f"seed {seed}")
 
 
 @pytest.mark.slow
@@ -107,9 +101,7 @@ def test_key_shapes(backend: AnyBackend, join_type: JoinType, key: str, shape: K
     for equal in (False, True):
         for condition in MATRIX_CONDITIONS:
             left, right = sides(seed, [KEY_TYPES[key]], (60, 50), shape, nulls=0.05)
-            check_all_ways(
-                backend, left, right, join_type, equal=equal, condition=condition, context=f"seed {seed}"
-            )
+            check_all_ways(backend, left, right, join_type, equal=equal, condition=condition, context=f"seed {seed}")
 
 
 KEY_SETS = {
@@ -128,9 +120,7 @@ KEY_SETS = {
 @pytest.mark.parametrize("equal", ["all =", "all <=>", "mixed"])
 @pytest.mark.parametrize("names", KEY_SETS.values(), ids=KEY_SETS)
 @pytest.mark.parametrize("join_type", WITHOUT_KEYS, ids=lambda t: t.value)
-def test_many_keys(
-    backend: AnyBackend, join_type: JoinType, names: tuple[str, ...], equal: str, seed: int
-) -> None:
+def test_many_keys(backend: AnyBackend, join_type: JoinType, names: tuple[str, ...], equal: str, seed: int) -> None:
     left, right = sides(seed, [KEY_TYPES[n] for n in names], (50, 45), distinct=3)
     choices = {
         "all =": (False,) * len(names),
@@ -226,9 +216,7 @@ def test_keys_of_different_types(
     left, _ = sides(seed, [dtypes[0]], (60, 60))
     _, right = sides(seed, [dtypes[1]], (60, 60))
     for join_type in (JoinType.FULL, JoinType.LEFT_ANTI, JoinType.NULL_AWARE_ANTI):
-        check_all_ways(
-            backend, left, right, join_type, equal=equal, batch_rows=(7, WHOLE), context=f"seed {seed}"
-        )
+        check_all_ways(backend, left, right, join_type, equal=equal, batch_rows=(7, WHOLE), context=f"seed {seed}")
 
 
 @pytest.mark.parametrize("shape", KeyShape, ids=lambda s: s.value)

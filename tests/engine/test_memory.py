@@ -82,9 +82,7 @@ def test_fault_at_every_nth_call(backend: AnyBackend, keys: int, every: int, see
         assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}, {join_type}")
 
 
-@pytest.mark.parametrize(
-    "join_type", [JoinType.INNER, JoinType.FULL, JoinType.EXISTENCE], ids=lambda t: t.value
-)
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.FULL, JoinType.EXISTENCE], ids=lambda t: t.value)
 @pytest.mark.parametrize("condition", ["no condition", "l.row > 5"])
 def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
     backend: AnyBackend, join_type: JoinType, condition: str, seed: int

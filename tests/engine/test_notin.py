@@ -54,12 +54,8 @@ def test_truth_table(backend: AnyBackend, columns: int) -> None:
     """Every left row against every right side of no, one, and two rows (of one row for four columns)."""
     every = everything(columns)
     rows = list(itertools.product(VALUES, repeat=columns))
-    spec = JoinSpec(
-        JoinType.NULL_AWARE_ANTI, tuple(KeyPair(i, i) for i in range(columns)), left_output=(columns,)
-    )
-    pairs = (
-        itertools.combinations(range(len(rows)), 2) if columns < 3 else itertools.pairwise(range(len(rows)))
-    )
+    spec = JoinSpec(JoinType.NULL_AWARE_ANTI, tuple(KeyPair(i, i) for i in range(columns)), left_output=(columns,))
+    pairs = itertools.combinations(range(len(rows)), 2) if columns < 3 else itertools.pairwise(range(len(rows)))
     for chosen in [(), *((i,) for i in range(len(rows))), *pairs]:
         right_table = every.take(pa.array(chosen, pa.int64()))
         result = run_join(spec, every, right_table, backend=backend)
@@ -67,34 +63,24 @@ def test_truth_table(backend: AnyBackend, columns: int) -> None:
         assert sorted(result["row"].to_pylist()) == expected, [rows[j] for j in chosen]
 
 
-@pytest.mark.parametrize(
-    "condition", [None, left("row") % lit(3) == right("row") % lit(3), left("v") < right("v")]
-)
+@pytest.mark.parametrize("condition", [None, left("row") % lit(3) == right("row") % lit(3), left("v") < right("v")])
 @pytest.mark.parametrize(
     "names", [("int32", "int64"), ("string", "double", "bool"), ("decimal_38_10", "date"), ("struct", "int8")]
 )
-def test_types_and_conditions(
-    backend: AnyBackend, names: tuple[str, ...], condition: object, seed: int
-) -> None:
+def test_types_and_conditions(backend: AnyBackend, names: tuple[str, ...], condition: object, seed: int) -> None:
     for nulls in (0.0, 0.3, 1.0):
-        left_table, right_table = sides(
-            seed, [KEY_TYPES[n] for n in names], (60, 25), distinct=3, nulls=nulls
-        )
+        left_table, right_table = sides(seed, [KEY_TYPES[n] for n in names], (60, 25), distinct=3, nulls=nulls)
         for kind, rows in itertools.product(NULL_AWARE, (7, 1000)):
             spec = keyed(kind, left_table, right_table, keys=len(names), condition=condition)  # type: ignore[arg-type]
             expected = oracle_join(left_table, right_table, spec)
             options = Options(candidate_pairs=20, batch_bytes=2000)
-            actual = run_join(
-                spec, left_table, right_table, backend=backend, batch_rows=rows, options=options
-            )
+            actual = run_join(spec, left_table, right_table, backend=backend, batch_rows=rows, options=options)
             context = f"seed {seed}, {nulls} nulls, {kind.value}"
             assert_same_rows(actual, expected, allow_empty=True, context=context)
 
 
 def test_null_safe_keys_have_no_pattern(backend: AnyBackend, seed: int) -> None:
-    left_table, right_table = sides(
-        seed, [pa.int32(), pa.int64(), pa.string()], (50, 20), distinct=3, nulls=0.4
-    )
+    left_table, right_table = sides(seed, [pa.int32(), pa.int64(), pa.string()], (50, 20), distinct=3, nulls=0.4)
     # Whatever is drawn, rows whose null-safe key does not occur on the right stay, and copies of the right's do not.
     others = set(right_table["k1"].to_pylist())
     fresh = pa.array([next(n for n in itertools.count() if n not in others)] * 9, pa.int64())
@@ -104,9 +90,7 @@ def test_null_safe_keys_have_no_pattern(backend: AnyBackend, seed: int) -> None:
     spec = keyed(JoinType.NULL_AWARE_ANTI, left_table, right_table, keys=3, equal=(False, True, False))
     expected = oracle_join(left_table, right_table, spec)
     assert 9 <= expected.num_rows <= left_table.num_rows - 5
-    assert_same_rows(
-        run_join(spec, left_table, right_table, backend=backend), expected, context=f"seed {seed}"
-    )
+    assert_same_rows(run_join(spec, left_table, right_table, backend=backend), expected, context=f"seed {seed}")
 
 
 def test_searches_are_those_of_the_patterns_that_occur(backend: AnyBackend) -> None:
@@ -124,9 +108,7 @@ def test_searches_are_those_of_the_patterns_that_occur(backend: AnyBackend) -> N
         assert built.null_patterns.searches <= 3
 
 
-def test_against_duckdb(
-    backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator
-) -> None:
+def test_against_duckdb(backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator) -> None:
     def column(n: int, distinct: int) -> pa.Array:
         return pa.array(rng.integers(0, distinct, n), mask=rng.random(n) < 0.02)
 
@@ -160,9 +142,7 @@ def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
         options = Options(spill_dir=str(tmp_path), memory_budget=2000)
         actual = run_join(spec, left_table, right_table, backend=backend, options=options, metrics=metrics)
         assert metrics.spills > 1
-        assert_same_rows(
-            actual, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed {seed}"
-        )
+        assert_same_rows(actual, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed {seed}")
 
 
 @pytest.mark.parametrize("condition", [None, left("row") % lit(2) == right("row") % lit(2)])

@@ -39,9 +39,7 @@ def test_payload_of_every_type(backend: AnyBackend, dtype: pa.DataType, seed: in
         expected = oracle_join(left, right, spec)
         for number, build_side in enumerate(build_sides(join_type)):
             options = ways[(turn + number) % 2]
-            actual = run_join(
-                spec, left, right, backend=backend, build_side=build_side, options=options, batch_rows=25
-            )
+            actual = run_join(spec, left, right, backend=backend, build_side=build_side, options=options, batch_rows=25)
             assert_same_rows(
                 actual, expected, allow_empty=True, check_nullability=True,
                 context=f"seed {seed}, {join_type.value}, build {build_side.value}, {options.batch_bytes}",
@@ -166,9 +164,7 @@ def test_long_values_gathered_on_the_host_keep_to_the_limit_too(values: pa.Array
 @pytest.mark.parametrize("join_type", [JoinType.CROSS, *KEYED], ids=lambda t: t.value)
 def test_no_columns_at_all(backend: AnyBackend, join_type: JoinType, seed: int) -> None:
     left, right = sides(seed, [pa.int32()], (70, 50), distinct=4)
-    spec = keyed(
-        join_type, left, right, keys=0 if join_type is JoinType.CROSS else 1, left_output=(), right_output=()
-    )
+    spec = keyed(join_type, left, right, keys=0 if join_type is JoinType.CROSS else 1, left_output=(), right_output=())
     expected = oracle_join(left, right, spec)
     for build_side in build_sides(join_type):
         for budget in (300, 1 << 30):
@@ -189,9 +185,7 @@ def test_a_cross_join_of_tables_without_columns_can_be_counted(backend: AnyBacke
     spec = JoinSpec(JoinType.CROSS)
     with gpujoin.HashJoin(spec, left.schema, right.schema, backend=backend, metrics=metrics) as join:
         join.build(batches(right, 1 << 30))
-        rows = sum(b.num_rows for b in join.probe(batches(left, 1 << 30))) + sum(
-            b.num_rows for b in join.finish()
-        )
+        rows = sum(b.num_rows for b in join.probe(batches(left, 1 << 30))) + sum(b.num_rows for b in join.finish())
     assert rows == metrics.output_rows == 30_000_000_000
 
 
@@ -224,9 +218,7 @@ def test_batches_come_near_their_target(backend: AnyBackend, batch_bytes: int, s
     with gpujoin.HashJoin(spec, left.schema, right.schema, backend=backend, options=options) as join:
         join.build(batches(right, 400))
         result = list(join.probe(batches(left, 400)))
-    assert_same_rows(
-        together(result, join.output_schema), oracle_join(left, right, spec), context=f"seed {seed}"
-    )
+    assert_same_rows(together(result, join.output_schema), oracle_join(left, right, spec), context=f"seed {seed}")
     row = 2 * (8 + 4)
     assert max(b.nbytes for b in result) <= max(batch_bytes * 1.5, 2 * row)
     if batch_bytes == 1:
@@ -247,9 +239,7 @@ def test_batches_come_near_their_target(backend: AnyBackend, batch_bytes: int, s
     ],
     ids=["text", "bytes", "lists", "structs", "dictionary"],
 )
-def test_no_column_of_a_batch_passes_its_limit(
-    backend: AnyBackend, values: pa.Array, join_type: JoinType
-) -> None:
+def test_no_column_of_a_batch_passes_its_limit(backend: AnyBackend, values: pa.Array, join_type: JoinType) -> None:
     """The 2 GiB of Arrow's offsets, at a smaller scale: one hot key whose values add up to more."""
     rows = 40
     left = pa.table({"k": pa.array([1] * rows, pa.int32()), "p": pa.concat_arrays([values] * 10)})
@@ -294,9 +284,7 @@ def test_sizes_are_counted_in_64_bits(backend: AnyBackend) -> None:
         actual = run_join(spec, left, left, backend=backend)
         assert actual.num_rows == (0 if join_type is JoinType.LEFT_ANTI else rows)
     spec = keyed(JoinType.INNER, left, left)
-    with gpujoin.HashJoin(
-        spec, left.schema, left.schema, backend=backend, options=Options(batch_bytes=80_000)
-    ) as join:
+    with gpujoin.HashJoin(spec, left.schema, left.schema, backend=backend, options=Options(batch_bytes=80_000)) as join:
         join.build(batches(left, rows))
         stream = join.probe(batches(left, rows))
         assert sum(next(stream).num_rows for _ in range(3)) > 10_000
@@ -310,9 +298,7 @@ def test_slices_and_offsets_of_the_input(backend: AnyBackend, seed: int) -> None
         with gpujoin.HashJoin(spec, left.schema, right.schema, backend=backend) as join:
             join.build(right.to_batches(max_chunksize=11))
             result = [*join.probe(left.to_batches(max_chunksize=7)), *join.finish()]
-        assert_same_rows(
-            pa.Table.from_batches(result), oracle_join(left, right, spec), context=f"seed {seed}"
-        )
+        assert_same_rows(pa.Table.from_batches(result), oracle_join(left, right, spec), context=f"seed {seed}")
 
 
 def test_batches_with_dictionaries_of_their_own(backend: AnyBackend) -> None:
@@ -334,9 +320,7 @@ def test_other_libraries_tables(backend: AnyBackend, duck: duckdb.DuckDBPyConnec
     left, right = sides(seed, [pa.int32()], (50, 50))
     left, right = left.rename_columns(["k", "a", "b", "c"]), right.rename_columns(["k", "x", "y", "z"])
     expected = gpujoin.join_tables(left, right, on="k", how="full", backend=backend)
-    from_polars = gpujoin.join_tables(
-        pl.from_arrow(left), pl.from_arrow(right), on="k", how="full", backend=backend
-    )
+    from_polars = gpujoin.join_tables(pl.from_arrow(left), pl.from_arrow(right), on="k", how="full", backend=backend)
     assert_same_rows(from_polars, expected, check_types=False)
     duck.register("one", left)
     from_duckdb = gpujoin.join_tables(duck.table("one"), right, on="k", how="full", backend=backend)

@@ -41,9 +41,7 @@ class Case:
     build_side: Side = Side.RIGHT
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        return sides(
-            self.seed, [KEY_TYPES[k] for k in self.keys], self.rows, self.shape, distinct=self.distinct
-        )
+        return sides(self.seed, [KEY_TYPES[k] for k in self.keys], self.rows, self.shape, distinct=self.distinct)
 
 
 @st.composite
@@ -146,9 +144,7 @@ def test_sides_may_be_swapped(backend: AnyBackend, case: Case) -> None:
         (JoinType.FULL, JoinType.FULL),
     ):
         forth = run_join(keyed(kind, left, right, keys=count, equal=case.equal), left, right, backend=backend)
-        back = run_join(
-            keyed(swapped, right, left, keys=count, equal=case.equal), right, left, backend=backend
-        )
+        back = run_join(keyed(swapped, right, left, keys=count, equal=case.equal), right, left, backend=backend)
         order = [*range(right.num_columns, right.num_columns + left.num_columns), *range(right.num_columns)]
         assert_same_rows(back.select(order), forth, allow_empty=True)
 

@@ -150,9 +150,7 @@ APART: dict[str, tuple[pa.DataType, pa.DataType, list[Any], Any]] = {
 def test_differences(backend: AnyBackend, kind: str) -> None:
     """Differences of all values, within a distance, below and above it, against the row loop."""
     left_type, right_type, values, near = APART[kind]
-    left_table = pa.table(
-        {"a": pa.array(values).cast(left_type) if kind != "dates" else pa.array(values, left_type)}
-    )
+    left_table = pa.table({"a": pa.array(values).cast(left_type) if kind != "dates" else pa.array(values, left_type)})
     right_table = pa.table(
         {"c": pa.array(values).cast(right_type) if kind != "dates" else pa.array(values, right_type)}
     )
@@ -287,9 +285,7 @@ def test_within_keys(
     monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     condition, algorithms = SHAPES[shape]
     left_table, right_table = tables(seed, pa.int64(), (60, 50), keys=keys)
-    check(
-        backend, join_type, left_table, right_table, condition, algorithms, keys=keys, context=f"seed {seed}"
-    )
+    check(backend, join_type, left_table, right_table, condition, algorithms, keys=keys, context=f"seed {seed}")
 
 
 def test_few_rows_of_equal_key_are_looked_at_one_by_one(backend: AnyBackend) -> None:
@@ -307,9 +303,7 @@ def test_few_rows_of_equal_key_are_looked_at_one_by_one(backend: AnyBackend) -> 
 @pytest.mark.parametrize("rows", [(0, 0), (0, 9), (9, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("shape", ["less", "overlap"])
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
-def test_empty_sides(
-    backend: AnyBackend, join_type: JoinType, shape: str, rows: tuple[int, int], seed: int
-) -> None:
+def test_empty_sides(backend: AnyBackend, join_type: JoinType, shape: str, rows: tuple[int, int], seed: int) -> None:
     condition, algorithms = SHAPES[shape]
     left_table, right_table = tables(seed, pa.date32(), rows)
     check(backend, join_type, left_table, right_table, condition, algorithms | {"range"})
@@ -375,21 +369,15 @@ def extremes(dtype: pa.DataType) -> pa.Array:
 def test_extremes_against_each_other(backend: AnyBackend, dtype: pa.DataType) -> None:
     left_table, right_table = pa.table({"a": extremes(dtype)}), pa.table({"c": extremes(dtype)})
     for compare in (Function.LT, Function.LE, Function.GT, Function.GE, Function.EQ):
-        check(
-            backend, JoinType.FULL, left_table, right_table, call(compare, left("a"), right("c")), {"range"}
-        )
+        check(backend, JoinType.FULL, left_table, right_table, call(compare, left("a"), right("c")), {"range"})
 
 
-def test_against_duckdb(
-    backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator
-) -> None:
+def test_against_duckdb(backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator) -> None:
     n = 3000
     left_table = pa.table({"a": rng.integers(0, 30 * n, n), "i": np.arange(n)})
     left_table = left_table.append_column("b", pa.array(left_table["a"].to_numpy() + rng.integers(0, 100, n)))
     right_table = pa.table({"c": rng.integers(0, 30 * n, n), "j": np.arange(n)})
-    right_table = right_table.append_column(
-        "d", pa.array(right_table["c"].to_numpy() + rng.integers(0, 100, n))
-    )
+    right_table = right_table.append_column("d", pa.array(right_table["c"].to_numpy() + rng.integers(0, 100, n)))
     condition = (left("a") <= right("d")) & (left("b") >= right("c"))
     duck.register("l", left_table)
     duck.register("r", right_table)
@@ -403,17 +391,13 @@ def test_against_duckdb(
             right_output=(1,),
         )
         metrics = JoinMetrics()
-        actual = run_join(
-            spec, left_table, right_table, backend=backend, build_side=build_side, metrics=metrics
-        )
+        actual = run_join(spec, left_table, right_table, backend=backend, build_side=build_side, metrics=metrics)
         assert metrics.algorithms == {"range_pair": 1}
         assert metrics.candidate_pairs == 0
         assert_same_rows(actual, expected)
 
 
-def test_nested_intervals_are_searched_and_counted_exactly(
-    backend: AnyBackend, rng: np.random.Generator
-) -> None:
+def test_nested_intervals_are_searched_and_counted_exactly(backend: AnyBackend, rng: np.random.Generator) -> None:
     """Long and short intervals, so that stretches are long and matches few: the wavelet matrix has to find them."""
     n = 2000
     low = rng.integers(0, 1 << 20, n)
@@ -424,14 +408,10 @@ def test_nested_intervals_are_searched_and_counted_exactly(
     condition = (left("a") <= right("d")) & (left("b") >= right("c"))
     expected = sum(int(((low <= d) & (low + width >= c)).sum()) for c, d in zip(at, at + 5, strict=True))
     for build_side in Side:
-        spec = JoinSpec(
-            JoinType.INNER, (), resolve(condition, left_table.schema, right_table.schema), (0,), (0,)
-        )
+        spec = JoinSpec(JoinType.INNER, (), resolve(condition, left_table.schema, right_table.schema), (0,), (0,))
         result = run_join(spec, left_table, right_table, backend=backend, build_side=build_side)
         assert result.num_rows == expected
-        semi = JoinSpec(
-            JoinType.LEFT_SEMI, (), resolve(condition, left_table.schema, right_table.schema), (0,), ()
-        )
+        semi = JoinSpec(JoinType.LEFT_SEMI, (), resolve(condition, left_table.schema, right_table.schema), (0,), ())
         semi_join = run_join(semi, left_table, right_table, backend=backend, build_side=build_side)
         assert semi_join.num_rows == sum(
             bool(((at + 5 >= a) & (at <= b)).any()) for a, b in zip(low, low + width, strict=True)
@@ -491,13 +471,9 @@ class TestOperandsWithoutValue:
 
 
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
-@pytest.mark.parametrize(
-    "join_type", [JoinType.FULL, JoinType.EXISTENCE, JoinType.LEFT_SEMI], ids=lambda t: t.value
-)
+@pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.EXISTENCE, JoinType.LEFT_SEMI], ids=lambda t: t.value)
 @pytest.mark.parametrize("shape", ["overlap", "with a rest"])
-def test_fault_at_any_call(
-    backend: AnyBackend, shape: str, join_type: JoinType, build_side: Side, seed: int
-) -> None:
+def test_fault_at_any_call(backend: AnyBackend, shape: str, join_type: JoinType, build_side: Side, seed: int) -> None:
     left_table, right_table = tables(seed, pa.int32(), (22, 19))
     spec = keyed(join_type, left_table, right_table, keys=0, condition=SHAPES[shape][0])
     expected = oracle_join(left_table, right_table, spec)
@@ -547,9 +523,7 @@ class TestProducts:
         assert metrics.candidate_pairs == 1000 * 1000
 
     def test_too_large_ones_are_refused(self) -> None:
-        assert (
-            self.run(self.odd, JoinType.INNER, Side.RIGHT, max_product_rows=1_000_000)[0].num_rows == 500_000
-        )
+        assert self.run(self.odd, JoinType.INNER, Side.RIGHT, max_product_rows=1_000_000)[0].num_rows == 500_000
         for join_type in (JoinType.INNER, JoinType.LEFT_SEMI):
             with pytest.raises(ProductSizeError, match="maxProductRows"):
                 self.run(self.odd, join_type, Side.RIGHT, max_product_rows=999_999)

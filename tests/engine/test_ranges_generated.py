@@ -279,9 +279,7 @@ def test_taking_some_rows_looks_at_no_more(condition: str, threads: int, tmp_pat
             yield batch
 
     backend, taken = CpuBackend(threads), 0
-    with HashJoin(
-        spec, table.schema, table.schema, options=options, backend=backend, metrics=metrics
-    ) as join:
+    with HashJoin(spec, table.schema, table.schema, options=options, backend=backend, metrics=metrics) as join:
         join.build(table.to_batches())
         for batch in join.probe(counted()):
             taken += batch.num_rows

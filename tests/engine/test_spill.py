@@ -128,14 +128,10 @@ def test_rows_without_columns_are_counted(store: SpillStore) -> None:
     ],
     ids=["last byte gone", "all gone", "zeroed", "first half twice"],
 )
-def test_a_damaged_file_is_named(
-    store: SpillStore, tmp_path: Path, damage: Callable[[int, int], object]
-) -> None:
+def test_a_damaged_file_is_named(store: SpillStore, tmp_path: Path, damage: Callable[[int, int], object]) -> None:
     (part,) = store.new_parts(BATCH.schema, 1)
     for number in range(4):
-        part.append(
-            pa.record_batch({"a": [number] * 3, "s": ["x"] * 3, "l": [[number]] * 3}).cast(BATCH.schema)
-        )
+        part.append(pa.record_batch({"a": [number] * 3, "s": ["x"] * 3, "l": [[number]] * 3}).cast(BATCH.schema))
     (file,) = spill_files(tmp_path)
     damage(file, os.fstat(file).st_size)
     with pytest.raises(CorruptBlobError, match=str(tmp_path)):
@@ -212,9 +208,7 @@ def test_large_blobs_are_encrypted_piece_by_piece(tmp_path: Path, monkeypatch: p
             list(parts[0].read())
 
 
-def test_without_the_package_nothing_is_spilled_in_plain_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_nothing_is_spilled_in_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)
@@ -294,9 +288,7 @@ def test_a_full_disk_is_named_and_its_space_freed(tmpfs: Mount) -> None:
     assert os.statvfs(place).f_bfree == free
 
 
-def test_a_full_disk_is_followed_by_the_next_one(
-    tmpfs: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_followed_by_the_next_one(tmpfs: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = [tmpfs("size=1m"), tmp_path / "large"]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, places)))
     batch = pa.record_batch({"a": range(20_000)})
@@ -335,9 +327,7 @@ def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
     assert done.stdout.endswith("12000\n") or done.stdout.endswith("11000\n")
 
 
-def test_an_error_of_the_disk_while_reading_is_named(
-    store: SpillStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_disk_while_reading_is_named(store: SpillStore, monkeypatch: pytest.MonkeyPatch) -> None:
     (part,) = store.new_parts(BATCH.schema, 1)
     part.append(BATCH)
 

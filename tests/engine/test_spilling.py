@@ -61,9 +61,7 @@ def test_spilled_joins(
                 spec, left, right, backend=backend, build_side=build_side, options=tight(tmp_path), batch_rows=17,
                 metrics=metrics,
             )  # fmt: skip
-            assert_same_rows(
-                actual, expected, allow_empty=True, context=f"seed {seed}, build {build_side.value}"
-            )
+            assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, build {build_side.value}")
             assert metrics.spills > 1
             assert metrics.spill_bytes > 2000
             assert metrics.output_rows == expected.num_rows
@@ -71,9 +69,7 @@ def test_spilled_joins(
 
 
 @pytest.mark.parametrize("budget", [1, 200, 1000, 8_000, 1 << 30])
-def test_the_budget_does_not_change_the_answer(
-    backend: AnyBackend, budget: int, tmp_path: Path, seed: int
-) -> None:
+def test_the_budget_does_not_change_the_answer(backend: AnyBackend, budget: int, tmp_path: Path, seed: int) -> None:
     left, right = sides(seed, [pa.int64()], (120, 110), KeyShape.ZIPF)
     for join_type in (JoinType.FULL, JoinType.LEFT_ANTI):
         spec = keyed(join_type, left, right)
@@ -89,9 +85,7 @@ def test_one_hot_key_is_divided_by_position(backend: AnyBackend, tmp_path: Path,
     left, right = sides(seed, [pa.int64()], (60, 900), KeyShape.HOT)
     spec = keyed(JoinType.FULL, left, right, left_output=(0, 1), right_output=(0, 1))
     metrics = JoinMetrics()
-    actual = run_join(
-        spec, left, right, backend=backend, options=tight(tmp_path, memory_budget=4000), metrics=metrics
-    )
+    actual = run_join(spec, left, right, backend=backend, options=tight(tmp_path, memory_budget=4000), metrics=metrics)
     assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}")
     assert metrics.spills > 32  # 16 parts of each side, and slices of the part that hashing cannot divide
 
@@ -100,9 +94,7 @@ def test_one_hot_key_is_divided_by_position(backend: AnyBackend, tmp_path: Path,
 def test_when_every_key_has_the_same_hash(
     backend: AnyBackend, join_type: JoinType, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, right = sides(
-        seed, [pa.int64(), pa.string()][: 1 if join_type is JoinType.NULL_AWARE_ANTI else 2], (90, 90)
-    )
+    left, right = sides(seed, [pa.int64(), pa.string()][: 1 if join_type is JoinType.NULL_AWARE_ANTI else 2], (90, 90))
     count = 1 if join_type is JoinType.NULL_AWARE_ANTI else 2
     spec = keyed(join_type, left, right, keys=count)
     expected = oracle_join(left, right, spec)
@@ -114,10 +106,7 @@ def test_when_every_key_has_the_same_hash(
         )
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, budget {budget}")
         assert bool(metrics.spills) is (budget == 2000)
-        assert (
-            set(metrics.algorithms) <= {"empty", "hash", "hash_words", "hash_bytes"}
-            or backend.name.value == "gpu"
-        )
+        assert set(metrics.algorithms) <= {"empty", "hash", "hash_words", "hash_bytes"} or backend.name.value == "gpu"
 
 
 def test_probing_several_times(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
@@ -129,9 +118,7 @@ def test_probing_several_times(backend: AnyBackend, tmp_path: Path, seed: int) -
             join.build(batches(right, 30))
             result = [*join.probe(batches(left.slice(0, 50), 20)), *join.probe(batches(left.slice(50), 20))]
             result += join.finish()
-        assert_same_rows(
-            pa.Table.from_batches(result), oracle_join(left, right, spec), context=f"seed {seed}"
-        )
+        assert_same_rows(pa.Table.from_batches(result), oracle_join(left, right, spec), context=f"seed {seed}")
 
 
 def test_a_pass_over_a_spilled_build_is_finished_once(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
@@ -169,9 +156,7 @@ def test_independent_passes_over_one_build(backend: AnyBackend, tmp_path: Path, 
 def spilled(backend: AnyBackend, directory: Path, seed: int) -> tuple[HashJoin, pa.Table]:
     left, right = sides(seed, [pa.int64()], (400, 400))
     spec = keyed(JoinType.FULL, left, right)
-    join = HashJoin(
-        spec, left.schema, right.schema, options=tight(directory, batch_bytes=100), backend=backend
-    )
+    join = HashJoin(spec, left.schema, right.schema, options=tight(directory, batch_bytes=100), backend=backend)
     join.build(batches(right, 40))
     assert len(spill_files(directory)) == 1
     assert list(directory.iterdir()) == []
@@ -199,9 +184,7 @@ def test_space_goes_when_nobody_closes(backend: AnyBackend, tmp_path: Path, seed
 
 
 @pytest.mark.parametrize("failing", Side, ids=lambda s: s.value)
-def test_space_goes_when_the_input_fails(
-    backend: AnyBackend, tmp_path: Path, failing: Side, seed: int
-) -> None:
+def test_space_goes_when_the_input_fails(backend: AnyBackend, tmp_path: Path, failing: Side, seed: int) -> None:
     left, right = sides(seed, [pa.int64()], (400, 400))
 
     def read(table: pa.Table, side: Side) -> Iterator[pa.RecordBatch]:
@@ -226,9 +209,7 @@ def test_a_join_of_many_probes_has_few_files(backend: AnyBackend, tmp_path: Path
     left, right = sides(seed, [pa.int64()], (200, 200))
     spec = keyed(JoinType.FULL, left, right)
     most = 0
-    with HashJoin(
-        spec, left.schema, right.schema, options=tight(tmp_path, memory_budget=1), backend=backend
-    ) as join:
+    with HashJoin(spec, left.schema, right.schema, options=tight(tmp_path, memory_budget=1), backend=backend) as join:
         join.build(batches(right, 5))
         for batch in batches(left, 5):
             list(join.probe([batch]))
@@ -274,9 +255,7 @@ def test_a_truncated_file_gives_no_rows(
 
 
 @pytest.mark.parametrize("side", Side, ids=lambda s: s.value)
-def test_a_full_disk_is_an_error_that_leaves_nothing(
-    backend: AnyBackend, tmpfs: Mount, side: Side, seed: int
-) -> None:
+def test_a_full_disk_is_an_error_that_leaves_nothing(backend: AnyBackend, tmpfs: Mount, side: Side, seed: int) -> None:
     place = tmpfs("size=64k")
     free = os.statvfs(place).f_bfree
     large = {side: 20_000, side.other: 300}
@@ -324,6 +303,4 @@ def test_misuse_is_refused(backend: AnyBackend, seed: int) -> None:
     join.close()
     join.close()
     with pytest.raises(JoinSpecError, match="builds its right side"):
-        HashJoin(
-            keyed(JoinType.NULL_AWARE_ANTI, left, right), left.schema, right.schema, build_side=Side.LEFT
-        )
+        HashJoin(keyed(JoinType.NULL_AWARE_ANTI, left, right), left.schema, right.schema, build_side=Side.LEFT)

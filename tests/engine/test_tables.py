@@ -253,9 +253,7 @@ def test_gather_maps_say_which_rows_meet(backend: AnyBackend, how: str, equal: b
         nulls_equal=equal,
         backend=backend,
     )
-    spec = keyed(
-        JoinType.parse(how), left_table, right_table, keys=2, equal=equal, left_output=(2,), right_output=(2,)
-    )
+    spec = keyed(JoinType.parse(how), left_table, right_table, keys=2, equal=equal, left_output=(2,), right_output=(2,))
     expected = oracle_join(left_table, right_table, spec)
     columns = {}
     for side, rowmap in (("left", maps.left), ("right", maps.right)):
@@ -292,9 +290,7 @@ def test_what_gather_maps_does_not_take_is_named_with_its_side() -> None:
         gather_maps(pa.array([1]), [1])
     with pytest.raises(JoinSpecError, match="the left input is a ndarray"):
         gather_maps(np.ones((2, 2)), pa.array([1]))
-    with pytest.raises(
-        JoinSpecError, match=r"the right input is a LazyFrame, which collect\(\) turns into a table"
-    ):
+    with pytest.raises(JoinSpecError, match=r"the right input is a LazyFrame, which collect\(\) turns into a table"):
         join_tables(A, pl.LazyFrame({"k": [1]}), on="k")
 
 
@@ -359,9 +355,7 @@ def test_more_refusals() -> None:
         join_tables([1], B, on="k")
     with pytest.raises(JoinSpecError, match=r"right input is a Int64Array that Arrow cannot read as a table"):
         join_tables(A, pa.array([1]), on="k")
-    with pytest.raises(
-        JoinSpecError, match=r"cannot read as a table: AssertionError; .* \(toArrow\(\) gives one\)"
-    ):
+    with pytest.raises(JoinSpecError, match=r"cannot read as a table: AssertionError; .* \(toArrow\(\) gives one\)"):
         join_tables(A, UnreadableFrame(), on="k")
     stream = A.to_reader()
     with pytest.raises(JoinSpecError, match="read only once"):

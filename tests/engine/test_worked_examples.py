@@ -24,15 +24,11 @@ def test_null_aware_joins(backend: AnyBackend) -> None:
     assert kept.to_pylist() == [{"a": 3, "b": None}]
 
 
-@pytest.mark.parametrize(
-    ("direction", "rows"), [("backward", [3, None]), ("forward", [2, 1]), ("nearest", [3, 1])]
-)
+@pytest.mark.parametrize(("direction", "rows"), [("backward", [3, None]), ("forward", [2, 1]), ("nearest", [3, 1])])
 def test_as_of_joins(direction: str, rows: list[int | None], backend: AnyBackend) -> None:
     """`gpujoin.engine.join.as_of`: the right rows of the times 5 and 0."""
     right_table = pa.table({"t": [4, 1, 9, 4], "row": range(4)})
-    nearest = gpujoin.asof_join_tables(
-        pa.table({"t": [5, 0]}), right_table, "t", direction=direction, backend=backend
-    )
+    nearest = gpujoin.asof_join_tables(pa.table({"t": [5, 0]}), right_table, "t", direction=direction, backend=backend)
     assert dict(zip(*nearest.to_pydict().values(), strict=True)) == dict(zip([5, 0], rows, strict=True))
 
 

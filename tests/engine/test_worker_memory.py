@@ -100,9 +100,7 @@ def test_a_join_holds_its_build_side_until_it_is_closed() -> None:
     left_table, right_table = sides(7, [pa.int64()], (50, 5000))
     gc.collect()
     before = held_bytes()
-    with HashJoin(
-        keyed(JoinType.INNER, left_table, right_table), left_table.schema, right_table.schema
-    ) as join:
+    with HashJoin(keyed(JoinType.INNER, left_table, right_table), left_table.schema, right_table.schema) as join:
         join.build(right_table.to_batches())
         assert held_bytes() - before >= right_table.nbytes
     del join
@@ -111,15 +109,11 @@ def test_a_join_holds_its_build_side_until_it_is_closed() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_containers_limit_bounds_the_budget(
-    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_containers_limit_bounds_the_budget(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / ("memory" if version == 1 else "") / "spark" / "executor"
     folder.mkdir(parents=True)
     most, current = (
-        ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        if version == 1
-        else ("memory.max", "memory.current")
+        ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
     )
     own = tmp_path / "own"
     own.write_text("4:memory:/spark/executor\n3:cpu:/other\n" if version == 1 else "0::/spark/executor\n")
@@ -151,9 +145,7 @@ def test_a_large_row_group_is_read_in_slices(tmp_path: Path, rng: np.random.Gene
             "x": pa.array(rng.choice([0.0, -0.0, float("nan"), 1.5, float("inf")], rows)),
             "s": pa.array([None if i % 11 == 0 else "é" * (i % 40) for i in range(rows)]),
             "b": pa.array(rng.random(rows) < 0.5),
-            "d": pa.array(rng.integers(-(10**6), 10**6, rows))
-            .cast(pa.decimal128(19, 0))
-            .cast(pa.decimal128(25, 2)),
+            "d": pa.array(rng.integers(-(10**6), 10**6, rows)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(25, 2)),
         }
     )
     path = tmp_path / "one_group.parquet"
@@ -165,9 +157,7 @@ def test_a_large_row_group_is_read_in_slices(tmp_path: Path, rng: np.random.Gene
     assert_same_rows(pa.Table.from_batches(batches, tree.schema), whole)
     filtered = Tree.scan(path, ["k", "d"]).where(left("k") > 25).group("k", n=count(), t=total(left("d")))
     once = pl.from_arrow(pa.Table.from_batches(run(filtered.relation), filtered.schema))
-    sliced = pl.from_arrow(
-        pa.Table.from_batches(run(filtered.relation, piece_bytes=1 << 14), filtered.schema)
-    )
+    sliced = pl.from_arrow(pa.Table.from_batches(run(filtered.relation, piece_bytes=1 << 14), filtered.schema))
     assert isinstance(once, pl.DataFrame)
     assert isinstance(sliced, pl.DataFrame)
     assert once.sort("k").equals(sliced.sort("k"))
@@ -194,9 +184,7 @@ def cpu() -> AnyBackend:
 
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
-def test_memory_of_the_cpu_that_runs_out_at_any_call(
-    join_type: JoinType, build_side: Side, seed: int
-) -> None:
+def test_memory_of_the_cpu_that_runs_out_at_any_call(join_type: JoinType, build_side: Side, seed: int) -> None:
     if build_side not in build_sides(join_type):
         pytest.skip("not to be built")
     left_table, right_table = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
@@ -208,9 +196,7 @@ def test_memory_of_the_cpu_that_runs_out_at_any_call(
     }
     expected = oracle_join(left_table, right_table, spec)
     with failing_cpu() as counting:
-        assert_same_rows(
-            run_join(spec, left_table, right_table, backend=cpu(), **how), expected, allow_empty=True
-        )
+        assert_same_rows(run_join(spec, left_table, right_table, backend=cpu(), **how), expected, allow_empty=True)
     assert counting.faults == 0
     for number in range(1, counting.total_calls + 1):
         with failing_cpu(at={number}) as faulty:

@@ -86,9 +86,7 @@ class Judge:
         assert raised, f"{resolved} raises on all rows together but on none alone"
         return Outcome(resolved.type, pa.concat_arrays(pieces), tuple(raised))
 
-    def check(
-        self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, *, errors: int = 2
-    ) -> None:
+    def check(self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, *, errors: int = 2) -> None:
         """Assert that each expression has Spark's type and Spark's values, and that Spark raises too.
 
         Values are compared on all rows that do not raise here. Each error costs Spark a query, so only ``errors`` of
@@ -148,9 +146,7 @@ class Judge:
 
     def _row(self, expression: Expression, row: int) -> str:
         sides = {"left": self.left, "right": self.right}
-        return ", ".join(
-            f"{c}={sides[c.side.value].column(c.name)[row].as_py()!r}" for c in expression.columns()
-        )
+        return ", ".join(f"{c}={sides[c.side.value].column(c.name)[row].as_py()!r}" for c in expression.columns())
 
 
 def _comparable(values: pa.Array) -> list[Any]:

@@ -97,9 +97,7 @@ def test_only_microseconds_are_shifted(unit: str) -> None:
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_literals(judge: Callable[..., Judge], mode: EvalMode) -> None:
     noon = dt.datetime(2000, 2, 29, 12, 34, 56, 789000)  # noqa: DTZ001
-    trees: list[Expression] = [
-        left(k) < v for k in ("date", "ts", "ntz") for v in (dt.date(2000, 2, 29), noon)
-    ]
+    trees: list[Expression] = [left(k) < v for k in ("date", "ts", "ntz") for v in (dt.date(2000, 2, 29), noon)]
     trees += [
         left("ts") >= noon.replace(tzinfo=dt.UTC),
         left("date") == "2024-02-29",
@@ -150,7 +148,5 @@ def test_offset_zones() -> None:
     assert not can_evaluate(day)
     date = resolve_value(left("t").cast(pa.date32()), batch.schema, batch.schema)
     assert evaluate_column(date, batch, batch, 3).cast(pa.int32()).to_pylist() == [0, 0, 1]
-    midnight = resolve_value(
-        lit(dt.date(1970, 1, 1)).cast(pa.timestamp("us", "+05:30")), batch.schema, batch.schema
-    )
+    midnight = resolve_value(lit(dt.date(1970, 1, 1)).cast(pa.timestamp("us", "+05:30")), batch.schema, batch.schema)
     assert evaluate_column(midnight, batch, batch, 1).cast(pa.int64()).to_pylist() == [-19_800_000_000]

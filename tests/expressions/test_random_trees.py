@@ -62,9 +62,7 @@ def _texts(depth: int) -> Trees:
         _column("str"),
         st.builds(call, st.just(Function.CONCAT), inner, inner),
         st.builds(call, st.just(Function.TRIM), inner),
-        st.builds(
-            lambda e, p, n: call(Function.SUBSTRING, e, p, n), inner, st.integers(-3, 3), st.integers(0, 3)
-        ),
+        st.builds(lambda e, p, n: call(Function.SUBSTRING, e, p, n), inner, st.integers(-3, 3), st.integers(0, 3)),
         st.builds(coalesce, inner, inner),
         st.builds(lambda c, a, b: when(c, a).else_(b), _booleans(depth - 1), inner, inner),
     )
@@ -85,9 +83,7 @@ def _booleans(depth: int) -> Trees:
         st.builds(lambda e: e.is_null(), numbers | texts | _column("struct")),
         st.builds(lambda e, vs: e.is_in(vs), numbers, st.lists(numbers, min_size=1, max_size=3)),
         st.builds(lambda e, p: e.like(p), texts, st.sampled_from(["a%", "%_", "%b%", "_"])),
-        st.builds(
-            call, st.sampled_from([Function.STARTS_WITH, Function.ENDS_WITH, Function.CONTAINS]), texts, texts
-        ),
+        st.builds(call, st.sampled_from([Function.STARTS_WITH, Function.ENDS_WITH, Function.CONTAINS]), texts, texts),
     )
 
 

@@ -38,9 +38,7 @@ def test_substring(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees: list[Expression] = []
     for column in (left("str"), left("bin")):
         trees += [call(Function.SUBSTRING, column, p) for p in (-2, 0, 2)]
-        trees += [
-            call(Function.SUBSTRING, column, p, n) for p in (-5, -3, -1, 0, 1, 2, 9) for n in (-1, 0, 1, 3)
-        ]
+        trees += [call(Function.SUBSTRING, column, p, n) for p in (-5, -3, -1, 0, 1, 2, 9) for n in (-1, 0, 1, 3)]
         trees.append(call(Function.SUBSTRING, column, 1, 2147483647))
         trees.append(call(Function.SUBSTRING, column, -2, 2147483647))
         trees.append(call(Function.SUBSTRING, column, left("i32"), right("i32")))
@@ -92,9 +90,7 @@ def test_rlike_patterns_that_are_left_to_spark(pattern: str) -> None:
     "text", ["a\r\n", "\r\n", "a\n\n", "a\r", "\u2028", "a\u2028", "a\u0085", "\r", "a\x0b", "\x0b", "b\ra", "\u2029\n"]
 )  # fmt: skip
 def test_rlike_line_ends(judge: Callable[..., Judge], text: str) -> None:
-    judge(*KINDS).check(
-        [lit(text).rlike(p) for p in ("a$", "^$", ".", "^.$", r"\s", "a.", "^a", r"\w$", "[ab]$")]
-    )
+    judge(*KINDS).check([lit(text).rlike(p) for p in ("a$", "^$", ".", "^.$", r"\s", "a.", "^a", r"\w$", "[ab]$")])
 
 
 @pytest.mark.parametrize(("pattern", "why"), [("a\\", "ends with its escape"), ("\\a", "precedes 'a'")])

@@ -117,9 +117,7 @@ def test_a_module_is_compiled_once_and_again_after_an_edit_of_its_header(kernels
 def test_a_compile_error_names_the_module_and_holds_the_log(kernels: Path) -> None:
     nvrtc()
     (kernels / "case.cu").write_text(TEXT.replace("x[threadIdx.x]", "y[threadIdx.x]"))
-    with pytest.raises(
-        KernelCompileError, match=r"(?s)case\.cu\[FACTOR=3, NAME=scaled\].*case\.cu\(3\).*\"y\""
-    ):
+    with pytest.raises(KernelCompileError, match=r"(?s)case\.cu\[FACTOR=3, NAME=scaled\].*case\.cu\(3\).*\"y\""):
         compile_cubin(SPEC, "sm_90")
     with pytest.raises(KernelCompileError, match=r"'absent\.cu' is not in the kernel folder"):
         compile_cubin(ModuleSpec("absent.cu"), "sm_90")
@@ -158,9 +156,7 @@ def test_a_disk_that_is_full_when_a_kernel_is_to_be_kept(
     assert compile_cubin(SPEC, "sm_90").is_file()
 
 
-@pytest.mark.parametrize(
-    "problem", [PermissionError(13, "Permission denied"), RuntimeError("no home directory")]
-)
+@pytest.mark.parametrize("problem", [PermissionError(13, "Permission denied"), RuntimeError("no home directory")])
 def test_users_without_a_home_that_they_may_look_into(problem: Exception) -> None:
     """As in containers that run as any user."""
 

@@ -104,9 +104,7 @@ def test_specs_that_contradict_themselves() -> None:
 @pytest.mark.parametrize("join_type", [t for t in JoinType if t is not JoinType.CROSS])
 def test_output_schema(join_type: JoinType) -> None:
     metadata = {b"comment": b"kept"}
-    schema = pa.schema(
-        [pa.field("a", pa.int32(), nullable=False, metadata=metadata), pa.field("b", pa.string())]
-    )
+    schema = pa.schema([pa.field("a", pa.int32(), nullable=False, metadata=metadata), pa.field("b", pa.string())])
     right_output = () if join_type.left_rows_only else (0,)
     spec = JoinSpec(join_type, (KeyPair(0, 0),), left_output=(1, 0), right_output=right_output)
     output = spec.output_schema(schema, schema)
@@ -122,9 +120,7 @@ def test_output_schema(join_type: JoinType) -> None:
 
 
 def test_specs_travel() -> None:
-    spec = JoinSpec(
-        JoinType.LEFT, (KeyPair(0, 1, NullEquality.EQUAL),), left("a") < right("b"), (0,), (1,), "found"
-    )
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 1, NullEquality.EQUAL),), left("a") < right("b"), (0,), (1,), "found")
     again = pickle.loads(pickle.dumps(spec))  # noqa: S301
     assert again == spec
     assert again.condition.same_as(spec.condition)
@@ -266,8 +262,5 @@ def test_suggestions() -> None:
     assert did_you_mean("zzz", []) == ""
     assert did_you_mean("PRISE", ["Price", "price", "x"]) == " Did you mean 'Price' or 'price'?"
     names = ["a.long.prefix.strategy", "a.long.prefix.batch"]
-    assert (
-        did_you_mean("a.long.prefix.stratgy", names, prefix="a.long.prefix.")
-        == f" Did you mean {names[0]!r}?"
-    )
+    assert did_you_mean("a.long.prefix.stratgy", names, prefix="a.long.prefix.") == f" Did you mean {names[0]!r}?"
     assert did_you_mean("zzz", [f"column{i}" for i in range(20)]).endswith("'column11', ….")

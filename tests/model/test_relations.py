@@ -31,9 +31,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve_value
 
-SCHEMA = pa.schema(
-    [("k", pa.int64()), ("price", pa.decimal128(15, 2)), ("name", pa.string()), ("x", pa.float64())]
-)
+SCHEMA = pa.schema([("k", pa.int64()), ("price", pa.decimal128(15, 2)), ("name", pa.string()), ("x", pa.float64())])
 SOURCE = ExchangeSource(0, SCHEMA)
 
 

@@ -47,11 +47,7 @@ def result_type(function: Function, operands: Sequence[pa.DataType]) -> pa.DataT
         raise NotImplementedError(f"the oracle has no {function.value} over {', '.join(map(str, operands))}")
     if function in (Function.FLOOR, Function.CEIL):
         kind = numbers[0]
-        return (
-            pa.decimal128(min(kind.precision - kind.scale + 1, _MOST), 0)
-            if pat.is_decimal(kind)
-            else pa.int64()
-        )
+        return pa.decimal128(min(kind.precision - kind.scale + 1, _MOST), 0) if pat.is_decimal(kind) else pa.int64()
     if function in (Function.NEGATE, Function.ABS):
         return numbers[0]
     if function is Function.INTEGRAL_DIVIDE:
@@ -126,9 +122,7 @@ def operation(
         try:
             return _fitted(compute(*prepared), dtype, mode)
         except NoValue:
-            return failed(
-                on_overflow, f"{function.value} of {', '.join(map(repr, values))} overflows {dtype}"
-            )
+            return failed(on_overflow, f"{function.value} of {', '.join(map(repr, values))} overflows {dtype}")
 
     return run
 

@@ -327,9 +327,7 @@ def java_double(value: float) -> str:
         return "-0.0" if math.copysign(1, value) < 0 else "0.0"
     # Two digits at least, of which the nearest are taken: 4.9E-324, not 5E-324.
     shortened = f"{value:.1e}"
-    sign, digits, exponent = (
-        Decimal(shortened if float(shortened) == value else repr(value)).normalize().as_tuple()
-    )
+    sign, digits, exponent = Decimal(shortened if float(shortened) == value else repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))
     point = len(text) + exponent

@@ -120,9 +120,7 @@ class _Compiler:
                 arguments = [self.node(argument) for argument in expression.arguments]
                 return FUNCTIONS[expression.function](expression, arguments)
             case _:
-                raise NotImplementedError(
-                    f"the oracle does not know expressions of class {type(expression).__name__}"
-                )
+                raise NotImplementedError(f"the oracle does not know expressions of class {type(expression).__name__}")
 
     def column(self, reference: ColumnRef) -> Compiled:
         schema = self.schemas[reference.side]
@@ -131,9 +129,7 @@ class _Compiler:
             positions = schema.get_all_field_indices(reference.name)
             if len(positions) != 1:
                 problem = "is ambiguous" if positions else "does not exist"
-                raise ConditionError(
-                    f"column {reference} {problem}.{did_you_mean(reference.name, schema.names)}"
-                )
+                raise ConditionError(f"column {reference} {problem}.{did_you_mean(reference.name, schema.names)}")
             index = positions[0]
         which = 0 if reference.side is Side.LEFT else 1
         return Compiled(plain(schema.field(index).type), lambda rows: rows[which][index])
@@ -280,9 +276,7 @@ def _of_day(compute: Callable[[int], int], dtype: pa.DataType = _INT) -> _Handle
 
     def handler(node: Call, operands: list[Compiled]) -> Compiled:
         source = operands[0].type
-        return _strict(dtype, lambda value: compute(local_micros(value, source) // MICROS_PER_DAY))(
-            node, operands
-        )
+        return _strict(dtype, lambda value: compute(local_micros(value, source) // MICROS_PER_DAY))(node, operands)
 
     return handler
 

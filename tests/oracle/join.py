@@ -65,9 +65,7 @@ def oracle_join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
 def _matches(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[list[int]]:
     """The right rows that each left row meets."""
     keys = [_key_test(left, right, key, spec.join_type.null_aware) for key in spec.keys]
-    condition = (
-        None if spec.condition is None else compile_expression(spec.condition, left.schema, right.schema)
-    )
+    condition = None if spec.condition is None else compile_expression(spec.condition, left.schema, right.schema)
     left_rows, right_rows = _rows(left), _rows(right)
     matches = []
     for i, left_row in enumerate(left_rows):

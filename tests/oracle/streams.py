@@ -77,9 +77,7 @@ class StreamOracle:
     def __post_init__(self) -> None:
         parts = [] if self.spec.condition is None else conjuncts(self.spec.condition)
         tests = [(part.sides(), compile_expression(part, self.left, self.right).run) for part in parts]
-        self._own: dict[Side, list[Any]] = {
-            side: [run for sides, run in tests if sides <= {side}] for side in Side
-        }
+        self._own: dict[Side, list[Any]] = {side: [run for sides, run in tests if sides <= {side}] for side in Side}
         self._both = [run for sides, run in tests if len(sides) == 2]
         self._keys = [self._aligned(key.left, key.right) for key in self.spec.keys]
 

@@ -231,9 +231,7 @@ def data(seed: int) -> pa.Table:
     for name in ("day", "date"):
         days = [generator.random.choice([None, *range(-800, 40000, 777)]) for _ in range(rows)]
         columns[name] = pa.array(days, pa.int32()).view(pa.date32())
-    columns["n"] = pa.array(
-        [generator.random.choice([None, 0, 1, -1, 3, -7, 1000]) for _ in range(rows)], pa.int32()
-    )
+    columns["n"] = pa.array([generator.random.choice([None, 0, 1, -1, 3, -7, 1000]) for _ in range(rows)], pa.int32())
     return pa.table({**columns, "row": range(rows)})
 
 
@@ -282,8 +280,7 @@ def test_casts_of_texts_against_spark(spark: SparkSession, mode: EvalMode, seed:
             if repr(own) != repr(spark_value)
         ]
         problems += [
-            f"{function}({t!r} as {sql}) is {own!r}, in Spark {spark_value!r}"
-            for t, own, spark_value in wrong
+            f"{function}({t!r} as {sql}) is {own!r}, in Spark {spark_value!r}" for t, own, spark_value in wrong
         ]
     assert not problems, "\n".join(problems)
 
@@ -321,9 +318,7 @@ def _in_mode(expression: Expression, mode: EvalMode) -> Expression:
 
 @pytest.mark.parametrize("function", [Function.NEGATE, Function.ABS])
 @pytest.mark.parametrize("mode", EvalMode)
-def test_negated_decimals_with_a_digit_too_many_fail_in_every_mode(
-    function: Function, mode: EvalMode
-) -> None:
+def test_negated_decimals_with_a_digit_too_many_fail_in_every_mode(function: Function, mode: EvalMode) -> None:
     """Spark rounds to 34 digits there, and up."""
     schema = pa.schema([("n", pa.decimal128(38, 0))])
     node = Call(function=function, arguments=(left("n"),), mode=mode)

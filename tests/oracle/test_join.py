@@ -95,9 +95,7 @@ def test_not_in() -> None:
     def not_in(lefts: list[int | None], rights: list[int | None]) -> list[object]:
         left_table = pa.table({"k": pa.array(lefts, pa.int64()), "row": range(len(lefts))})
         right_table = pa.table({"k": pa.array(rights, pa.int64())})
-        return [
-            row[0] for row in join(JoinType.NULL_AWARE_ANTI, left_table=left_table, right_table=right_table)
-        ]
+        return [row[0] for row in join(JoinType.NULL_AWARE_ANTI, left_table=left_table, right_table=right_table)]
 
     assert not_in([1, 2, None], []) == [0, 1, 2]
     assert not_in([1, 2, None], [None]) == []
@@ -179,9 +177,7 @@ def test_against_duckdb(key: str, equal: bool, seed: int, duck: duckdb.DuckDBPyC
             continue
         output = () if join_type.left_rows_only else (1,)
         spec = JoinSpec(join_type, (KeyPair(0, 0, nulls),), left_output=(1,), right_output=output)
-        expected = duck.sql(
-            sql.format(on="a.k is not distinct from b.k" if equal else "a.k = b.k")
-        ).to_arrow_table()
+        expected = duck.sql(sql.format(on="a.k is not distinct from b.k" if equal else "a.k = b.k")).to_arrow_table()
         actual = oracle_join(tables[0], tables[1], spec)
         assert_same_rows(
             actual,

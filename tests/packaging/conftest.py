@@ -34,15 +34,11 @@ def pristine_environment(environments: Path) -> Path:
     """A virtual environment that sees this one's libraries but not its gpujoin; gives its Python."""
     home = environments / "bare"
     run(sys.executable, "-m", "venv", "--without-pip", home)
-    site = Path(
-        run(home / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    )
+    site = Path(run(home / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     # Only the named folder is added: .pth files inside it, editable installs among them, are not read.
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = home / "bin" / "python"
-    assert (
-        subprocess.run([python, "-I", "-c", "import gpujoin"], capture_output=True, cwd=home).returncode != 0
-    )
+    assert subprocess.run([python, "-I", "-c", "import gpujoin"], capture_output=True, cwd=home).returncode != 0
     return python
 
 

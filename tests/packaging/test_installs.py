@@ -17,9 +17,7 @@ import pytest
 from gpujoin import _version
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = {
-    path.relative_to(ROOT / "kernels").as_posix() for path in (ROOT / "kernels").rglob("*") if path.is_file()
-}
+KERNELS = {path.relative_to(ROOT / "kernels").as_posix() for path in (ROOT / "kernels").rglob("*") if path.is_file()}
 
 FIND_KERNELS = (
     "import gpujoin; from gpujoin.launch.source import kernel_directory; "
@@ -38,18 +36,14 @@ def pip_install(python: Path, *what: object) -> None:
         "--ignore-installed", "--no-build-isolation", *what)  # fmt: skip
 
 
-def test_wheel_install_finds_its_kernels(
-    distributions: tuple[Path, Path], environment: Path, tmp_path: Path
-) -> None:
+def test_wheel_install_finds_its_kernels(distributions: tuple[Path, Path], environment: Path, tmp_path: Path) -> None:
     pip_install(environment, distributions[1])
     package, kernels = map(Path, run(environment, "-I", "-c", FIND_KERNELS, cwd=tmp_path).split())
     assert package.is_relative_to(environment.parents[1])
     assert kernels == package.parent / "_kernels"
     assert {p.relative_to(kernels).as_posix() for p in kernels.rglob("*") if p.is_file()} == KERNELS
     assert run(environment.parent / "gpujoin", "version", cwd=tmp_path).strip() == _version.__version__
-    assert "usage: gpujoin-discover-gpus" in run(
-        environment.parent / "gpujoin-discover-gpus", "--help", cwd=tmp_path
-    )
+    assert "usage: gpujoin-discover-gpus" in run(environment.parent / "gpujoin-discover-gpus", "--help", cwd=tmp_path)
 
 
 def test_editable_install_finds_the_kernels_of_the_checkout(environment: Path, tmp_path: Path) -> None:
@@ -60,9 +54,7 @@ def test_editable_install_finds_the_kernels_of_the_checkout(environment: Path, t
     assert run(environment.parent / "gpujoin", "version", cwd=tmp_path).strip() == _version.__version__
 
 
-def test_the_package_runs_from_a_zip(
-    distributions: tuple[Path, Path], environment: Path, tmp_path: Path
-) -> None:
+def test_the_package_runs_from_a_zip(distributions: tuple[Path, Path], environment: Path, tmp_path: Path) -> None:
     """As ``--py-files`` does it on executors."""
     code = (
         f"import sys; sys.path.insert(0, {str(distributions[1])!r}); import gpujoin; "
@@ -91,9 +83,7 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
     assert metadata["Requires-Python"] == ">=3.11"
     assert {"spark", "cu12", "cu13", "test", "bench", "dev"} <= set(metadata.get_all("Provides-Extra", []))
     sources = {
-        path.relative_to(ROOT).as_posix()
-        for kind in ("*.py", "*.java")
-        for path in (ROOT / "gpujoin").rglob(kind)
+        path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.java") for path in (ROOT / "gpujoin").rglob(kind)
     }
     assert "gpujoin/spark/jvm/PythonRule.java" in sources
     assert sources <= names
@@ -102,9 +92,7 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
 def test_the_version_is_written_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert "version" in project["dynamic"]
-    heading = re.search(
-        r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    heading = re.search(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert heading is not None
     assert heading[1] == _version.__version__
 
@@ -141,9 +129,7 @@ def test_executors_run_gpujoin_from_py_files(
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         (home / entry.name).symlink_to(entry)
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYTHONPATH"))
-    }
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYTHONPATH"))}
     done = subprocess.run(
         [home / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--py-files", archive,
          "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=1g", job],
@@ -151,9 +137,7 @@ def test_executors_run_gpujoin_from_py_files(
         env={**clean, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(environment)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^from \S+\.zip/gpujoin/__init__\.py by \S+ 50 rows$", done.stdout, re.MULTILINE), (
-        done.stdout
-    )
+    assert re.search(r"^from \S+\.zip/gpujoin/__init__\.py by \S+ 50 rows$", done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.mark.slow
@@ -181,9 +165,7 @@ def test_extras_resolve_with_their_constraints(constraints: str, extras: str, tm
         ROOT / constraints,
         f"{ROOT}[{extras}]",
     )
-    pins = re.findall(
-        r"^([A-Za-z0-9._-]+)==(\S+)", (ROOT / constraints).read_text(encoding="utf-8"), re.MULTILINE
-    )
+    pins = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", (ROOT / constraints).read_text(encoding="utf-8"), re.MULTILINE)
     pinned = {f"{normal(name)}-{version}" for name, version in pins} | {f"gpujoin-{_version.__version__}"}
     would = re.search(r"^Would install (.+)$", told, re.MULTILINE)
     assert would is not None

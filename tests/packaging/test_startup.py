@@ -116,9 +116,7 @@ sys.meta_path.insert(PLACE, OldFinder())
         pytest.param(IMPORTED, id="alone"),
         pytest.param(ANOTHER_FINDER.replace("PLACE", "0") + IMPORTED, id="another-finder-before"),
         pytest.param(ANOTHER_FINDER.replace("PLACE", "1") + IMPORTED, id="another-finder-behind"),
-        pytest.param(
-            "import importlib.util; importlib.util.find_spec('pyspark.sql.session')" + IMPORTED, id="asked"
-        ),
+        pytest.param("import importlib.util; importlib.util.find_spec('pyspark.sql.session')" + IMPORTED, id="asked"),
     ],
 )
 def test_sessions_are_wrapped_when_pyspark_is_imported(pristine_editable: Path, program: str) -> None:
@@ -224,9 +222,7 @@ class Workplace:
         pq.write_table(pa.table({"k": rows[500:], "w": [k % 3 for k in rows[500:]]}), self.folder / "right")
         (self.folder / "app.py").write_text(PROGRAM)
 
-    def run(
-        self, *command: object, settings: Mapping[str, str], stdin: str | None = None, **more: str
-    ) -> str:
+    def run(self, *command: object, settings: Mapping[str, str], stdin: str | None = None, **more: str) -> str:
         """What a command prints where ``spark-defaults.conf`` has the settings."""
         conf = self.folder / "conf"
         conf.mkdir()
@@ -303,9 +299,7 @@ class TestPrograms:
             pytest.param({**ENABLED, "spark.gpujoin.enabled": "false"}, id="false"),
         ],
     )
-    def test_spark_submit_where_it_is_not_asked_for(
-        self, workplace: Workplace, settings: dict[str, str]
-    ) -> None:
+    def test_spark_submit_where_it_is_not_asked_for(self, workplace: Workplace, settings: dict[str, str]) -> None:
         assert_ran_as_sparks(workplace.spark_submit(settings=settings))
 
     def test_spark_submit_with_options(self, workplace: Workplace) -> None:
@@ -334,9 +328,7 @@ class TestPrograms:
     def test_spark_connect_is_left_alone(self, workplace: Workplace) -> None:
         program, _, _ = PROGRAM.replace(".builder", ".builder.remote('local[2]')").rpartition("print(")
         (workplace.folder / "app.py").write_text(program + "print('imported by a worker', False)")
-        told = workplace.run(
-            workplace.python, "app.py", settings=ENABLED, PYSPARK_PYTHON=str(workplace.python)
-        )
+        told = workplace.run(workplace.python, "app.py", settings=ENABLED, PYSPARK_PYTHON=str(workplace.python))
         assert_ran_as_sparks(told)
 
     def test_a_standalone_cluster(self, workplace: Workplace, cluster: Cluster) -> None:

@@ -49,9 +49,7 @@ def test_rows_from_spark_are_taken_for_what_spark_does_pair_by_pair() -> None:
 
 
 def test_scans_of_files_are_taken_and_the_seconds_grow_with_the_rows() -> None:
-    small, large = (
-        _predicted(_joined(Scan(COLUMNS), Scan(COLUMNS)), rows, exchanges=0) for rows in (1e4, 1e8)
-    )
+    small, large = (_predicted(_joined(Scan(COLUMNS), Scan(COLUMNS)), rows, exchanges=0) for rows in (1e4, 1e8))
     assert small.taken
     assert large.taken
     assert large.here > small.here

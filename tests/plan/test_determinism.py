@@ -39,9 +39,7 @@ def scan(index: int = 0) -> Scan:
     return Scan(SCHEMA, index=index)
 
 
-def call(
-    function: AggregateFunction, at: int, name: str, condition: Expression | None = None
-) -> AggregateCall:
+def call(function: AggregateFunction, at: int, name: str, condition: Expression | None = None) -> AggregateCall:
     return AggregateCall(function=function, arguments=(column(SCHEMA, at),), name=name, filter=condition)
 
 
@@ -71,9 +69,7 @@ F = AggregateFunction
 def test_aggregates(function: AggregateFunction, at: int, depends: bool) -> None:
     tree = grouped(call(function, at, "a"), call(F.COUNT, S, "n"))
     assert names(tree) == ({f.name for f in call(function, at, "a").buffer} if depends else set())
-    assert indeterminate_columns(dataclasses.replace(tree, once=False), {}) == frozenset(
-        range(1, len(tree.schema))
-    )
+    assert indeterminate_columns(dataclasses.replace(tree, once=False), {}) == frozenset(range(1, len(tree.schema)))
 
 
 def test_what_is_computed_of_them_depends_too() -> None:
@@ -84,9 +80,7 @@ def test_what_is_computed_of_them_depends_too() -> None:
         (Output("w", whole), Output("n", column(total.schema, 2)), Output("k", column(total.schema, 0))),
     )
     assert names(tree) == {"w"}
-    positive = Call(
-        function=Function.GT, arguments=(whole, Literal(value=0, type=pa.int64())), type=pa.bool_()
-    )
+    positive = Call(function=Function.GT, arguments=(whole, Literal(value=0, type=pa.int64())), type=pa.bool_())
     assert names(Filter(total, positive)) == {"t.sum"}
     again = PartialAggregate(
         tree, (Output("k", column(tree.schema, 2)),),
@@ -110,9 +104,7 @@ def test_other_nodes() -> None:
     source = ExchangeSource(3, SCHEMA)
     sources = {3: frozenset({D})}
     assert names(source, sources) == {"d"}
-    ways = tuple(
-        tuple(Output(f"e{i}", column(SCHEMA, at)) for i, at in enumerate(way)) for way in ((K, D), (K, D))
-    )
+    ways = tuple(tuple(Output(f"e{i}", column(SCHEMA, at)) for i, at in enumerate(way)) for way in ((K, D), (K, D)))
     assert names(Expand(source, ways), sources) == {"e1"}
     assert names(Union((scan(), source)), sources) == {"d"}
     assert indeterminate_columns(Limit(scan(), 3), {}) == frozenset(range(4))
@@ -139,9 +131,7 @@ def test_rows_are_placed_by_other_keys() -> None:
 
 def test_groups_of_sums_are_placed_by_other_keys() -> None:
     total = grouped(call(F.SUM, D, "d"))
-    stage = plan_stages(
-        grouped(AggregateCall(function=F.COUNT, name="n"), child=total, keys=(1, 0)), {0: BIG}, LIMITS
-    )
+    stage = plan_stages(grouped(AggregateCall(function=F.COUNT, name="n"), child=total, keys=(1, 0)), {0: BIG}, LIMITS)
     assert stage is not None
     assert all(source.columns == (0,) for source in stage.inputs)
     assert plan_stages(grouped(child=total, keys=(1,)), {0: BIG}, LIMITS) is None

@@ -22,13 +22,9 @@ def test_shuffle_partitions_every_join_with_keys(kind: JoinType) -> None:
     assert asked_distribution(Strategy.SHUFFLE, {}, kind, keys=True) is PARTITIONED
 
 
-@pytest.mark.parametrize(
-    "strategy", [Strategy.BROADCAST, Strategy.NESTED_LOOP], ids=lambda given: given.value
-)
+@pytest.mark.parametrize("strategy", [Strategy.BROADCAST, Strategy.NESTED_LOOP], ids=lambda given: given.value)
 @pytest.mark.parametrize("kind", list(JoinType), ids=lambda kind: kind.value)
-def test_broadcast_replicates_a_side_whose_rows_need_not_be_returned(
-    kind: JoinType, strategy: Strategy
-) -> None:
+def test_broadcast_replicates_a_side_whose_rows_need_not_be_returned(kind: JoinType, strategy: Strategy) -> None:
     found = asked_distribution(strategy, {}, kind, keys=kind is not JoinType.CROSS)
     if kind is JoinType.FULL:
         assert isinstance(found, Reason)
@@ -72,9 +68,7 @@ HINTS = {
 
 
 @pytest.mark.parametrize(("hints", "kind", "keys", "expected"), HINTS.values(), ids=HINTS)
-def test_hints_as_spark_takes_them(
-    hints: dict[Side, Hint], kind: JoinType, keys: bool, expected: Distribution
-) -> None:
+def test_hints_as_spark_takes_them(hints: dict[Side, Hint], kind: JoinType, keys: bool, expected: Distribution) -> None:
     assert asked_distribution(Strategy.AUTO, hints, kind, keys=keys) is expected
 
 

@@ -41,9 +41,7 @@ def scan(index: int, *, selective: bool = False) -> Scan:
 
 def joined(left: Relation, right: Relation, kind: JoinType = JoinType.INNER, key: int = 0) -> Join:
     right_output = () if kind.left_rows_only else (0, 1)
-    return Join(
-        left, right, JoinSpec(kind, (KeyPair(key, 0),), left_output=(0, 1), right_output=right_output)
-    )
+    return Join(left, right, JoinSpec(kind, (KeyPair(key, 0),), left_output=(0, 1), right_output=right_output))
 
 
 def semi_joins(relation: Relation) -> list[int]:
@@ -51,9 +49,7 @@ def semi_joins(relation: Relation) -> list[int]:
     return [
         node.left.index
         for node in relation.walk()
-        if isinstance(node, Join)
-        and node.spec.join_type is JoinType.LEFT_SEMI
-        and isinstance(node.left, Scan)
+        if isinstance(node, Join) and node.spec.join_type is JoinType.LEFT_SEMI and isinstance(node.left, Scan)
     ]
 
 
@@ -63,9 +59,7 @@ def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     assert semi_joins(filtered) == [0]
     assert filtered.schema == tree.schema
     alone, indexes = numbered(filtered)
-    facts = {
-        at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)
-    }
+    facts = {at: ScanFacts(SCANNED[index], 1 << (30 if index == 0 else 20)) for at, index in enumerate(indexes)}
     stage = plan_stages(alone, facts, StageLimits(cores=4, task_bytes=1 << 27, broadcast_threshold=1 << 28))
     assert stage is not None
     assert [branch.partitioned for branch in stage.branches] == [indexes.index(0)]
@@ -101,9 +95,7 @@ def test_a_build_side_that_was_asked_for_stays() -> None:
 
 def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
     below = scan(0)
-    groups = PartialAggregate(
-        below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), once=True
-    )
+    groups = PartialAggregate(below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), once=True)
     assert semi_joins(with_runtime_filters(joined(groups, scan(2, selective=True)), SCANNED)) == [0]
 
 

@@ -19,9 +19,7 @@ FILES = st.lists(st.lists(st.integers(0, 1000), max_size=8), max_size=6)
 
 
 @given(files=FILES, tasks=st.integers(1, 12), most=st.integers(1, 5000))
-def test_every_row_group_is_read_once_and_shares_are_even(
-    files: list[list[int]], tasks: int, most: int
-) -> None:
+def test_every_row_group_is_read_once_and_shares_are_even(files: list[list[int]], tasks: int, most: int) -> None:
     footers = [footer(f"f{i}", sizes) for i, sizes in enumerate(files)]
     splits = plan_splits(footers, tasks, most)
     read = [(part.path, group) for split in splits for part in split for group in part.row_groups or ()]

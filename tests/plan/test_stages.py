@@ -39,9 +39,7 @@ def scan(index: int) -> Scan:
     return Scan(SCHEMA, index=index)
 
 
-def joined(
-    left: Relation, right: Relation, kind: JoinType = JoinType.INNER, key: int = 0, **spec: object
-) -> Join:
+def joined(left: Relation, right: Relation, kind: JoinType = JoinType.INNER, key: int = 0, **spec: object) -> Join:
     right_output = () if kind.left_rows_only else (0,)
     keys = (KeyPair(key, 0, NullEquality.EQUAL if spec.pop("null_safe", False) else NullEquality.UNEQUAL),)
     return Join(left, right, JoinSpec(kind, keys, left_output=(0, 1), right_output=right_output, **spec))  # type: ignore[arg-type]
@@ -161,9 +159,7 @@ def test_a_partitioning_that_is_there_is_used_again(tree: Relation, exchanges: i
 
 
 def test_keys_that_are_computed_are_exchanged_too() -> None:
-    value = Call(
-        function=Function.COALESCE, arguments=(column(SCHEMA, 0), column(SCHEMA, 1)), type=pa.int64()
-    )
+    value = Call(function=Function.COALESCE, arguments=(column(SCHEMA, 0), column(SCHEMA, 1)), type=pa.int64())
     tree = dataclasses.replace(grouped(scan(0)), keys=(Output("x", value),))
     stage = planned(tree, BIG)
     assert stage.tree.schema == tree.schema
@@ -367,9 +363,7 @@ def test_the_smaller_side_is_replicated_where_either_may_be() -> None:
 
 def test_a_partitioning_that_is_there_serves_a_join_that_asks_for_one() -> None:
     below = asked(joined(scan(0), scan(1)), Distribution.PARTITIONED)
-    assert (
-        planned(asked(joined(below, scan(2)), Distribution.PARTITIONED), SMALL, SMALL, SMALL).exchanges == 3
-    )
+    assert planned(asked(joined(below, scan(2)), Distribution.PARTITIONED), SMALL, SMALL, SMALL).exchanges == 3
 
 
 def test_a_join_that_asks_for_partitions_is_not_computed_by_every_task() -> None:

@@ -57,11 +57,7 @@ def test_resources_are_read_from_the_log(check: ModuleType) -> None:
 def test_a_page_of_another_compiler_is_not_compared(
     check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = {
-        (ModuleSpec("a.cu", (("N", 1),)), "k"): dict.fromkeys(
-            check.ARCHITECTURES, check.Resources(8, 16, 0, 0)
-        )
-    }
+    table = {(ModuleSpec("a.cu", (("N", 1),)), "k"): dict.fromkeys(check.ARCHITECTURES, check.Resources(8, 16, 0, 0))}
     monkeypatch.setattr(check, "PAGE", tmp_path / "page.md")
     assert check.compare(check.page(table, "NVRTC 13.4"), "NVRTC 13.4") != []
     check.PAGE.write_text(check.page(table, "NVRTC 13.4"))
@@ -72,9 +68,7 @@ def test_a_page_of_another_compiler_is_not_compared(
 
 
 @pytest.mark.parametrize("kind", ["spilling", "broken", "empty"])
-def test_spills_and_errors_fail(
-    check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_spills_and_errors_fail(check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     compiler = check.find_compiler()
     if compiler is None:
         pytest.skip("no CUDA compiler: neither CuPy's NVRTC nor nvcc")

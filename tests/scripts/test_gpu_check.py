@@ -231,9 +231,7 @@ def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.Monke
         pytest.skip("this machine has a GPU")
     monkeypatch.setenv("GPU_CHECK_OUT", str(tmp_path))
     monkeypatch.setattr(check, "why_not", lambda: None)
-    monkeypatch.setattr(
-        check, "tests", lambda limit, work, arguments: check.Phase("tests", "passed", 0.0, "fine")
-    )
+    monkeypatch.setattr(check, "tests", lambda limit, work, arguments: check.Phase("tests", "passed", 0.0, "fine"))
     monkeypatch.setattr(check, "queries", lambda limit, out: check.Phase("TPC-H", "skipped", 0.0, "slow"))
     assert check.main([]) == 1
     record = json.loads((tmp_path / "gpu-check-report.json").read_text())

@@ -73,13 +73,9 @@ def test_without_a_gpu_it_says_so_and_fails(
 def test_the_report_is_written_whole(
     report: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gpu = report.list_gpus.__globals__["Gpu"](
-        "0", "NVIDIA H200", "u", 1 << 37, 0, "580", "9.0", exclusive=False
-    )
+    gpu = report.list_gpus.__globals__["Gpu"]("0", "NVIDIA H200", "u", 1 << 37, 0, "580", "9.0", exclusive=False)
     monkeypatch.setattr(report, "list_gpus", lambda: (gpu,))
-    monkeypatch.setattr(
-        report, "run_tests", lambda path, arguments: (0, [report.Test("a::b", "passed", 1.5, "")])
-    )
+    monkeypatch.setattr(report, "run_tests", lambda path, arguments: (0, [report.Test("a::b", "passed", 1.5, "")]))
     assert report.main(["--output", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
     assert "**Passed**: 1 passed, 0 failed, 0 skipped" in text

@@ -60,9 +60,7 @@ def test_an_environment_is_made_once_and_used_again(stand_ins: Path, tmp_path: P
     assert len(log(stand_ins)) == 2
 
 
-def test_other_extras_and_constraints_install_anew_but_keep_the_environment(
-    stand_ins: Path, tmp_path: Path
-) -> None:
+def test_other_extras_and_constraints_install_anew_but_keep_the_environment(stand_ins: Path, tmp_path: Path) -> None:
     venv = str(tmp_path / "venv")
     run("setup_env.sh", stand_ins, "test", VENV=venv)
     run("setup_env.sh", stand_ins, "bench", "test", VENV=venv)
@@ -112,9 +110,7 @@ def test_a_missing_venv_module_is_installed_by_root_only(stand_ins: Path, tmp_pa
         ({"CONSTRAINTS": "nothing.txt"}, "CONSTRAINTS=nothing.txt is not a file. Name one of: constraints"),
     ],
 )
-def test_wrong_settings_are_one_clear_line(
-    stand_ins: Path, tmp_path: Path, given: dict[str, str], said: str
-) -> None:
+def test_wrong_settings_are_one_clear_line(stand_ins: Path, tmp_path: Path, given: dict[str, str], said: str) -> None:
     done = run("setup_env.sh", stand_ins, "test", VENV=str(tmp_path / "venv"), **given)
     assert done.returncode == 1
     assert said in done.stderr
@@ -190,9 +186,7 @@ def test_a_compiler_that_is_there_is_left_alone(stand_ins: Path) -> None:
 def test_root_installs_a_compiler(stand_ins: Path, version: str) -> None:
     for tool in ("nm", "addr2line"):
         script(stand_ins / tool, "")
-    script(
-        stand_ins / "g++", f'[ ! -e "$STAND_INS/installed" ] || {{ echo 12; exit; }}\n{version or "exit 1"}'
-    )
+    script(stand_ins / "g++", f'[ ! -e "$STAND_INS/installed" ] || {{ echo 12; exit; }}\n{version or "exit 1"}')
     script(stand_ins / "id", "echo 0\n")
     script(stand_ins / "apt-get", APT)
     done = run("find_gxx.sh", stand_ins)

@@ -38,9 +38,7 @@ def once(flags: str, name: str) -> bool:
     return True
 
 
-def disturbed(
-    flags: str, name: str, disturb: Callable[[], None]
-) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+def disturbed(flags: str, name: str, disturb: Callable[[], None]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     """A stage function that passes batches on and, in the first task to see a second batch, disturbs it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,9 +101,7 @@ def scenario(
     left = renamed(session.range(0, ROWS, 1, 4).withColumn("t", sf.concat(sf.lit("é"), "id")), "l")
     right = renamed(session.range(0, 2 * ROWS, 3, 4).withColumn("u", sf.col("id") % 7), "r")
     result = joined(left, right, how, distribution, partitions=4, **_OPTIONS, **options)
-    passed = result.mapInArrow(
-        disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), result.schema
-    )
+    passed = result.mapInArrow(disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), result.schema)
     start = time.monotonic()
     found = digest(passed)
     seconds = time.monotonic() - start
@@ -150,9 +146,7 @@ def island(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
     try:
         joined = accelerate(native)
         found = explain(joined)
-        passed = joined.mapInArrow(
-            disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema
-        )
+        passed = joined.mapInArrow(disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema)
         digested = digest(passed)
     finally:
         for key in ISLAND:
@@ -182,13 +176,9 @@ def skewed(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
         session.conf.set(key, value)
     try:
         whole = name.endswith("island")
-        joined = (
-            accelerate(native) if whole else gpu_join(sides[0], sides[1], "k", "left", strategy="shuffle")
-        )
+        joined = accelerate(native) if whole else gpu_join(sides[0], sides[1], "k", "left", strategy="shuffle")
         text = str(explain(joined))
-        passed = joined.mapInArrow(
-            disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema
-        )
+        passed = joined.mapInArrow(disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema)
         summed = sums(passed)
         digested = numbers(summed)
         text += "" if whole else str(metrics(summed))

@@ -52,12 +52,8 @@ def compare(left: DataFrame, right: DataFrame, on: Any, how: str, strategy: str)
 
 def quoted(spark: SparkSession, strategy: str) -> list[Any]:
     """The quote of each of some trades, and how they are joined."""
-    trades = spark.sql(
-        "select * from values (1, 'a', 5), (2, 'a', 1), (3, 'b', 9), (4, null, 9) as v(trade, s, t)"
-    )
-    quotes = spark.sql(
-        "select * from values (10, 'a', 2), (20, 'a', 4), (30, 'b', 9), (40, 'c', 1) as v(quote, s, t)"
-    )
+    trades = spark.sql("select * from values (1, 'a', 5), (2, 'a', 1), (3, 'b', 9), (4, null, 9) as v(trade, s, t)")
+    quotes = spark.sql("select * from values (10, 'a', 2), (20, 'a', 4), (30, 'b', 9), (40, 'c', 1) as v(quote, s, t)")
     frame = gpu_asof_join(trades, quotes, "t", "s", strategy=strategy, backend="cpu")
     rows = sorted((row.trade, row.quote) for row in frame.where("trade > 1").collect())
     return [frame.columns, rows, [join.strategy.value for join in explain(frame).joins]]

@@ -29,9 +29,7 @@ def test_shuffled_and_broadcast(spark: SparkSession) -> None:
             found = gpu_asof_join(
                 one, two, "t", by, direction=direction, tolerance=tolerance, strategy=strategy, backend="cpu"
             )
-            expected = asof_join_tables(
-                *tables, "t", by, direction=direction, tolerance=tolerance, backend="cpu"
-            )
+            expected = asof_join_tables(*tables, "t", by, direction=direction, tolerance=tolerance, backend="cpu")
             assert found.columns == expected.schema.names
             (planned,) = explain(found.where("i > 0")).joins
             assert (planned.shape, planned.strategy.value) == ("as-of: n log n", strategy or "broadcast")
@@ -61,9 +59,7 @@ def test_nothing_runs_when_it_is_called(spark: SparkSession) -> None:
 
 def test_bad_input(spark: SparkSession) -> None:
     frame = spark.range(3).selectExpr("id as t", "array(id) as l")
-    texts = frame.selectExpr(
-        "t", "named_struct('s', 'x' collate utf8_lcase) as c", "'y' collate unicode as s"
-    )
+    texts = frame.selectExpr("t", "named_struct('s', 'x' collate utf8_lcase) as c", "'y' collate unicode as s")
     for on, by in (("t", "c"), ("s", "t")):
         with pytest.raises(KeyTypeError, match="are compared by bytes"):
             gpu_asof_join(texts, texts, on, by)

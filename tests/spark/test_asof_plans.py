@@ -252,9 +252,7 @@ def test_the_schema_is_that_of_the_sides(spark: SparkSession, tables: dict[str, 
 
 # -- Spark's own operators ---------------------------------------------------------------------------------------
 
-DOUBLES = (
-    "(double('NaN')), (-0.0D), (null), (double('infinity')), (double('-infinity')), (1.5D), (3.25D), (-7.0D)"
-)
+DOUBLES = "(double('NaN')), (-0.0D), (null), (double('infinity')), (double('-infinity')), (1.5D), (3.25D), (-7.0D)"
 LONGS = "(-9223372036854775808L), (9223372036854775807L), (0L), (null), (5L), (6L), (-40L)"
 DAYS = "(date'2024-02-28'), (date'2024-03-01'), (null), (date'1899-12-31'), (date'2024-03-04')"
 MOMENTS = "(timestamp'2024-03-31 00:30:00'), (timestamp'2024-03-31 03:30:00'), (null), (timestamp'1890-01-01 00:00:00')"
@@ -306,9 +304,7 @@ def test_spark_finds_the_same(spark: SparkSession, kind: str, direction: str) ->
         f"select cast(t as {dtype}) t, g, cast(t as string) shown"
         f" from (values {values} as v(t)), (values (1), (2), (null) as w(g))"
     )
-    one = spark.sql(
-        f"select cast(t as {other_type}) t, 1 g, cast(t as string) j from values {others} as v(t)"
-    )
+    one = spark.sql(f"select cast(t as {other_type}) t, 1 g, cast(t as string) j from values {others} as v(t)")
     right = one.union(one.selectExpr("t", "int(null)", "j")).union(one.limit(2).selectExpr("t", "2", "j"))
     right = spark.createDataFrame(right.collect(), right.schema)
     for exact, within, by in ((True, None, "g"), (False, tolerance, "g"), (True, tolerance, None)):
@@ -327,9 +323,7 @@ def test_spark_finds_the_same(spark: SparkSession, kind: str, direction: str) ->
         here = frame.toArrow()
         assert here.num_rows == left.count()
         assert within is not None or here["j"].null_count < here.num_rows
-        assert_same_rows(
-            native_frame(frame, rule_of(spark)).toArrow(), here, context=f"{exact}, {within}, {by}"
-        )
+        assert_same_rows(native_frame(frame, rule_of(spark)).toArrow(), here, context=f"{exact}, {within}, {by}")
 
 
 def test_a_killed_worker_gives_the_query_back(
@@ -348,9 +342,7 @@ def test_left_to_spark_with_a_reason(
     sides = tables["trades"], tables["quotes"]
     spark.conf.set("spark.gpujoin.fallback", "silent")
     expected = searched(*sides).toArrow()
-    refused = gpujoin.model.reasons.Reason(
-        gpujoin.model.reasons.ReasonKind.UNAVAILABLE, "workers", "they lack polars"
-    )
+    refused = gpujoin.model.reasons.Reason(gpujoin.model.reasons.ReasonKind.UNAVAILABLE, "workers", "they lack polars")
     monkeypatch.setattr(planner, "refusal", lambda *_: refused)
     (join,) = explain(joined(*sides)).joins
     assert (join.strategy.value, join.condition) == (
@@ -387,9 +379,7 @@ OTHER_SESSIONS = ("made before", "made after", "made after enable and disable", 
 
 
 @pytest.mark.parametrize("how", brief(OTHER_SESSIONS, "made after", "made by the JVM"))
-def test_a_global_view_in_another_session(
-    spark: SparkSession, tables: dict[str, DataFrame], how: str
-) -> None:
+def test_a_global_view_in_another_session(spark: SparkSession, tables: dict[str, DataFrame], how: str) -> None:
     """Sessions share views, and so must know of as-of joins, whoever has made them, and when."""
     sides = tables["trades"], tables["quotes"]
     before = spark.newSession()

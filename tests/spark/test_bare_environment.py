@@ -97,9 +97,7 @@ def test_islands_are_refused_where_a_bare_python_was_chosen(environment: Environ
     lines = run_app(environment, tmp_path, "local[2]", PYSPARK_PYTHON="python3")
     for line in lines:
         assert line["ran"] == 0
-        assert (
-            f"Spark starts them with python3 ({environment.bare}), which lacks gpujoin" in line["explained"]
-        )
+        assert f"Spark starts them with python3 ({environment.bare}), which lacks gpujoin" in line["explained"]
         assert f"PYSPARK_PYTHON={environment.python}" in line["explained"]
 
 
@@ -108,9 +106,7 @@ def test_islands_are_refused_where_a_bare_python_was_chosen(environment: Environ
 def test_a_driver_that_lacks_a_library_leaves_all_to_spark(
     environment: Environment, tmp_path: Path, library: str, why: str
 ) -> None:
-    lacking = Environment(
-        environment_without(tmp_path / "environment", library, f"_{library}"), environment.bare
-    )
+    lacking = Environment(environment_without(tmp_path / "environment", library, f"_{library}"), environment.bare)
     for line in run_app(lacking, tmp_path, "local[2]"):
         assert line["ran"] == 0
         assert "left to spark: driver: " in line["explained"]
@@ -145,9 +141,7 @@ class BareCluster(Cluster):
     def environment(self) -> dict[str, str]:
         assert self.python is not None
         named = {"SPARK_HOME", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP", "SPARK_LOG_DIR"}
-        return self.python.variables | {
-            name: value for name, value in super().environment.items() if name in named
-        }
+        return self.python.variables | {name: value for name, value in super().environment.items() if name in named}
 
 
 @pytest.mark.slow

@@ -66,9 +66,7 @@ class Cluster:
         spark_class = Path(environment["SPARK_HOME"]) / "bin" / "spark-class"
         log = self.base / f"{name}.log"
         with log.open("wb") as out:
-            self.processes.append(
-                subprocess.Popen([spark_class, *command], stdout=out, stderr=out, env=environment)
-            )
+            self.processes.append(subprocess.Popen([spark_class, *command], stdout=out, stderr=out, env=environment))
         return log
 
     def stop(self) -> None:

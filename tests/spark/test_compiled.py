@@ -44,9 +44,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_source_of_the_package_compiles(names: JvmNames) -> None:
-    sources = [
-        file.name for file in resources.files(compiled.__package__).iterdir() if file.name.endswith(".java")
-    ]
+    sources = [file.name for file in resources.files(compiled.__package__).iterdir() if file.name.endswith(".java")]
     assert "PythonRule.java" in sources
     for file in sources:
         name = file.removesuffix(".java")
@@ -62,9 +60,7 @@ def test_objects_are_made_of_any_arguments(names: JvmNames) -> None:
 
 def test_a_class_is_compiled_once_by_several_threads(names: JvmNames, source: Path) -> None:
     classes: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: classes.append(compiled_class(names, "Echo"))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: classes.append(compiled_class(names, "Echo"))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

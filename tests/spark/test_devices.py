@@ -30,9 +30,7 @@ from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots
         (["MIG-1"], None, [("MIG-1", 0)]),
     ],
 )
-def test_addresses_become_ordinals(
-    addresses: list[str], visible: str | None, expected: list[tuple[str, int]]
-) -> None:
+def test_addresses_become_ordinals(addresses: list[str], visible: str | None, expected: list[tuple[str, int]]) -> None:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert devices(addresses, environment) == tuple(Device(*pair) for pair in expected)
 

@@ -88,9 +88,7 @@ def test_a_missing_nvidia_smi_is_one_clear_line(capsys: pytest.CaptureFixture[st
 
 def test_a_failing_driver_is_told_in_its_own_words(fake_smi: FakeSmi) -> None:
     fake_smi("NVIDIA-SMI has failed because it couldn't communicate with the driver.\n", status=9)
-    with pytest.raises(
-        BackendUnavailableError, match=r"status 9: NVIDIA-SMI has failed.*Check that the driver"
-    ):
+    with pytest.raises(BackendUnavailableError, match=r"status 9: NVIDIA-SMI has failed.*Check that the driver"):
         discovery.list_gpus()
     script = run_script()
     assert script.returncode == 1
@@ -122,8 +120,6 @@ def test_a_hanging_driver_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_discovery_imports_neither_pyspark_nor_a_gpu_library() -> None:
-    code = (
-        "import sys, gpujoin.spark.discovery; print(sorted({'pyspark', 'cudf', 'cupy'} & set(sys.modules)))"
-    )
+    code = "import sys, gpujoin.spark.discovery; print(sorted({'pyspark', 'cudf', 'cupy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -161,9 +161,7 @@ def test_every_type_passes(compression: Compression) -> None:
     columns: dict[str, pa.Array] = {
         "null": pa.nulls(3),
         "bool": pa.array([True, None, False]),
-        "decimal": pa.array(
-            [decimal.Decimal("1.50"), None, decimal.Decimal(-(10**35))], pa.decimal128(38, 2)
-        ),
+        "decimal": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal(-(10**35))], pa.decimal128(38, 2)),
         "time": pa.array([0, None, -1], pa.timestamp("us", "UTC")),
         "duration": pa.array([dt.timedelta(days=-1), None, dt.timedelta(0)], pa.duration("us")),
         "month": pa.array([(1, 2, 3), None, (0, 0, 0)], pa.month_day_nano_interval()),
@@ -245,9 +243,7 @@ def test_sources_may_be_left_unread_and_read_late(rng: np.random.Generator) -> N
 
 def test_a_partition_to_which_nothing_is_sent_is_announced() -> None:
     reader = ExchangeReader([blob_row(b"", 4, side=ANNOUNCED)], tuple(FORMS.values()))
-    assert [(label, [list(source) for source in sources]) for label, sources in reader.partitions()] == [
-        (4, [[], []])
-    ]
+    assert [(label, [list(source) for source in sources]) for label, sources in reader.partitions()] == [(4, [[], []])]
 
 
 def test_a_row_too_large_is_refused_and_halved_batches_pass(monkeypatch: pytest.MonkeyPatch) -> None:

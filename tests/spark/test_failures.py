@@ -57,9 +57,7 @@ def error_of(action: Callable[[], Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("name", "collect"), each_once(("SIGKILL", "SIGABRT", "SIGSEGV"), ("collect", "toArrow"))
-)
+@pytest.mark.parametrize(("name", "collect"), each_once(("SIGKILL", "SIGABRT", "SIGSEGV"), ("collect", "toArrow")))
 def test_a_worker_that_dies_is_ours(spark: SparkSession, name: str, collect: str) -> None:
     frame = through(spark, sends_itself(signal.Signals[name]))
     assert failure_of(error_of(getattr(frame, collect))) is Failure.OURS
@@ -168,9 +166,7 @@ def stage_of_the_latest_job(tracker: StatusTracker) -> int:
     return int(max(job.stageIds))
 
 
-@pytest.mark.parametrize(
-    ("way", "collect"), each_once(("group", "all", "session", "stage"), ("collect", "toArrow"))
-)
+@pytest.mark.parametrize(("way", "collect"), each_once(("group", "all", "session", "stage"), ("collect", "toArrow")))
 def test_what_somebody_ended_is_cancelled(grouped: SparkSession, way: str, collect: str) -> None:
     frame = through(grouped, lambda: time.sleep(30))
     thread = when_running(grouped, ways(grouped)[way])

@@ -110,9 +110,7 @@ def test_equals_sparks_join(
      {"spark.sql.execution.arrow.useLargeVarTypes": "true"}],
     indirect=True, ids=["not adaptive", "one partition", "tiny batches", "huge batches", "large types"],
 )  # fmt: skip
-def test_under_other_settings(
-    spark: SparkSession, sides: tuple[DataFrame, DataFrame], answers: Answers
-) -> None:
+def test_under_other_settings(spark: SparkSession, sides: tuple[DataFrame, DataFrame], answers: Answers) -> None:
     ours = joined(*sides, JoinType.FULL, partitions=None, exchange_blob_bytes=2000, batch_bytes=1000)
     assert_same_rows(ours.toArrow(), answers(JoinType.FULL, ""), check_types=False)
 
@@ -127,9 +125,7 @@ def test_null_safe_keys_and_compression(compression: str, sides: tuple[DataFrame
 
 @pytest.mark.parametrize(
     ("empty", "way"),
-    each_once(
-        ("left", "right", "both"), (Distribution.PARTITIONED.value, Distribution.RIGHT_REPLICATED.value)
-    ),
+    each_once(("left", "right", "both"), (Distribution.PARTITIONED.value, Distribution.RIGHT_REPLICATED.value)),
 )
 def test_empty_sides(empty: str, way: str, sides: tuple[DataFrame, DataFrame], answers: Answers) -> None:
     distribution = Distribution(way)
@@ -138,9 +134,7 @@ def test_empty_sides(empty: str, way: str, sides: tuple[DataFrame, DataFrame], a
         assert_same_rows(ours.toArrow(), answers(how, empty), check_types=False, allow_empty=True)
 
 
-def test_rows_that_may_be_others_when_computed_again(
-    sides: tuple[DataFrame, DataFrame], answers: Answers
-) -> None:
+def test_rows_that_may_be_others_when_computed_again(sides: tuple[DataFrame, DataFrame], answers: Answers) -> None:
     """What is asked for is done, with rows of which nothing is known, as by Spark's own shuffle."""
     planned = frame_join(*sides, JoinType.FULL, level=DeterminismLevel.INDETERMINATE)
     assert [join.strategy for join in planned.explained().joins] == [Strategy.SHUFFLE]
@@ -173,9 +167,7 @@ def test_all_partitions_are_used_and_none_is_merged(spark: SparkSession) -> None
 
 
 @pytest.mark.parametrize("spark", [{"spark.sql.shuffle.partitions": "40"}], indirect=True)
-def test_partitions_follow_the_estimated_rows(
-    spark: SparkSession, sides: tuple[DataFrame, DataFrame]
-) -> None:
+def test_partitions_follow_the_estimated_rows(spark: SparkSession, sides: tuple[DataFrame, DataFrame]) -> None:
     cores = spark.sparkContext.defaultParallelism
 
     def tasks(rows: float | None, partitions: int | None = None) -> int:

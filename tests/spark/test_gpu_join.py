@@ -44,9 +44,7 @@ def under_settings(cases: Sequence[tuple[str, ...]]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("spark", "how", "strategy"),
-    under_settings(
-        [(how, way) for how in TYPES for way in ("broadcast", "shuffle") if (how, way) != FULL_BROADCAST]
-    ),
+    under_settings([(how, way) for how in TYPES for way in ("broadcast", "shuffle") if (how, way) != FULL_BROADCAST]),
     indirect=["spark"],
 )
 def test_equality_and_condition(spark: SparkSession, how: str, strategy: str) -> None:
@@ -157,9 +155,7 @@ def test_product(spark: SparkSession, how: str | None) -> None:
     left, right = left_side(spark), right_side(spark)
     found = check(spark, lambda join: join(left, right, None, how), strategy="nested_loop")
     assert only(found) is Strategy.NESTED_LOOP
-    counted = check(
-        spark, lambda join: join(left, right, None, how).select(sf.count("*")), strategy="nested_loop"
-    )
+    counted = check(spark, lambda join: join(left, right, None, how).select(sf.count("*")), strategy="nested_loop")
     assert len(counted.joins) == 1
 
 
@@ -181,9 +177,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("spark", "condition"), under_settings([(c,) for c in CONDITIONS]), indirect=["spark"]
-)
+@pytest.mark.parametrize(("spark", "condition"), under_settings([(c,) for c in CONDITIONS]), indirect=["spark"])
 def test_conditions(spark: SparkSession, condition: str) -> None:
     left, right = left_side(spark).alias("a"), right_side(spark).alias("b")
     check(spark, lambda join: join(left, right, sf.expr(condition), "left"), strategy="nested_loop")
@@ -225,9 +219,7 @@ def test_a_decimal_that_overflows_without_a_partner_is_no_error(spark: SparkSess
 def test_a_decimal_of_too_many_digits_without_a_partner_is_no_error(spark: SparkSession, value: str) -> None:
     """Spark negates decimals with 34 digits and divides them with 39; a longer result is an error in every mode."""
     spark.conf.set("spark.sql.ansi.enabled", "false")
-    left = spark.createDataFrame(
-        [(1, "-7", "0.5"), (7, "-" + "9" * 38, "7E-38")], "k int, x string, y string"
-    )
+    left = spark.createDataFrame([(1, "-7", "0.5"), (7, "-" + "9" * 38, "7E-38")], "k int, x string, y string")
     left = left.selectExpr("k", "cast(x as decimal(38, 0)) as x", "cast(y as decimal(38, 38)) as y")
     right = spark.range(3).selectExpr("cast(id as int) as k", "id as z")
     on = (left.k == right.k) & (sf.expr(value) < right.z * 1000)

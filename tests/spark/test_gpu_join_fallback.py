@@ -63,9 +63,7 @@ def test_every_key_that_is_not_covered_is_told(spark: SparkSession) -> None:
     assert str(reason).count("cannot be joined on") == 2
 
 
-def test_auto_leaves_a_plain_join_to_spark_without_a_gpu(
-    spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_auto_leaves_a_plain_join_to_spark_without_a_gpu(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     if unavailable(BackendName.GPU) is None:
         pytest.skip("there is a GPU")
     left, right = left_side(spark), right_side(spark)
@@ -88,9 +86,7 @@ def test_silence(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("setting", [("spark.gpujoin.enabled", "false"), ("spark.gpujoin.strategy", "spark")])
-def test_switched_off(
-    spark: SparkSession, setting: tuple[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_switched_off(spark: SparkSession, setting: tuple[str, str], caplog: pytest.LogCaptureFixture) -> None:
     spark.conf.set("spark.gpujoin.fallback", "raise")
     spark.conf.set(*setting)
     with caplog.at_level(logging.WARNING, "gpujoin"):

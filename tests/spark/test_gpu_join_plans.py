@@ -32,9 +32,7 @@ def computed(join: Join, left: DataFrame, right: DataFrame) -> DataFrame:
 QUERIES: dict[str, Query] = {
     "columns of either side": lambda j, a, b: j(a, b, a.k == b.k).select(a["k"], b.s, a.s.alias("z"), b["k"]),
     "columns by alias": lambda j, a, b: (
-        j(a.alias("a"), b.alias("b"), sf.expr("a.k = b.k"), "left")
-        .select("a.*", "b.d")
-        .where("b.d > 0 or a.k is null")
+        j(a.alias("a"), b.alias("b"), sf.expr("a.k = b.k"), "left").select("a.*", "b.d").where("b.d > 0 or a.k is null")
     ),
     "hidden key of a USING join": lambda j, a, b: j(a.alias("a"), b.alias("b"), "k", "left").select(
         "a.k", "b.k", "k", "b.s"
@@ -59,13 +57,9 @@ QUERIES: dict[str, Query] = {
         "x.s", "y.s", "x.id"
     ),
     "self join by name": lambda j, a, b: j(a, a, "k", "full"),
-    "join of a join": lambda j, a, b: (
-        j(j(a, b, "k"), b.withColumnRenamed("s", "w"), "k", "left").groupBy("k").count()
-    ),
+    "join of a join": lambda j, a, b: j(j(a, b, "k"), b.withColumnRenamed("s", "w"), "k", "left").groupBy("k").count(),
     "join of a join with itself": lambda j, a, b: twice(j(a, b, "k"), lambda q, r: j(q, r, "k")),
-    "Spark's join of a join with itself": lambda j, a, b: twice(
-        j(a, b, "k", "full"), lambda q, r: q.join(r, "k")
-    ),
+    "Spark's join of a join with itself": lambda j, a, b: twice(j(a, b, "k", "full"), lambda q, r: q.join(r, "k")),
     "union with itself": lambda j, a, b: twice(j(a, b, "k", "left"), lambda q, r: q.union(r)),
     "aggregate": lambda j, a, b: j(a, b, "k", "left").groupBy("k").agg(sf.sum("rid"), sf.count("*")),
     "window": lambda j, a, b: j(a, b, "k").withColumn(
@@ -73,9 +67,7 @@ QUERIES: dict[str, Query] = {
     ),
     "sort and limit": lambda j, a, b: j(a, b, "k").orderBy("id", "rid").limit(3),
     "of a cached side": lambda j, a, b: j(a.cache(), b, "k", "left"),
-    "metadata": lambda j, a, b: j(
-        a.select("k", sf.col("s").alias("s", metadata={"comment": "ü"})), b, "k", "right"
-    ),
+    "metadata": lambda j, a, b: j(a.select("k", sf.col("s").alias("s", metadata={"comment": "ü"})), b, "k", "right"),
     "columns that are never null": lambda j, a, b: j(
         a.sparkSession.range(5).withColumn("v", sf.lit(1)),
         a.sparkSession.range(3).withColumn("w", sf.lit("x")),
@@ -87,9 +79,7 @@ QUERIES: dict[str, Query] = {
         "id",
         "full",
     ),
-    "key null on one side only": lambda j, a, b: twice(
-        a.sparkSession.range(5), lambda r, _: j(r, b, r.id == b.k)
-    ),
+    "key null on one side only": lambda j, a, b: twice(a.sparkSession.range(5), lambda r, _: j(r, b, r.id == b.k)),
     "nested payload": lambda j, a, b: j(
         a.withColumn("m", sf.create_map("id", sf.array("s", sf.lit(None)))), b, "k", "full"
     ),
@@ -144,9 +134,7 @@ AMBIGUOUS: dict[str, Query] = {
     "name": lambda j, a, b: j(a, b, a.k == b.k).select("s"),
     "self join": lambda j, a, b: j(a, a.where("k > 0"), "k").select(a.s),
     "filter of a self join": lambda j, a, b: j(a, a.where("k > 0"), "k", "left").where(a.s == "x"),
-    "self join of a join": lambda j, a, b: j(j(a, b.drop("s"), "k"), a.where("k > 0").drop("d"), "k").select(
-        a.s
-    ),
+    "self join of a join": lambda j, a, b: j(j(a, b.drop("s"), "k"), a.where("k > 0").drop("d"), "k").select(a.s),
     "Spark's join on top": lambda j, a, b: j(a, b.drop("s"), "k").join(a.drop("d"), "k").select(a.s),
     "not ambiguous: one parent": lambda j, a, b: twice(
         a, lambda p, _: j(p.where("k > 0"), p.where("k > 1"), "k")

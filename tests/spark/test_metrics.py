@@ -22,9 +22,7 @@ from gpujoin.spark.shuffle.blobrows import BlobCounts
 from tests.spark.joins import joined, renamed
 
 
-def record(
-    partition: int, attempt: int, rows: int, *, stage: int = 4, name: str = "i", note: str = ""
-) -> TaskRecord:
+def record(partition: int, attempt: int, rows: int, *, stage: int = 4, name: str = "i", note: str = "") -> TaskRecord:
     measured = IslandMetrics(PipelineMetrics(output_rows=rows))
     return TaskRecord(name, stage, partition, attempt, measured, (note,) if note else ())
 

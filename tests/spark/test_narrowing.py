@@ -35,9 +35,7 @@ def test_the_narrowest_type_that_holds_the_values(edge: int, absent: list[None])
     )
     bits = next(bits for bits in (8, 16, 32, 64) if -(1 << (bits - 1)) <= edge < 1 << (bits - 1))
     found = narrowed(batch)
-    assert (
-        found.column("decimal").type == pa.int64() if bits == 64 else found.column(0).type.bit_width == bits
-    )
+    assert found.column("decimal").type == pa.int64() if bits == 64 else found.column(0).type.bit_width == bits
     assert found.column("long").type == (pa.int64() if bits == 64 else found.column("decimal").type)
     assert found.column("text").type == pa.string()
     assert back(batch).equals(batch)
@@ -83,9 +81,7 @@ def test_columns_of_another_kind_are_refused() -> None:
 
 
 def test_batches_of_a_feed_have_one_schema() -> None:
-    schema = pa.schema(
-        [pa.field("a", pa.float64(), nullable=False), pa.field("n", pa.int64(), nullable=False)]
-    )
+    schema = pa.schema([pa.field("a", pa.float64(), nullable=False), pa.field("n", pa.int64(), nullable=False)])
     batches = [pa.record_batch([pa.array([1.5]), pa.array([n])], schema=schema) for n in (1, 1 << 40)]
     assert [widened(narrowed(one), schema, "blob").schema for one in batches] == [schema, schema]
 

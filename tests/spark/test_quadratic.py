@@ -206,9 +206,7 @@ def test_products_of_unknown_size_are_refused_once_it_is_known(
     try:
         assert few.count() == 25
         assert not any("without keys or ranges" in message for message in caplog.messages)
-        with pytest.raises(
-            ProductSizeError, match=r"40 × 40 rows .* more than spark\.gpujoin\.maxProductRows"
-        ):
+        with pytest.raises(ProductSizeError, match=r"40 × 40 rows .* more than spark\.gpujoin\.maxProductRows"):
             gpu_join(frame, frame, backend="cpu").count()  # in one task
     finally:
         tables.conf.unset("spark.gpujoin.maxProductRows")
@@ -260,9 +258,7 @@ def test_products_of_files(tables: SparkSession, caplog: pytest.LogCaptureFixtur
 def test_not_in_over_columns_in_both_forms(tables: SparkSession, strategy: str) -> None:
     """Rows with every pattern of nulls on both sides, in many batches; with a correlation and without."""
     values = "(values (null), (1), (2)) as"
-    tables.sql(f"select a, b, c from {values} t(a), {values} u(b), {values} v(c)").createOrReplaceTempView(
-        "every"
-    )
+    tables.sql(f"select a, b, c from {values} t(a), {values} u(b), {values} v(c)").createOrReplaceTempView("every")
     some = "select p, q, r from (values (1, 1, 1), (2, null, 2), (null, 1, 2), (2, 2, null)) as s(p, q, r)"
     tables.sql(f"{some} where p is not null or q is not null").createOrReplaceTempView("some")
     rows = tables.sql("select every.*, id as i from every, range(0, 40, 1, 3)")

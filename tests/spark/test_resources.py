@@ -45,7 +45,5 @@ ENTRIES: dict[str, Callable[[SparkSession], Any]] = {
 @pytest.mark.parametrize("spark", [{GPU: "1"}], indirect=True, ids=["gpu"])
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_they_are_refused_with_what_to_do(spark: SparkSession, entry: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"gpu\.amount is 1 and the master is local.*Leave the setting"
-    ):
+    with pytest.raises(ConfigurationError, match=r"gpu\.amount is 1 and the master is local.*Leave the setting"):
         ENTRIES[entry](spark)

@@ -42,9 +42,7 @@ time.sleep(600)
 class Holder:
     """A process that takes a slot and keeps it."""
 
-    def __init__(
-        self, directory: Path, per_gpu: int, gpus: str = "0", timeout: float = 0.0, *task: str
-    ) -> None:
+    def __init__(self, directory: Path, per_gpu: int, gpus: str = "0", timeout: float = 0.0, *task: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _HOLD, str(directory), str(per_gpu), gpus, str(timeout), *task],
             stdout=subprocess.PIPE, text=True,
@@ -210,9 +208,7 @@ def test_workers_of_a_task_that_ask_at_once_share_a_slot(tmp_path: Path) -> None
     assert slots.held("0") == 0
 
 
-def test_a_join_above_a_join_does_not_wait_for_its_slot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_join_above_a_join_does_not_wait_for_its_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers' generators, the upper one fed by the lower one, as in one task; a CPU stands for the one GPU."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     cpu = create(BackendName.CPU, BackendRequest())

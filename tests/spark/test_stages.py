@@ -56,9 +56,7 @@ class Stuck:
 def run_elsewhere(path: Path, hidden: str) -> subprocess.CompletedProcess[str]:
     pickled = cloudpickle.dumps(stage_function(Echo("x"), "gpujoin_echo"))  # type: ignore[no-untyped-call]
     path.write_bytes(pickled)
-    return subprocess.run(
-        [sys.executable, "-c", _RUN, str(path), hidden], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-c", _RUN, str(path), hidden], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("missing", ["gpujoin", "numpy"])
@@ -104,8 +102,6 @@ def test_the_daemon_imports_all_and_starts_no_thread() -> None:
         "print(len(os.listdir('/proc/self/task')))\n"
     )
     environment = {name: value for name, value in os.environ.items() if "THREADS" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == 1

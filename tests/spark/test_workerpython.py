@@ -52,9 +52,7 @@ def test_another_python_is_asked(bare: Path, tmp_path: Path) -> None:
     assert worker_python(str(empty), NEEDED).obstacle.startswith("cannot be run")
 
 
-def test_a_folder_of_that_name_is_no_package(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_that_name_is_no_package(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "polars").mkdir()
     monkeypatch.chdir(tmp_path)
     assert worker_python(str(bare), ("json", "polars")).obstacle == "lacks polars"
@@ -88,9 +86,7 @@ def test_a_join_is_left_to_spark_if_its_workers_lack_libraries(
 
 
 @pytest.mark.spark
-def test_sessions_of_enabled_programs_run_this_python(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_of_enabled_programs_run_this_python(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     context = spark.sparkContext
     monkeypatch.setattr(context, "pythonExec", "python3")
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
@@ -98,9 +94,7 @@ def test_sessions_of_enabled_programs_run_this_python(
     assert context.pythonExec == "python3"
     monkeypatch.delenv("PYSPARK_PYTHON")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            context, "getConf", lambda: SparkConf(loadDefaults=False).set("spark.pyspark.python", "python3")
-        )
+        patch.setattr(context, "getConf", lambda: SparkConf(loadDefaults=False).set("spark.pyspark.python", "python3"))
         use_this_python(context)
         assert context.pythonExec == "python3"
     with monkeypatch.context() as patch:

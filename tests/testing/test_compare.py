@@ -31,9 +31,7 @@ def replaced(column: str, row: int, value: object) -> pa.Table:
     values = TABLE.column(column).to_pylist()
     values[row] = value
     index = TABLE.schema.get_field_index(column)
-    return TABLE.set_column(
-        index, TABLE.schema.field(index), [pa.array(values, TABLE.schema.field(index).type)]
-    )
+    return TABLE.set_column(index, TABLE.schema.field(index), [pa.array(values, TABLE.schema.field(index).type)])
 
 
 CORRUPTIONS: dict[str, Callable[[], pa.Table]] = {
@@ -93,9 +91,7 @@ def test_each_type_equals_itself_and_nothing_else(dtype: pa.DataType, seed: int)
     assert_same_rows(shuffled, table, context=f"seed {seed}")
     if pa.types.is_null(dtype):
         return
-    moved = pa.table(
-        {"row": range(60), "v": pa.concat_arrays([table["v"].chunk(0).slice(1), pa.nulls(1, dtype)])}
-    )
+    moved = pa.table({"row": range(60), "v": pa.concat_arrays([table["v"].chunk(0).slice(1), pa.nulls(1, dtype)])})
     with pytest.raises(AssertionError, match=r"different rows"):
         assert_same_rows(moved, table)
 
@@ -145,9 +141,7 @@ def test_types_may_be_ignored_but_values_may_not() -> None:
     with pytest.raises(AssertionError):
         assert_same_rows(narrow, pa.table({"i": [1, 3]}), check_types=False)
     scaled = pa.table({"d": pa.array([Decimal("1.50")], pa.decimal128(5, 2))})
-    assert_same_rows(
-        scaled, pa.table({"d": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}), check_types=False
-    )
+    assert_same_rows(scaled, pa.table({"d": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}), check_types=False)
 
 
 def test_nullability_is_compared_if_asked() -> None:

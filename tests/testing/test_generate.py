@@ -30,9 +30,7 @@ def test_arrays_are_valid_repeatable_and_mixed(dtype: pa.DataType, seed: int) ->
 @pytest.mark.parametrize("dtype", SPARK_TYPES.values(), ids=SPARK_TYPES)
 def test_cells_and_back(dtype: pa.DataType, seed: int) -> None:
     array = Generator(seed).array(dtype, 100)
-    assert_same_rows(
-        pa.table({"v": from_cells(cells(array), dtype)}), pa.table({"v": array}), context=f"seed {seed}"
-    )
+    assert_same_rows(pa.table({"v": from_cells(cells(array), dtype)}), pa.table({"v": array}), context=f"seed {seed}")
 
 
 def test_cells_of_slices_and_chunks(seed: int) -> None:
@@ -40,9 +38,7 @@ def test_cells_of_slices_and_chunks(seed: int) -> None:
         array = Generator(seed).array(dtype, 40)
         expected = [repr(c) for c in cells(array)]
         assert [repr(c) for c in cells(array.slice(7, 20))] == expected[7:27], name
-        assert [repr(c) for c in cells(pa.chunked_array([array.slice(0, 9), array.slice(9)]))] == expected, (
-            name
-        )
+        assert [repr(c) for c in cells(pa.chunked_array([array.slice(0, 9), array.slice(9)]))] == expected, name
 
 
 def test_cells_of_encoded_columns() -> None:

@@ -83,9 +83,7 @@ class CpuBackend:
 
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
         """Not called, since :meth:`takes_key` is false."""
-        raise NotImplementedError(
-            f"{keys.num_columns} keys of the CPU backend come as codes, not {null_safe}"
-        )
+        raise NotImplementedError(f"{keys.num_columns} keys of the CPU backend come as codes, not {null_safe}")
 
     def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CpuBuild:
         """Build a search structure over a key frame; ``choose`` is not used."""
@@ -128,9 +126,7 @@ class CpuBackend:
 
         return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
 
-    def restrict(
-        self, probe: Probe[Mask], condition: Expression, own: Frame, other: Frame, probe_side: Side
-    ) -> None:
+    def restrict(self, probe: Probe[Mask], condition: Expression, own: Frame, other: Frame, probe_side: Side) -> None:
         """``None``: conditions are always evaluated on pairs."""
         del probe, condition, own, other, probe_side
 

@@ -14,12 +14,7 @@ _NUMPY_WIDTHS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 
 def fixed_width(dtype: pa.DataType) -> int | None:
     """Bytes of a value in a flat type of whole bytes; ``None`` for bits, variable-width and nested types."""
-    if (
-        pat.is_primitive(dtype)
-        or pat.is_decimal(dtype)
-        or pat.is_fixed_size_binary(dtype)
-        or pat.is_interval(dtype)
-    ):
+    if pat.is_primitive(dtype) or pat.is_decimal(dtype) or pat.is_fixed_size_binary(dtype) or pat.is_interval(dtype):
         bits = dtype.bit_width
         return bits // 8 if bits and bits % 8 == 0 else None
     return None

@@ -158,18 +158,14 @@ def _direct(
     return CpuBuild(total, Algorithm.DIRECT, layout, address, groups)
 
 
-def _hashed(
-    layout: KeyLayout, encoded: KeyRows, rows: IndexArray | None, total: int, scramble: Scramble
-) -> CpuBuild:
+def _hashed(layout: KeyLayout, encoded: KeyRows, rows: IndexArray | None, total: int, scramble: Scramble) -> CpuBuild:
     kind = Algorithm.HASH if len(encoded.words) == 1 else Algorithm.HASH_WORDS
     if encoded.tails:
         kind = Algorithm.HASH_BYTES
     numbering = _numbered(encoded, rows, total, scramble)
     if numbering.of_row is None:
         return CpuBuild(total, kind, layout, numbering.cascade, None)
-    return CpuBuild(
-        total, kind, layout, numbering.cascade, group_rows(numbering.of_row, numbering.size + 1, rows)
-    )
+    return CpuBuild(total, kind, layout, numbering.cascade, group_rows(numbering.of_row, numbering.size + 1, rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,7 @@ def fixed_words(data: Bytes, length: int) -> tuple[npt.NDArray[np.uint64], ...]:
     rows = len(data.starts)
     if rows and int(data.ends[-1]) - int(data.starts[0]) == rows * length and data.all_of_length(length):
         first = int(data.starts[0])
-        return tuple(
-            np.ascontiguousarray(np.ndarray((rows,), "<u8", data.data.data, first + j, (length,))) for j in at
-        )
+        return tuple(np.ascontiguousarray(np.ndarray((rows,), "<u8", data.data.data, first + j, (length,))) for j in at)
     return tuple(_by_chunk(data, lambda part, j=j: part.words(part.starts + j)) for j in at)
 
 

@@ -42,9 +42,7 @@ _FEWEST_SLOTS = 16
 _MOST_SLOTS = (1 << 32) - 1
 _PATIENCE = 24
 """Tables after which the remaining rows are assumed to have equal hashes, so that larger tables would not help."""
-_MULTIPLIERS = np.random.default_rng(0x6A6F696E).integers(0, 1 << 63, 64, np.uint64) * np.uint64(
-    2
-) + np.uint64(1)
+_MULTIPLIERS = np.random.default_rng(0x6A6F696E).integers(0, 1 << 63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
 _WORD_PRIME = np.uint64(0xC6A4A7935BD1E995)
 _HALF = np.uint64(32)
 
@@ -157,9 +155,7 @@ class Cascade:
                 return
             keys = keys.take(left)
 
-    def _round(
-        self, level: Level, keys: KeyRows, entries: KeyRows
-    ) -> tuple[IndexArray, npt.NDArray[np.int64]]:
+    def _round(self, level: Level, keys: KeyRows, entries: KeyRows) -> tuple[IndexArray, npt.NDArray[np.int64]]:
         """Entry of each key in one table, −1 if none, and the keys whose slot has the entry of another key."""
         met = np.take(level.slots, level.slots_of(self.scramble(keys.words)), mode="clip")
         # The −1 of an empty slot is compared with entry 0; the result does not matter, since it stays −1.

@@ -120,9 +120,7 @@ class DirectGroups:
         return result
 
 
-def direct_unique(
-    words: Words, rows: IndexArray | None, low: int, high: int
-) -> DirectRows | DirectOffset | None:
+def direct_unique(words: Words, rows: IndexArray | None, low: int, high: int) -> DirectRows | DirectOffset | None:
     """Build a table of the unique keys of the given rows, or of all; ``None`` if a key occurs twice."""
     address = Address.of(low, high)
     if rows is None and address.size == len(words) and _consecutive(words, low):
@@ -154,15 +152,10 @@ def direct_groups(words: Words, rows: IndexArray | None, low: int, high: int) ->
 def _consecutive(words: Words, low: int) -> bool:
     if int(words[0]) != low:
         return False
-    return all(
-        bool((np.diff(words[start : start + _CHUNK + 1]) == 1).all())
-        for start in range(0, len(words), _CHUNK)
-    )
+    return all(bool((np.diff(words[start : start + _CHUNK + 1]) == 1).all()) for start in range(0, len(words), _CHUNK))
 
 
-def _numbers(
-    rows: IndexArray | None, start: int, length: int, dtype: np.dtype[np.signedinteger]
-) -> IndexArray:
+def _numbers(rows: IndexArray | None, start: int, length: int, dtype: np.dtype[np.signedinteger]) -> IndexArray:
     if rows is None:
         return np.arange(start, start + length, dtype=dtype)
     return rows[start : start + length].astype(dtype, copy=False)

@@ -141,9 +141,7 @@ class Taken:
 
     def with_validity(self, array: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
         """Make an array of values gathered from a flat array, with their validity."""
-        return pa.Array.from_buffers(
-            array.type, len(values), [self._validity_of(array), pa.py_buffer(values)]
-        )
+        return pa.Array.from_buffers(array.type, len(values), [self._validity_of(array), pa.py_buffer(values)])
 
     def column(self, array: pa.Array) -> pa.Array:
         """Gather a column that is not of fixed width."""
@@ -269,9 +267,7 @@ def _scanned_bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
         # A view begins with its length; Arrow has no kernel that reads it, and a null's may be anything.
         views = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)
         lengths = views[array.offset : array.offset + len(array), 0]
-        np.cumsum(
-            lengths if array.null_count == 0 else np.where(array.is_valid(), lengths, 0), out=before[1:]
-        )
+        np.cumsum(lengths if array.null_count == 0 else np.where(array.is_valid(), lengths, 0), out=before[1:])
     elif pat.is_list_view(dtype) or pat.is_large_list_view(dtype):
         width = np.int32 if pat.is_list_view(dtype) else np.int64
         first = view(array, width).astype(np.int64)

@@ -55,9 +55,7 @@ class KeyRows:
 
     def slice(self, rows: slice) -> KeyRows:
         """A range of the rows, without copying; all are assumed to be valid."""
-        return KeyRows(
-            tuple(words[rows] for words in self.words), tuple(tail.slice(rows) for tail in self.tails), None
-        )
+        return KeyRows(tuple(words[rows] for words in self.words), tuple(tail.slice(rows) for tail in self.tails), None)
 
     def take(self, rows: npt.NDArray[Any]) -> KeyRows:
         """Given rows; all are assumed to be valid."""
@@ -220,9 +218,7 @@ class KeyLayout:
 
     def encode(self, frame: Frame) -> KeyRows:
         """Encode another frame with the same column types."""
-        keys = _joined(
-            [layout.encode(column) for layout, column in zip(self.columns, frame.columns, strict=True)]
-        )
+        keys = _joined([layout.encode(column) for layout, column in zip(self.columns, frame.columns, strict=True)])
         return keys if self.packing is None else self.packing.pack(keys)
 
 

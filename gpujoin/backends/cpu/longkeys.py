@@ -40,9 +40,7 @@ class Tail:
         """Given values; they are copied only when they are compared."""
         return Tail(self.array, rows if self.rows is None else np.take(self.rows, rows))
 
-    def equal(
-        self, rows: npt.NDArray[Any], others: Tail, where: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[np.bool_]:
+    def equal(self, rows: npt.NDArray[Any], others: Tail, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Compare values pairwise: value ``rows[i]`` of this with value ``i`` of ``others``; a null equals nothing.
 
         −1 is read as 0. Pairs outside ``where`` count as different.

@@ -65,9 +65,7 @@ class UniqueProbe:
 
     @memory_errors
     def mark_build(self, marks: Mask) -> None:
-        matched_rows = (
-            self._build_rows if self.pairs == self.rows else np.compress(self._mask, self._build_rows)
-        )
+        matched_rows = self._build_rows if self.pairs == self.rows else np.compress(self._mask, self._build_rows)
         marks[matched_rows] = True
 
 
@@ -124,9 +122,7 @@ class GroupProbe:
         probe = Repeat(first * count + skipped, length, count)
         if skipped + length <= count:
             at = slice(begin + skipped, begin + skipped + length)
-            build: RowMap = (
-                Span(at.start, length) if self._order is None else Indices(self._order[at], length)
-            )
+            build: RowMap = Span(at.start, length) if self._order is None else Indices(self._order[at], length)
         else:
             at = slice(begin, begin + count)
             build = Tile(
@@ -215,7 +211,5 @@ def _take(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.take(values, at, mode="wrap")
     out = empty(len(at), values.dtype)
     for start in range(0, len(at), _CHUNK):
-        np.take(
-            values, at[start : start + _CHUNK].astype(np.intp), out=out[start : start + _CHUNK], mode="wrap"
-        )
+        np.take(values, at[start : start + _CHUNK].astype(np.intp), out=out[start : start + _CHUNK], mode="wrap")
     return out

@@ -73,15 +73,11 @@ def _sorted_digit(
     packed.sort()
     mask = np.uint64((1 << int(bits)) - 1)
     for start in range(0, rows, _CHUNK):
-        np.bitwise_and(
-            packed[start : start + _CHUNK], mask, out=positions[start : start + _CHUNK].view(np.uint64)
-        )
+        np.bitwise_and(packed[start : start + _CHUNK], mask, out=positions[start : start + _CHUNK].view(np.uint64))
     return packed, positions
 
 
-def _search(
-    ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64], including: bool
-) -> npt.NDArray[np.int64]:
+def _search(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64], including: bool) -> npt.NDArray[np.int64]:
     """Binary searches, in ascending order of the values, so that each uses the cache lines of the one before."""
     side: Any = "right" if including else "left"
     if len(ordered) <= _FEW or len(values) < _FEW:
@@ -94,9 +90,7 @@ def _search(
     return positions
 
 
-def _merged(
-    ordered: npt.NDArray[np.int64], sought: npt.NDArray[np.int64], side: Any
-) -> npt.NDArray[np.int64]:
+def _merged(ordered: npt.NDArray[np.int64], sought: npt.NDArray[np.int64], side: Any) -> npt.NDArray[np.int64]:
     """Search ascending values in chunks, each between the positions of its first and its last value."""
     positions = empty(len(sought), np.int64)
     edges = np.searchsorted(ordered, sought[::_FEW], side=side).tolist()

@@ -126,9 +126,7 @@ class CudfBackend:
         return replace(upload(keys), null_safe=tuple(null_safe))
 
     @_on_device
-    def build(
-        self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS
-    ) -> CudfBuild:
+    def build(self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CudfBuild:
         codes = FrameKeys(self.ops, keys)
         return CudfBuild(self.ops, codes, self.device.entered, choose=choose, wanted=wanted)
 

@@ -156,9 +156,7 @@ def _pool(ordinal: int, limit: int) -> rmm.mr.DeviceMemoryResource:
     """The driver's own memory pool, if there is one; else a growing pool of RMM."""
     if not _pools_supported(ordinal):
         most = limit // _POOL_ALIGNMENT * _POOL_ALIGNMENT
-        return rmm.mr.PoolMemoryResource(
-            rmm.mr.CudaMemoryResource(), initial_pool_size=0, maximum_pool_size=most
-        )
+        return rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=0, maximum_pool_size=most)
     pool = _checked(runtime.cudaDeviceGetDefaultMemPool(ordinal))
     keep = runtime.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold
     _checked(runtime.cudaMemPoolSetAttribute(pool, keep, driver.cuuint64_t(limit)))

@@ -73,9 +73,7 @@ def emitted(
                 if packed is None:
                     return None
                 build.packing.entries += rows
-        of_probe, of_build = packed_rows.emit(
-            device, matches, probe.fields.columns(), packed, matched=matched
-        )
+        of_probe, of_build = packed_rows.emit(device, matches, probe.fields.columns(), packed, matched=matched)
     except KernelCompileError as problem:
         log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
         return None
@@ -83,10 +81,7 @@ def emitted(
         log.debug("output does not fit in one piece: %s", problem)
         return None
     nullable = build.fields.nullable if build is not None else ()
-    trimmed = [
-        column if null else FieldColumn(column.values)
-        for column, null in zip(of_build, nullable, strict=True)
-    ]
+    trimmed = [column if null else FieldColumn(column.values) for column, null in zip(of_build, nullable, strict=True)]
     return Emitted(rows, tuple(of_probe), tuple(trimmed))
 
 

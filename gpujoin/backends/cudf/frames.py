@@ -78,9 +78,7 @@ def upload(table: pa.Table) -> CudfFrame:
             dictionaries[position] = (
                 column.chunk(0).dictionary if column.num_chunks else pa.array([], column.type.value_type)
             )
-        columns.append(
-            pa.chunked_array([store(chunk) for chunk in column.chunks], type=storage_type(column.type))
-        )
+        columns.append(pa.chunked_array([store(chunk) for chunk in column.chunks], type=storage_type(column.type)))
     if table.num_rows == 0:
         empty = plc.copying.slice(null_row(tuple(table.schema.types)), [0, 0], stream=STREAM)[0]
         return CudfFrame(empty, tuple(table.schema.types), dictionaries)
@@ -105,9 +103,7 @@ def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
     """
     columns = frame.table.columns()
     if len(columns) != len(schema):
-        raise GpuJoinError(
-            f"a frame of {len(columns)} columns cannot be given out as {len(schema)}: {schema.names}"
-        )
+        raise GpuJoinError(f"a frame of {len(columns)} columns cannot be given out as {len(schema)}: {schema.names}")
     if not columns:
         nothing = pa.Array.from_buffers(pa.struct([]), frame.rows, [None])
         return pa.RecordBatch.from_struct_array(nothing).replace_schema_metadata(schema.metadata)
@@ -194,9 +190,7 @@ def validity(column: plc.Column) -> Array | None:
 
 def retyped(column: plc.Column, dtype: plc.DataType) -> plc.Column:
     """View a fixed-width column as another type of the same width."""
-    return plc.Column(
-        dtype, column.size(), column.data(), column.null_mask(), column.null_count(), column.offset(), []
-    )
+    return plc.Column(dtype, column.size(), column.data(), column.null_mask(), column.null_count(), column.offset(), [])
 
 
 def column_bytes(column: plc.Column) -> int:

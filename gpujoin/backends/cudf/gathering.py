@@ -129,9 +129,7 @@ def _frame_of(like: CudfFrame, fields: tuple[FieldColumn, ...], rows: int) -> Cu
 def _nulls(frame: CudfFrame, length: int) -> plc.Table:
     """Frame of null rows, by repeating one: libcudf cannot make them from a struct column without rows."""
     first = as_column(cupy.zeros(length, dtype=cupy.int32))
-    return plc.copying.gather(
-        null_row(frame.types), first, plc.copying.OutOfBoundsPolicy.DONT_CHECK, stream=STREAM
-    )
+    return plc.copying.gather(null_row(frame.types), first, plc.copying.OutOfBoundsPolicy.DONT_CHECK, stream=STREAM)
 
 
 def gathered_bytes(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
@@ -171,9 +169,7 @@ def value_bytes(ops: ArrayOps, column: plc.Column) -> Array:
     if kind == _T.STRUCT:
         view = column.struct_view()
         fields = [view.get_sliced_child(i, stream=STREAM) for i in range(column.num_children())]
-        sizes = sum(
-            (value_bytes(ops, field) for field in fields), cupy.zeros(column.size(), dtype=cupy.int64)
-        )
+        sizes = sum((value_bytes(ops, field) for field in fields), cupy.zeros(column.size(), dtype=cupy.int64))
     elif kind in (_T.STRING, _T.LIST) and column.size():
         offsets = _offsets(column)
         if kind == _T.LIST:

@@ -129,9 +129,7 @@ def group_rows(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> tuple[Locator,
     if exact:
         low, high = int(codes.min()), int(codes.max())
         if high - low < min(max(SLOTS_PER_ROW * codes.shape[0], SMALL_TABLE_SLOTS), MAX_ROWS):
-            return DirectAddress(low, high), _by_slot(
-                ops, row_ids, (codes - low).astype(xp.int32), high - low + 1
-            )
+            return DirectAddress(low, high), _by_slot(ops, row_ids, (codes - low).astype(xp.int32), high - low + 1)
     order = ops.stable_argsort(codes)
     codes, rows = codes[order], row_ids[order]
     del order

@@ -158,9 +158,7 @@ class Index:
         for seed in range(1 if keys.exact else seeds):
             yield ArrayCoding(seed, keys.exact)
 
-    def _matcher(
-        self, keys: Keys, coding: Coding, choose: Choose | None, wanted: Wanted
-    ) -> tuple[Matcher | None, int]:
+    def _matcher(self, keys: Keys, coding: Coding, choose: Choose | None, wanted: Wanted) -> tuple[Matcher | None, int]:
         """Make a matcher for a coding; ``None`` if it is impossible. Also returns the number of rows."""
         if isinstance(coding, ArrayCoding):
             built = coding.codes(keys)
@@ -169,9 +167,9 @@ class Index:
         assert self.ops.kernels is not None
         # The build row of a hash must be known, to compare its key.
         wanted = wanted if coding.exact else Wanted.PAIRS
-        return match_by_kernels(
-            self.ops.kernels, lambda: coding.codes(keys), choose, wanted, exact=coding.exact
-        ), len(keys)
+        return match_by_kernels(self.ops.kernels, lambda: coding.codes(keys), choose, wanted, exact=coding.exact), len(
+            keys
+        )
 
     def _collision(self, keys: Keys, coding: Coding, places: Places | None) -> bool:
         """Whether two rows with the same code have different keys."""
@@ -309,9 +307,7 @@ def _group_of_place(ops: ArrayOps, places: Places) -> Array:
     return owners(ops, first[1:] - first[:-1], first[:-1], int(places.rows.shape[0]))
 
 
-def unique_slices(
-    ops: ArrayOps, entered: Entered, matches: UniqueMatches, max_pairs: int
-) -> Iterator[PairSlice]:
+def unique_slices(ops: ArrayOps, entered: Entered, matches: UniqueMatches, max_pairs: int) -> Iterator[PairSlice]:
     """All pairs of probe rows with at most one match, in slices."""
     with entered():
         all_match = matches.pairs == int(matches.row.shape[0])

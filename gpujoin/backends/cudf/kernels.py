@@ -130,9 +130,7 @@ class HashedCoding:
         return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 
-def kernel_codings(
-    device: Device, columns: Sequence[KeyColumn], seeds: int
-) -> Iterator[PackedCoding | HashedCoding]:
+def kernel_codings(device: Device, columns: Sequence[KeyColumn], seeds: int) -> Iterator[PackedCoding | HashedCoding]:
     """Codings by kernels: packed codes if the keys fit, else hashes with one seed after the other."""
     try:
         layout = normalise.layout_of(device, columns)
@@ -183,9 +181,7 @@ def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
     )
 
 
-def _matcher(
-    device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts, wanted: Wanted
-) -> KernelMatcher:
+def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts, wanted: Wanted) -> KernelMatcher:
     algorithm = choice.algorithm
     if algorithm is Algorithm.DIRECT:
         assert facts.low is not None

@@ -86,9 +86,7 @@ class FrameKeys:
         for word, other_word in zip(self._words, other._words, strict=True):
             same &= word[rows] == other_word[other_rows]
         for i in self._texts:
-            equal = _same_text(
-                self.frame.table.columns()[i], rows, other.frame.table.columns()[i], other_rows
-            )
+            equal = _same_text(self.frame.table.columns()[i], rows, other.frame.table.columns()[i], other_rows)
             valid = self._columns[i].valid
             if self._columns[i].null_safe and valid is not None:
                 # Words tell nulls from texts, so two nulls are equal here and a null never equals a text.
@@ -113,9 +111,7 @@ def _key_column(column: plc.Column, dtype: pa.DataType, null_safe: bool) -> KeyC
     return KeyColumn(Kind.INTEGER, values.view(f"int{8 * values.dtype.itemsize}"), valid, null_safe=null_safe)
 
 
-def _same_text(
-    left_column: plc.Column, left_rows: Array, right_column: plc.Column, right_rows: Array
-) -> Array:
+def _same_text(left_column: plc.Column, left_rows: Array, right_column: plc.Column, right_rows: Array) -> Array:
     if left_rows.shape[0] == 0:
         return cupy.ones(0, dtype=bool)
     left, right = (

@@ -93,9 +93,7 @@ def restricted_matches(
     if written is None:
         return None
     rows = {probe_side: int(matches.row.shape[0]), probe_side.other: build_rows}
-    columns = [
-        _column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns
-    ]
+    columns = [_column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns]
     try:
         kept, failed = restricted(
             ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT

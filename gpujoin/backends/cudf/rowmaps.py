@@ -84,6 +84,4 @@ def set_marks(ops: ArrayOps, marks: Array, rows: RowMap) -> None:
 def check_length(length: int) -> None:
     """Raise ``DeviceMemoryError`` for more rows than a device column can have."""
     if length > MAX_ROWS:
-        raise DeviceMemoryError(
-            f"{length} rows are over the {MAX_ROWS} rows of a device column; use fewer at a time"
-        )
+        raise DeviceMemoryError(f"{length} rows are over the {MAX_ROWS} rows of a device column; use fewer at a time")

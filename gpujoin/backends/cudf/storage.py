@@ -52,9 +52,7 @@ def _inner_storage(dtype: pa.DataType) -> pa.DataType | None:
     if pat.is_struct(dtype):
         fields = [_inner_storage(f.type) for f in dtype]
         # libcudf takes the number of rows of a struct from its first field.
-        return (
-            pa.struct([(str(i), f) for i, f in enumerate(fields)]) if fields and None not in fields else None
-        )
+        return pa.struct([(str(i), f) for i, f in enumerate(fields)]) if fields and None not in fields else None
     return _fixed_storage(dtype)
 
 
@@ -131,9 +129,7 @@ def _restore(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pat.is_list(dtype):
         return _relabelled(array, dtype, [_restored_child(array.values, dtype.value_field)])
     if pat.is_map(dtype):
-        return _relabelled(
-            array, dtype, [_restored_child(array.values, pa.field("entries", _entries(dtype), False))]
-        )
+        return _relabelled(array, dtype, [_restored_child(array.values, pa.field("entries", _entries(dtype), False))])
     if pat.is_string(dtype) or pat.is_binary(dtype):
         array = array.cast(pa.string())
     elif pat.is_large_string(dtype) or pat.is_large_binary(dtype):

@@ -90,9 +90,7 @@ class CudfText:
 
     def compare(self, function: Function, other: CudfText) -> Array:
         return as_array(
-            plc.binaryop.binary_operation(
-                self.column, other.operand, _OPERATORS[function], _BOOL, stream=STREAM
-            )
+            plc.binaryop.binary_operation(self.column, other.operand, _OPERATORS[function], _BOOL, stream=STREAM)
         )
 
     def search(self, function: Function, other: CudfText) -> Array:
@@ -147,9 +145,7 @@ class FrameSource:
             return column, dtype
         values = upload(pa.table({"values": frame.dictionaries[node.index]}))
         if values.rows == 0:
-            return plc.Column.all_null_like(
-                values.table.columns()[0], column.size(), stream=STREAM
-            ), dtype.value_type
+            return plc.Column.all_null_like(values.table.columns()[0], column.size(), stream=STREAM), dtype.value_type
         codes, valid = as_array(column), validity(column)
         if valid is not None:
             codes = cupy.where(valid, codes, -(1 << 31)).astype(cupy.int32)

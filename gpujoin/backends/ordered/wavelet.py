@@ -64,9 +64,7 @@ class WaveletMatrix:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return int(
-            self._places.nbytes + sum(level.blocks.nbytes + level.within.nbytes for level in self._levels)
-        )
+        return int(self._places.nbytes + sum(level.blocks.nbytes + level.within.nbytes for level in self._levels))
 
     @property
     def depth(self) -> int:
@@ -81,9 +79,7 @@ class WaveletMatrix:
         """Position of the ``number``-th value, from 0, among those at ``begin … end - 1``, by value, then position."""
         return self._in_blocks(self._select, begin, end, number)
 
-    def _in_blocks(
-        self, ask: Callable[[Array, Array, Array], Array], begin: Array, end: Array, other: Array
-    ) -> Array:
+    def _in_blocks(self, ask: Callable[[Array, Array, Array], Array], begin: Array, end: Array, other: Array) -> Array:
         rows = int(begin.shape[0])
         if rows <= self._block:
             return ask(begin, end, other)

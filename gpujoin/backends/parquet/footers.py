@@ -287,9 +287,7 @@ class FileColumns:
         leaf = self._parquet.leaves[column.first] if column.leaves else None
         if leaf is None or not leaf.flat:
             if pat.is_nested(logical(field.type)):
-                raise ScanError(
-                    f"{path}: column {field.name!r} is {field.type}; nested columns are not read here"
-                )
+                raise ScanError(f"{path}: column {field.name!r} is {field.type}; nested columns are not read here")
             raise ScanError(f"{path}: column {field.name!r} is nested, planned as {field.type}")
         int96 = leaf.physical is Physical.INT96
         if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type), int96=int96):
@@ -305,9 +303,7 @@ class FileColumns:
 def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
     if pat.is_decimal(wanted):
         return bool(
-            pat.is_decimal128(file_type)
-            and file_type.scale == wanted.scale
-            and file_type.precision <= wanted.precision
+            pat.is_decimal128(file_type) and file_type.scale == wanted.scale and file_type.precision <= wanted.precision
         )
     if pat.is_timestamp(wanted):
         if not pat.is_timestamp(file_type):
@@ -327,9 +323,7 @@ def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bo
 # -- statistics --------------------------------------------------------------------------------------------------
 
 
-def group_may_match(
-    scan: Scan, part: FileSlice, sources: Sequence[Source], parquet: ParquetFooter, group: int
-) -> bool:
+def group_may_match(scan: Scan, part: FileSlice, sources: Sequence[Source], parquet: ParquetFooter, group: int) -> bool:
     """Whether rows of a group may pass the scan's filters, by the statistics."""
 
     def statistics(index: int) -> Statistics | None:

@@ -224,9 +224,7 @@ class ParquetFooter:
         # Writers put any offset for a chunk without values.
         outside = description[5] and (first < len(_MAGIC) or first + description[7] > self._data_end)
         if description[7] < 0 or description[6] < 0 or outside:
-            refuse(
-                f"is said to be {description[7]} bytes from byte {first} on; data ends at byte {self._data_end}"
-            )
+            refuse(f"is said to be {description[7]} bytes from byte {first} on; data ends at byte {self._data_end}")
         return ColumnChunk(first, description[7], description[6], description[5], description.get(12, {}))
 
 
@@ -277,9 +275,7 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
     for number, group in enumerate(about[4]):
         chunks, rows = group.get(1, ()), group.get(3, -1)
         if len(chunks) != len(leaves) or rows < 0:
-            raise ThriftError(
-                f"row group {number} has {len(chunks)} columns of {len(leaves)}, and {rows} rows"
-            )
+            raise ThriftError(f"row group {number} has {len(chunks)} columns of {len(leaves)}, and {rows} rows")
         groups.append(RowGroup(rows, tuple(chunks)))
     total = sum(group.rows for group in groups)
     if total != about[3]:

@@ -94,12 +94,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
 
 def _unwrapped(node: Expression) -> Expression:
     """Drop a cast to a wider integer, which changes no value."""
-    if (
-        isinstance(node, Cast)
-        and node.child.type is not None
-        and is_whole(node.child.type)
-        and is_whole(node.to)
-    ):
+    if isinstance(node, Cast) and node.child.type is not None and is_whole(node.child.type) and is_whole(node.to):
         return node.child if node.child.type.bit_width <= node.to.bit_width else node
     return node
 

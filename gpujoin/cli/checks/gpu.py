@@ -51,11 +51,7 @@ def gpu() -> Iterator[Check]:
     yield from libraries
     if gpus and all(check.status is Status.OK for check in libraries):
         works, said = run_python(_SELF_TEST, timeout=120)
-        advice = (
-            ""
-            if works
-            else f'Check that the driver fits the installed libraries: pip install "gpujoin[{extra}]"'
-        )
+        advice = "" if works else f'Check that the driver fits the installed libraries: pip install "gpujoin[{extra}]"'
         yield Check("gpu self test", Status.OK if works else Status.MISSING, said, advice)
     yield _slots(gpus)
 
@@ -86,9 +82,7 @@ def _device(device: Gpu, extra: str) -> Check:
             advice += " Or install the extra cu12 in its place."
         return Check(name, Status.MISSING, memory, advice)
     if device.memory_total and free < _GIB:
-        return Check(
-            name, Status.WARNING, memory, "Less than 1 GiB is free: see nvidia-smi for who holds the rest."
-        )
+        return Check(name, Status.WARNING, memory, "Less than 1 GiB is free: see nvidia-smi for who holds the rest.")
     return Check(name, Status.OK, memory)
 
 

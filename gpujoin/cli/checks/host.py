@@ -39,9 +39,7 @@ def _cores() -> Check:
 
 
 def _memory() -> Check:
-    fields = dict(
-        line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    )
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     total = int(fields["MemTotal"].split()[0]) << 10
     available = int(fields["MemAvailable"].split()[0]) << 10
     amounts = f"{total / _GIB:.1f} GiB, {available / _GIB:.1f} available"

@@ -49,9 +49,7 @@ def engine() -> Iterator[Check]:
     if sys.version_info >= (3, 11):  # noqa: UP036  # a checkout may be run with any Python
         yield Check("python", Status.OK, f"{version} ({sys.executable})")
     else:
-        yield Check(
-            "python", Status.MISSING, f"{version}; gpujoin needs 3.11 or newer", "Install a newer Python."
-        )
+        yield Check("python", Status.MISSING, f"{version}; gpujoin needs 3.11 or newer", "Install a newer Python.")
     for module, minimum, below in ENGINE_LIBRARIES:
         yield import_check(module, minimum=minimum, below=below, advice=_install((module, minimum, below)))
     works, said = run_python(_SELF_TEST)
@@ -81,9 +79,7 @@ def driver() -> Check:
     """Whether a driver with this Python has what PySpark's ``mapInArrow`` and gpujoin import."""
     works, said = run_python(_DRIVER)
     if works and not said:
-        return Check(
-            "driver's libraries", Status.OK, "numpy, pandas, polars and pyarrow, as PySpark asks for them"
-        )
+        return Check("driver's libraries", Status.OK, "numpy, pandas, polars and pyarrow, as PySpark asks for them")
     return Check("driver's libraries", Status.MISSING, said, DRIVER_ADVICE)
 
 
@@ -113,9 +109,7 @@ def workers() -> Check:
     python = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
     said = f"{python}, by PYSPARK_PYTHON" if given else f"{python}, PYSPARK_PYTHON being unset"
     if python.path is None:
-        return Check(
-            "workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice(given)
-        )
+        return Check("workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice(given))
     if python.obstacle:
         said = f"{said}: it {python.obstacle}"
         return Check("workers' python", Status.WARNING, said, _workers_advice(given))
@@ -140,9 +134,7 @@ def _spark_home(home: Path, pyspark: Check) -> Check:
     version = match[1] if match else "unknown"
     if pyspark.status is Status.OK and version != pyspark.found:
         advice = "Install the PySpark of that very version, or unset SPARK_HOME."
-        return Check(
-            "SPARK_HOME", Status.WARNING, f"{home} is Spark {version}, PySpark is {pyspark.found}", advice
-        )
+        return Check("SPARK_HOME", Status.WARNING, f"{home} is Spark {version}, PySpark is {pyspark.found}", advice)
     return Check("SPARK_HOME", Status.OK, f"{home} (Spark {version})")
 
 
@@ -162,12 +154,8 @@ def java() -> Check:
         return Check("java", Status.MISSING, f"{command} does not work: {said or 'no message'}", _JAVA_ADVICE)
     version = f"{match[0].removeprefix('version ').strip(chr(34))} ({command})"
     if int(match[1]) < JAVA_MINIMUM:
-        return Check(
-            "java", Status.MISSING, f"{version}; Spark 4 needs {JAVA_MINIMUM} or newer", _JAVA_ADVICE
-        )
-    modules = subprocess.run(
-        [command, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
-    )
+        return Check("java", Status.MISSING, f"{version}; Spark 4 needs {JAVA_MINIMUM} or newer", _JAVA_ADVICE)
+    modules = subprocess.run([command, "--list-modules"], capture_output=True, text=True, timeout=60, check=False)
     if modules.returncode == 0 and "jdk.incubator.vector" not in modules.stdout:
         return Check("java", Status.MISSING, f"{version} lacks the module jdk.incubator.vector", _JAVA_ADVICE)
     return Check("java", Status.OK, version)

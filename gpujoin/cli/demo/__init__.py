@@ -18,9 +18,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "Spark's own join and with DuckDB, and print a table. Whole queries and a join of two streams, compared with "
         "Spark's micro-batch by micro-batch, follow. Exit status 0 if all are equal, 1 if not.",
     )
-    parser.add_argument(
-        "--scale", type=float, default=0.1, metavar="SF", help="TPC-H scale factor (default: 0.1)"
-    )
+    parser.add_argument("--scale", type=float, default=0.1, metavar="SF", help="TPC-H scale factor (default: 0.1)")
     parser.add_argument("--backend", choices=("auto", "cpu", "gpu"), default="auto", help="where to join")
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument(
@@ -30,9 +28,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="KEY=VALUE",
         help="a Spark setting; may be given again and again",
     )
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only joins whose title or type holds this text"
-    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="only joins whose title or type holds this text")
     parser.set_defaults(run=run)
 
 

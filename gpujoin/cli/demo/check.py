@@ -64,9 +64,7 @@ def compare(connection: duckdb.DuckDBPyConnection, ours: str, other: str, *, sho
     if len(columns) != len(other_columns):
         return Comparison(rows, other_rows, (f"{len(columns)} columns instead of {len(other_columns)}",))
     if rows == 0 or other_rows == 0:
-        return Comparison(
-            rows, other_rows, (f"{rows} rows against {other_rows}: an empty result proves nothing",)
-        )
+        return Comparison(rows, other_rows, (f"{rows} rows against {other_rows}: an empty result proves nothing",))
     names = ", ".join(f"c{i}" for i in range(len(columns)))
     surplus = connection.execute(
         f"SELECT sum(w), {names} FROM ("  # noqa: S608  # the relations are this program's own
@@ -120,10 +118,7 @@ def difference(actual: Sequence[Row], expected: Sequence[Row], tolerance: float)
 
 
 def _like(row: Row, pattern: Row) -> list[Any]:
-    return [
-        _read(value, like) if isinstance(value, str) else value
-        for value, like in zip(row, pattern, strict=True)
-    ]
+    return [_read(value, like) if isinstance(value, str) else value for value, like in zip(row, pattern, strict=True)]
 
 
 def _read(text: str, like: Any) -> Any:

@@ -57,9 +57,7 @@ def _generate(scale: float, into: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         said = done.stderr.strip() or f"exit status {done.returncode}"
-        raise GpuJoinError(
-            f"tpchgen-cli could not write TPC-H data at scale {scale:g} into {into.parent}: {said}"
-        )
+        raise GpuJoinError(f"tpchgen-cli could not write TPC-H data at scale {scale:g} into {into.parent}: {said}")
     missing = [table for table in TABLES if not (into / f"{table}.parquet").is_file()]
     if missing:
         raise GpuJoinError(

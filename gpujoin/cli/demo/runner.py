@@ -93,9 +93,7 @@ def _require() -> None:
     )
     missing = [check for check in checks if check.status is Status.MISSING]
     if missing:
-        raise BackendUnavailableError(
-            "; ".join(f"{check.name}: {check.found}. {check.advice}" for check in missing)
-        )
+        raise BackendUnavailableError("; ".join(f"{check.name}: {check.found}. {check.advice}" for check in missing))
 
 
 def _session(master: str, settings: dict[str, str]) -> SparkSession:
@@ -111,9 +109,7 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
     return open_session("gpujoin demo", master, {**defaults, **settings})
 
 
-def _run_all(
-    spark: SparkSession, joins: Sequence[DemoJoin], data: Path, work: Path, backend: str
-) -> list[Outcome]:
+def _run_all(spark: SparkSession, joins: Sequence[DemoJoin], data: Path, work: Path, backend: str) -> list[Outcome]:
     import duckdb
 
     outcomes = []

@@ -52,9 +52,7 @@ class _Side:
 
         reader = spark.readStream.schema(self.columns).option("maxFilesPerTrigger", 1)
         rows = reader.parquet(str(folder / self.table))
-        return rows.withColumn(self.time, sf.col(self.date).cast("timestamp")).withWatermark(
-            self.time, _DELAY
-        )
+        return rows.withColumn(self.time, sf.col(self.date).cast("timestamp")).withWatermark(self.time, _DELAY)
 
     def write(self, connection: duckdb.DuckDBPyConnection, folder: Path, batches: int) -> None:
         """Write the files of the table, which is known to DuckDB."""
@@ -127,8 +125,7 @@ def run_stream(spark: SparkSession, data: Path, work: Path, *, batches: int = BA
             outcomes = [failed(("-", "-"), problem)]
         else:
             outcomes = [
-                compare_batch(connection, work, batch, here, in_spark)
-                for batch in sorted(here.keys() | in_spark)
+                compare_batch(connection, work, batch, here, in_spark) for batch in sorted(here.keys() | in_spark)
             ]
         for outcome in outcomes:
             shown.outcome("stream", f"micro-batch {outcome.labels[0]}", outcome)

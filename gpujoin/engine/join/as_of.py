@@ -110,9 +110,7 @@ class AsOfBuild:
         """Find the nearest right row of each left row."""
         values = _order_values(rows, self.terms.left, self.codec.dtype)
         codes, valid = self.codec.codes(values)
-        groups = (
-            None if self.grouper is None else group_column(self.grouper, self.keys.codes(rows, Side.LEFT))
-        )
+        groups = None if self.grouper is None else group_column(self.grouper, self.keys.codes(rows, Side.LEFT))
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
             columns = [] if groups is None else [groups]
             columns.append(code_column(codes, valid))
@@ -123,9 +121,7 @@ class AsOfBuild:
             back = self._edge(codes, valid, groups, backward=True)
         if self.terms.direction is not Direction.BACKWARD:
             ahead = self._edge(codes, valid, groups, backward=False)
-        rows_at = (
-            back if ahead is None else ahead if back is None else self._nearer(back, ahead, codes, numbers)
-        )
+        rows_at = back if ahead is None else ahead if back is None else self._nearer(back, ahead, codes, numbers)
         assert rows_at is not None
         if self.terms.tolerance is not None:
             most = tolerance_in(self.codec.dtype, self.terms.tolerance)
@@ -154,9 +150,7 @@ class AsOfBuild:
                 return RankedRows(build_rows, ~their_codes, np.zeros(len(codes), np.bool_))
             case Direction.FORWARD:
                 return RankedRows(build_rows, their_codes, np.ones(len(codes), np.bool_))
-        return RankedRows(
-            build_rows, self._distance(build_rows, codes, _numbers(values)), their_codes > codes
-        )
+        return RankedRows(build_rows, self._distance(build_rows, codes, _numbers(values)), their_codes > codes)
 
     def _edge(
         self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
@@ -179,16 +173,12 @@ class AsOfBuild:
         rows_at = self.search.probe(self.backend.from_arrow(code_table(columns))).edge(last=backward)
         return self.backend.indices_to_host(rows_at)
 
-    def _nearer(
-        self, back: BuildRows, ahead: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None
-    ) -> BuildRows:
+    def _nearer(self, back: BuildRows, ahead: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None) -> BuildRows:
         """The nearer of two rows; the earlier one if both are equally near."""
         later = self._distance(ahead, codes, numbers) < self._distance(back, codes, numbers)
         return np.where((back < 0) | ((ahead >= 0) & later), ahead, back)
 
-    def _distance(
-        self, rows_at: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None
-    ) -> npt.NDArray[Any]:
+    def _distance(self, rows_at: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
         """Distance of each left row to its right row; arbitrary where there is none."""
         if not len(self.codes):
             return np.zeros(len(rows_at), np.uint64)
@@ -196,9 +186,7 @@ class AsOfBuild:
         if numbers is not None and self.numbers is not None:
             with np.errstate(invalid="ignore"):
                 distance = np.abs(numbers - self.numbers[at])
-            return np.where(
-                numbers == self.numbers[at], 0.0, distance
-            )  # infinity less infinity is not a number
+            return np.where(numbers == self.numbers[at], 0.0, distance)  # infinity less infinity is not a number
         other_codes = self.codes[at]
         # The difference of two 64-bit integers is exact modulo 2**64.
         low, high = np.minimum(codes, other_codes), np.maximum(codes, other_codes)
@@ -277,9 +265,7 @@ class LookupProbe:
         for start in range(0, len(rows), max_pairs):
             slice_rows = rows[start : start + max_pairs]
             take = self._backend.indices_from_host
-            yield PairSlice(
-                take(slice_rows, OutOfBounds.NEVER), take(self._build_rows[slice_rows], OutOfBounds.NEVER)
-            )
+            yield PairSlice(take(slice_rows, OutOfBounds.NEVER), take(self._build_rows[slice_rows], OutOfBounds.NEVER))
 
     def mark_build(self, marks: Any) -> None:
         """Set ``marks`` wherever a build row has a match."""

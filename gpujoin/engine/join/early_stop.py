@@ -76,9 +76,7 @@ def until_matched(morsel: Morsel, limit: int) -> Iterator[PairSlice] | None:
     return _product_by_build_row(morsel, limit)
 
 
-def rounds_of(
-    morsel: Morsel, probe: Probe[Any], rows: int, matched: Matched, limit: int
-) -> Iterator[PairSlice]:
+def rounds_of(morsel: Morsel, probe: Probe[Any], rows: int, matched: Matched, limit: int) -> Iterator[PairSlice]:
     """Candidate pairs of a probe, in rounds; all pairs, row by row, if the probe is not :class:`Resumable`.
 
     ``matched`` gives the mask of the rows that have a match, after each round.
@@ -96,9 +94,7 @@ def rounds_of(
         waiting = waiting[~matched()[waiting] & (counts[waiting] > offset)]
 
 
-def _pairs_at(
-    morsel: Morsel, probe: Resumable, rows: RowNumbers, offset: int, limit: int
-) -> Iterator[PairSlice]:
+def _pairs_at(morsel: Morsel, probe: Resumable, rows: RowNumbers, offset: int, limit: int) -> Iterator[PairSlice]:
     """Pairs of given probe rows; in smaller slices where memory is short."""
     try:
         yield probe.pairs_at(rows, offset, limit)

@@ -79,9 +79,7 @@ class HashJoin:
         self.options = options or Options()
         self.metrics = metrics if metrics is not None else JoinMetrics()
         self.layout = JoinLayout.of(spec, left_schema, right_schema, build_side)
-        self.backend = backend or create(
-            BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1)
-        )
+        self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         check_evaluable(spec.condition)
         self._sink = Sink(self.layout, self.backend, self.options, probe_rows)
         self._built: BuiltSide | Spilled | None = None
@@ -191,9 +189,7 @@ class JoinRun:
         self._sink = built.sink
         self._build_rows = built.num_rows
         self._probe_rows = 0
-        self._run = (
-            SpilledRun(built, metrics) if isinstance(built, Spilled) else Run.with_fallback(built, metrics)
-        )
+        self._run = SpilledRun(built, metrics) if isinstance(built, Spilled) else Run.with_fallback(built, metrics)
 
     def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Join some probe rows.

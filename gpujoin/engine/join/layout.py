@@ -61,9 +61,7 @@ class JoinLayout:
         for side, schema in ((Side.LEFT, left), (Side.RIGHT, right)):
             for position in spec.output_of(side):
                 if not 0 <= position < len(schema):
-                    raise JoinSpecError(
-                        f"{side.value} output column {position} of {len(schema)} does not exist"
-                    )
+                    raise JoinSpecError(f"{side.value} output column {position} of {len(schema)} does not exist")
         if spec.as_of is not None and build_side is not Side.RIGHT:
             raise JoinSpecError("an as-of join builds its right side, not its left")
         plain = cls._of(spec, spec.condition, left, right, build_side)
@@ -112,15 +110,11 @@ class JoinLayout:
         return self.build if side is self.build.side else self.probe
 
 
-def _columns_read(
-    condition: Expression | None, schemas: dict[Side, pa.Schema]
-) -> dict[Side, tuple[int, ...]]:
+def _columns_read(condition: Expression | None, schemas: dict[Side, pa.Schema]) -> dict[Side, tuple[int, ...]]:
     positions: dict[Side, set[int]] = {Side.LEFT: set(), Side.RIGHT: set()}
     for column in condition.columns() if condition is not None else ():
         if not 0 <= column.index < len(schemas[column.side]):
-            raise ConditionError(
-                f"the condition's column {column} is not resolved; call gpujoin.plan.resolve first"
-            )
+            raise ConditionError(f"the condition's column {column} is not resolved; call gpujoin.plan.resolve first")
         positions[column.side].add(column.index)
     return {side: tuple(sorted(read)) for side, read in positions.items()}
 

@@ -130,9 +130,7 @@ class NullPatterns:
                 continue
             of_rows = partial(_of, matched, probe_rows)
             for candidates in rounds_of(morsel, probe, len(probe_rows), of_rows, limit):
-                probe_at, build_at = (
-                    backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build)
-                )
+                probe_at, build_at = (backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build))
                 yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
 
     def _pairs(

@@ -108,14 +108,10 @@ class Emitter:
         rows = backend.frame_rows(made[0])
         return Emission(self.sink, dict(zip(sides, made, strict=False)), rows, self.rows_per_batch)
 
-    def _batches(
-        self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None
-    ) -> Iterator[Any]:
+    def _batches(self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None) -> Iterator[Any]:
         per_batch, metrics = self.rows_per_batch, self.run.metrics
         for first in range(0, rows.length, per_batch):
-            for start, length in self._fitting(
-                side, rows, others, first, min(per_batch, rows.length - first)
-            ):
+            for start, length in self._fitting(side, rows, others, first, min(per_batch, rows.length - first)):
                 with metrics.timing("gather"):
                     batches = list(
                         with_halving(

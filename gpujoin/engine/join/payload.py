@@ -41,9 +41,7 @@ class Payload:
         return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose)
 
     @classmethod
-    def of_condition(
-        cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None
-    ) -> Payload:
+    def of_condition(cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None) -> Payload:
         """The columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
@@ -148,11 +146,6 @@ def _longest(column: pa.ChunkedArray) -> int:
     dtype = column.type
     if not _variable(dtype) or len(column) == 0:
         return 0
-    if (
-        pat.is_string(dtype)
-        or pat.is_large_string(dtype)
-        or pat.is_binary(dtype)
-        or pat.is_large_binary(dtype)
-    ):
+    if pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_binary(dtype) or pat.is_large_binary(dtype):
         return int(pc.max(pc.binary_length(column)).as_py() or 0)
     return int(column.nbytes)

@@ -124,9 +124,7 @@ class Run:
         fewer = self._shared.fewer
         return self if fewer is None else fewer[1]
 
-    def leave_out(
-        self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics
-    ) -> None:
+    def leave_out(self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics) -> None:
         """Search only the build rows ``waiting`` for a match for further probe rows. No probe may be in progress.
 
         The marks are those of :meth:`host_marks`; the counters are for building the new search structure.
@@ -514,9 +512,7 @@ def _without_first(slices: Iterator[PairSlice], pairs: int) -> Iterator[PairSlic
             continue
         if pairs:
             length = pair_slice.length - pairs
-            yield PairSlice(
-                slice_map(pair_slice.probe, pairs, length), slice_map(pair_slice.build, pairs, length)
-            )
+            yield PairSlice(slice_map(pair_slice.probe, pairs, length), slice_map(pair_slice.build, pairs, length))
             pairs = 0
         else:
             yield pair_slice

@@ -285,9 +285,7 @@ class FrameSink(Sink):
     def on_cpu(self) -> Sink:
         """The same join on the CPU, over copies of the frames."""
         layout = self.layout
-        schemas = {
-            side_layout.side: _host_schema(side_layout.schema) for side_layout in (layout.build, layout.probe)
-        }
+        schemas = {side_layout.side: _host_schema(side_layout.schema) for side_layout in (layout.build, layout.probe)}
         host = JoinLayout.of(layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], layout.build.side)
         cpu = create(BackendName.CPU, BackendRequest())
         return Sink(dataclasses.replace(host, ranged=None), cpu, self.options)

@@ -115,9 +115,7 @@ class Aggregation(Generic[Piece]):
             if merged is not None:
                 self._states = []
                 rows, size = self._state.size(merged)
-                self._metrics.oversized_parts += (
-                    not self._may_let_go and rows > 1 and size > self._budget // 2
-                )
+                self._metrics.oversized_parts += not self._may_let_go and rows > 1 and size > self._budget // 2
                 yield self._finished(merged)
                 return
             if not self._node.once:

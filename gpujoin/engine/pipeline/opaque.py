@@ -114,9 +114,7 @@ class OpaquePipeline:
     of the batches in which its rows go to joins.
     """
 
-    def __init__(
-        self, inner: AnyPipelineBackend | MixedPipeline, metrics: PipelineMetrics, batch_bytes: int
-    ) -> None:
+    def __init__(self, inner: AnyPipelineBackend | MixedPipeline, metrics: PipelineMetrics, batch_bytes: int) -> None:
         self.inner = inner
         self._metrics = metrics
         self._batch_bytes = batch_bytes
@@ -136,9 +134,7 @@ class OpaquePipeline:
         """Read Parquet."""
         return self.inner.scan(node, piece_bytes, metrics)
 
-    def take_in(
-        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
-    ) -> _Piece:
+    def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> _Piece:
         """Convert Arrow batches to a piece."""
         if self.inner.carries(schema):
             return self.inner.take_in(batches, schema, metrics)
@@ -171,15 +167,11 @@ class OpaquePipeline:
         if self.inner.carries(schema):
             return self.inner.project(*self._read(piece, expressions))
         riding = [_riding(node) for node in expressions]
-        needed = [
-            node if ride is None else ride.condition for node, ride in zip(expressions, riding, strict=True)
-        ]
+        needed = [node if ride is None else ride.condition for node, ride in zip(expressions, riding, strict=True)]
         computed = {node.signature(): node for node in needed if node is not None}
         values: dict[Any, pa.ChunkedArray] = {}
         if computed:
-            results = self._out(
-                self.inner.project(*self._read(piece, [*computed.values()])), [*computed.values()]
-            )
+            results = self._out(self.inner.project(*self._read(piece, [*computed.values()])), [*computed.values()])
             values = dict(zip(computed, results.columns, strict=True))
         columns = [
             _passed_on(

@@ -153,9 +153,7 @@ class MixedPipeline:
             metrics.scanned_rows += counted.scanned_rows
             metrics.evaluated += counted.evaluated
 
-    def take_in(
-        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
-    ) -> MixedPiece:
+    def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> MixedPiece:
         """Convert Arrow batches to a piece."""
         if self.device.carries(schema):
             try:
@@ -209,9 +207,7 @@ class MixedPipeline:
                 return MixedPiece(schema, frame=self.device.concat(frames) if frames else empty)
             except DeviceMemoryError:
                 self.metrics.device_retries += 1
-        return MixedPiece(
-            schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics)
-        )
+        return MixedPiece(schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics))
 
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
         """The first rows in an order, collected."""
@@ -275,10 +271,7 @@ class MixedPipeline:
         metrics: PipelineMetrics,
     ) -> Iterator[MixedPiece]:  # fmt: skip
         """Rows from the gather-map engine."""
-        known = {
-            side: None if piece is None or piece.piece is None else piece.piece
-            for side, piece in sides.items()
-        }
+        known = {side: None if piece is None or piece.piece is None else piece.piece for side, piece in sides.items()}
         for piece in self.host.from_join(batches, node, known, metrics):
             self.metrics.host_steps += 1
             yield MixedPiece(node.schema, piece=piece)
@@ -311,9 +304,7 @@ class MixedAggregation:
     @cached_property
     def _on_host(self) -> Aggregation[Any]:
         host, metrics = self._mixed.host, self._mixed.metrics
-        return Aggregation(
-            host.aggregate(self._node, metrics), self._node, self._host_budget, metrics, self._new_store
-        )
+        return Aggregation(host.aggregate(self._node, metrics), self._node, self._host_budget, metrics, self._new_store)
 
     def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Take rows in; give out groups where there are too many to hold.

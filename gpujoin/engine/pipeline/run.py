@@ -132,9 +132,7 @@ def run(
         if tables is not None and rung is Rung.CAREFUL:
             tables.clear()
         keeps = keep_tables and rung is Rung.FAST
-        runner = _Runner(
-            placed, sources, settings, metrics, join_metrics, memory, size, tables, keeps_tables=keeps
-        )
+        runner = _Runner(placed, sources, settings, metrics, join_metrics, memory, size, tables, keeps_tables=keeps)
         return Attempt(rung, runner.run(tree), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
@@ -215,9 +213,7 @@ class _Runner:
             case Filter():
                 return self._mapped(node.child, lambda piece: self._backend.filter(piece, node.condition))
             case Project():
-                return self._mapped(
-                    node.child, lambda piece: self._backend.project(piece, node.expressions())
-                )
+                return self._mapped(node.child, lambda piece: self._backend.project(piece, node.expressions()))
             case Expand():
                 return self._expand(node)
             case Join():
@@ -285,9 +281,7 @@ class _Runner:
         kept = None if name is None or self._tables is None else self._tables.get(name)
         if kept is not None:
             self._metrics.tables_kept += 1
-            yield from self._probed(
-                node, kept.join.start(self._join_metrics), kept.piece, self._streamed(node)
-            )
+            yield from self._probed(node, kept.join.start(self._join_metrics), kept.piece, self._streamed(node))
             return
         pieces, rest = self._build_pieces(node.side(side))
         if rest is not None:
@@ -364,14 +358,10 @@ class _Runner:
             if join.spilled:  # in one call: each call would write its own files
                 stack.callback(passed.close)
                 for _ in passed.probe(self._to_probe(node, pieces)):
-                    raise AssertionError(
-                        "a join whose build side is on disk gives rows when it is finished only"
-                    )
+                    raise AssertionError("a join whose build side is on disk gives rows when it is finished only")
             yield from self._probed(node, passed, known, pieces)
 
-    def _probed(
-        self, node: Join, passed: JoinRun, known: _Piece | None, pieces: Iterator[_Piece]
-    ) -> Iterator[_Piece]:
+    def _probed(self, node: Join, passed: JoinRun, known: _Piece | None, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the streamed side with a built side."""
         backend, side = self._backend, node.build_side
         for piece in pieces:
@@ -412,9 +402,7 @@ class _Runner:
         keys = [key.of(side) for key in join.spec.keys]
         most_pairs = Literal(value=rows, type=pa.int64())
         sums = [
-            Call(
-                function=Function.MULTIPLY, arguments=(total, most_pairs), mode=EvalMode.ANSI, type=pa.int64()
-            )
+            Call(function=Function.MULTIPLY, arguments=(total, most_pairs), mode=EvalMode.ANSI, type=pa.int64())
             for total in eager.sums
         ]
         if backend.heaviest(build, keys) < HEAVY or not backend.proves([*eager.of_build, *sums], [build]):
@@ -433,12 +421,8 @@ class _Runner:
         """Input of the final aggregation: sums over all pairs of a key where nothing can fail, else single pairs."""
         backend = self._backend
         for piece in map(backend.collect, streamed):
-            exact = backend.proves(eager.of_pairs, [piece, build]) and backend.proves(
-                eager.of_joined, [piece, built]
-            )
-            node, side, values = (
-                (eager.joined, built, eager.aggregated) if exact else (eager.join, build, eager.plain)
-            )
+            exact = backend.proves(eager.of_pairs, [piece, build]) and backend.proves(eager.of_joined, [piece, built])
+            node, side, values = (eager.joined, built, eager.aggregated) if exact else (eager.join, build, eager.plain)
             for joined in self._joined(node, side, iter([piece])):
                 yield backend.project(joined, values)
 

@@ -128,10 +128,7 @@ class Manifest:
             "watermark_ms": self.watermark_ms,
             "pushes": self.pushes,
             "evicted": {side.value: self.evicted[side] for side in Side},
-            "chunks": [
-                [c.id, c.side.value, c.rows, c.nbytes, c.stored, c.low, c.high, c.matched]
-                for c in self.chunks
-            ],
+            "chunks": [[c.id, c.side.value, c.rows, c.nbytes, c.stored, c.low, c.high, c.matched] for c in self.chunks],
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -275,9 +272,7 @@ def encode(rows: pa.RecordBatch) -> pa.Buffer:
     and times are much alike, and are compressed to next to nothing.
     """
     split = pa.RecordBatch.from_arrays([_bytes_apart(c) for c in rows.columns], schema=rows.schema)
-    header, message = blob.encode(
-        split, blob.schema_fingerprint(rows.schema), blob.write_options(Compression.ZSTD)
-    )
+    header, message = blob.encode(split, blob.schema_fingerprint(rows.schema), blob.write_options(Compression.ZSTD))
     sink = pa.BufferOutputStream()
     sink.write(header)
     sink.write(message)

@@ -69,9 +69,7 @@ class StateOptions:
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1 or self.fan_in < 2:
-            raise ConfigurationError(
-                f"chunks take at least 1 byte and are merged at least 2 at a time, got {self}"
-            )
+            raise ConfigurationError(f"chunks take at least 1 byte and are merged at least 2 at a time, got {self}")
 
 
 @dataclass(slots=True)
@@ -298,9 +296,7 @@ class State:
             rows, matched, micros = chosen(rows, valid), matched[valid], micros[valid]
         yield from self._even(rows, matched, micros, merged=merged)
 
-    def _even(
-        self, rows: pa.RecordBatch, matched: Marks, micros: Micros | None, *, merged: bool
-    ) -> Iterator[_Pending]:
+    def _even(self, rows: pa.RecordBatch, matched: Marks, micros: Micros | None, *, merged: bool) -> Iterator[_Pending]:
         if not rows.num_rows:
             return
         nbytes = own_bytes(rows)
@@ -364,9 +360,7 @@ class State:
         for chunk in self._removed:
             self._store.remove(chunk)
         self._metrics.chunks_removed += len(self._removed)
-        return Manifest(
-            manifest.fingerprint, watermark_ms, manifest.pushes + 1, dict(self._evicted), tuple(chunks)
-        )
+        return Manifest(manifest.fingerprint, watermark_ms, manifest.pushes + 1, dict(self._evicted), tuple(chunks))
 
     def _rewritten(self, chunk: StateChunk) -> list[StateChunk]:
         """A chunk that stays, its marks written if they have changed; nothing if all its rows are dead."""

@@ -118,9 +118,7 @@ class SymmetricJoin:
         self.store: ChunkStore = MemoryStore() if store is None else store
         self.metrics = StreamMetrics()
         self.join_metrics = metrics if metrics is not None else JoinMetrics()
-        self.backend = backend or create(
-            BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1)
-        )
+        self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         for condition in (*self.plan.filters.values(), self.plan.spec.condition):
             check_evaluable(condition)
         self._layouts = {side: JoinLayout.of(self.plan.spec, join.left, join.right, side) for side in Side}
@@ -299,9 +297,7 @@ class SymmetricJoin:
 
     # -- old rows ------------------------------------------------------------------------------------------
 
-    def _evicted(
-        self, state: State, side: Side, new: _NewRows, threshold: int | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _evicted(self, state: State, side: Side, new: _NewRows, threshold: int | None) -> Iterator[pa.RecordBatch]:
         """Let go of rows at or before a threshold; those that never matched are returned. New rows are kept."""
         for unmatched in state.evict(side, threshold):
             yield self._padded(side, unmatched)

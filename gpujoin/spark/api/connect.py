@@ -138,9 +138,7 @@ def explain(frame: DataFrame) -> Explanation:
     Why a join was left to Spark is known for the very DataFrame that ``gpu_join`` returned, not for what is made of
     it: a Connect client cannot mark a plan without changing it.
     """
-    lines = [
-        (len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in plan_text(frame).splitlines()
-    ]
+    lines = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in plan_text(frame).splitlines()]
     known, roots = _left_to_spark.get(frame), tuple(_joins(lines))
     if known is not None and roots and isinstance(roots[0], JoinExplanation):
         roots = (dataclasses.replace(known, inputs=roots[0].inputs), *roots[1:])
@@ -262,9 +260,7 @@ def _columns(using: _Using) -> list[Column]:
     return columns
 
 
-def _leave(
-    native: DataFrame, explanation: JoinExplanation, reasons: tuple[Reason, ...], options: Options
-) -> DataFrame:
+def _leave(native: DataFrame, explanation: JoinExplanation, reasons: tuple[Reason, ...], options: Options) -> DataFrame:
     explanation = dataclasses.replace(explanation, reasons=reasons)
     tell(explanation, options, lambda: text_of(native))
     _left_to_spark[native] = explanation

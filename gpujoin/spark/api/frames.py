@@ -85,8 +85,7 @@ class FrameInput:
         names = self.schema.names
         unique = [name if names.count(name) == 1 else f"{name}#{n}" for n, name in enumerate(names)]
         fields = [
-            StructField(name, field.dataType, field.nullable)
-            for name, field in zip(unique, self.schema, strict=True)
+            StructField(name, field.dataType, field.nullable) for name, field in zip(unique, self.schema, strict=True)
         ]
         return arrow_schema(StructType(fields))
 
@@ -141,9 +140,7 @@ class FrameJoin:
             reasons = supports(self.relation)
         except GpuJoinError as problem:
             return (Reason(ReasonKind.UNSUPPORTED, "columns", str(problem)),)
-        must_be_gpu = (
-            self.options.backend is BackendChoice.GPU and self.options.fallback is FallbackMode.RAISE
-        )
+        must_be_gpu = self.options.backend is BackendChoice.GPU and self.options.fallback is FallbackMode.RAISE
         if not reasons and must_be_gpu:
             reasons = supports(self.relation, BackendName.GPU)
         return reasons
@@ -155,9 +152,7 @@ class FrameJoin:
         inputs = [self._input(side) for side in Side]
         leaves = Leaves(
             {},
-            tuple(
-                f"{_about(given)}: {side.value} DataFrame" for given, side in zip(inputs, Side, strict=True)
-            ),
+            tuple(f"{_about(given)}: {side.value} DataFrame" for given, side in zip(inputs, Side, strict=True)),
             frozenset(n for n, given in enumerate(inputs) if given.rows is None),
         )
         run = dataclasses.replace(self._run, notes=(*notes, *about))
@@ -212,9 +207,7 @@ class FrameJoin:
             for position in self.spec.output_of(side):
                 field = self._input(side).schema[position]
                 nullable = field.nullable or absent
-                fields.append(
-                    StructField(f"{side.value[0]}{position}", field.dataType, nullable, field.metadata)
-                )
+                fields.append(StructField(f"{side.value[0]}{position}", field.dataType, nullable, field.metadata))
         return StructType(fields)
 
     def _input(self, side: Side) -> FrameInput:
@@ -241,9 +234,7 @@ def placed(work: StageWork, frames: Sequence[DataFrame], schema: StructType | st
     if taken is not None:
         source = frames[taken.rows]
     else:
-        blobs = functools.reduce(
-            DataFrame.union, [placed(before, frames, BLOB_DDL) for before in work.inputs]
-        )
+        blobs = functools.reduce(DataFrame.union, [placed(before, frames, BLOB_DDL) for before in work.inputs])
         source = repartition_by_label(blobs, work.run.tasks, "p").sortWithinPartitions("p", "side")
     return source.mapInArrow(work.function(context_of(source.sparkSession)), schema)
 

@@ -94,9 +94,7 @@ def gpu_join(
     check_backend(conf, options)
     check_resources(conf)
     if is_connect(spark):
-        result: DataFrame = _connect().join(
-            left, right, on, how, conf=conf, options=options, join_id=new_join_id()
-        )
+        result: DataFrame = _connect().join(left, right, on, how, conf=conf, options=options, join_id=new_join_id())
         return result
     asked = [
         None if given is None else chosen.value

@@ -145,9 +145,7 @@ class IslandReport:
             written = f"{_size(p.spill_bytes)} of groups and {_size(joins.spill_bytes)} of joins"
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
         if p.oversized_parts:
-            lines.append(
-                f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided"
-            )
+            lines.append(f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided")
         lines += _note_lines(self.notes)
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")
@@ -170,9 +168,7 @@ def _input_lines(p: PipelineMetrics) -> list[str]:
 def _took(seconds: float, predicted: Estimate | None) -> str:
     if predicted is None:
         return f"took {seconds:.2f} s"
-    return (
-        f"took {seconds:.2f} s; predicted were {predicted.here:.2g} s, and {predicted.spark:.2g} s in Spark"
-    )
+    return f"took {seconds:.2f} s; predicted were {predicted.here:.2g} s, and {predicted.spark:.2g} s in Spark"
 
 
 class IslandReports(tuple[IslandReport, ...]):

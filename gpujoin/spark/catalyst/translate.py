@@ -72,9 +72,7 @@ class ExpressionReader:
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
-            raise NotTranslatableError(
-                f"{node}: {node.name} of {len(operands)} operands is not computed here"
-            )
+            raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not computed here")
         return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
 
 
@@ -83,9 +81,7 @@ def _case(name: str, operands: list[Expression], result: pa.DataType) -> Express
     if name == "NullIfResult":
         return Case(conditions=(operands[0],), values=(nothing,), otherwise=operands[1], type=result)
     otherwise = operands.pop() if len(operands) % 2 else nothing
-    return Case(
-        conditions=tuple(operands[0::2]), values=tuple(operands[1::2]), otherwise=otherwise, type=result
-    )
+    return Case(conditions=tuple(operands[0::2]), values=tuple(operands[1::2]), otherwise=otherwise, type=result)
 
 
 def _field_name(node: Node) -> list[Literal]:
@@ -183,9 +179,7 @@ def ordered_by(order: Node, what: str, name: str) -> bool:
 def refuse_collation(node: Node) -> None:
     """Refuse a string that is not compared by bytes, by ``NotTranslatableError`` with its type."""
     if "collate" in node.type_name.lower():
-        raise NotTranslatableError(
-            f"{node} has type {node.type_name}; only strings compared by bytes are covered"
-        )
+        raise NotTranslatableError(f"{node} has type {node.type_name}; only strings compared by bytes are covered")
 
 
 def _refuse_zones(node: Node) -> None:

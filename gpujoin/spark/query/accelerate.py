@@ -125,9 +125,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         return Accelerated(frame, Explanation(), changed=False)
 
     def planned() -> PlannedQuery:
-        return _planned(
-            spark, native_plan(frame), conf, options, purpose, lambda plan: _declared(frame, plan)
-        )
+        return _planned(spark, native_plan(frame), conf, options, purpose, lambda plan: _declared(frame, plan))
 
     result = _survived(spark, options, purpose, planned, lambda: text_of(frame))
     if not result.changed:
@@ -187,9 +185,7 @@ def _survived(
         if not is_survivable(problem):
             raise
         note_failure(spark.sparkContext, problem)
-        lacking = (
-            refusal(spark.sparkContext, session_conf(spark)) if isinstance(problem, ImportError) else None
-        )
+        lacking = refusal(spark.sparkContext, session_conf(spark)) if isinstance(problem, ImportError) else None
         result = PlannedQuery(None, Explanation(reasons=(lacking or unexpected(problem),)))
     _tell(result.explanation, options, purpose, shown, scope)
     return result
@@ -243,9 +239,7 @@ def _untouched(frame: DataFrame, options: Options) -> Reason | None:
     if not options.enabled:
         return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
     if is_connect(frame.sparkSession):
-        return Reason(
-            ReasonKind.UNSUPPORTED, "session", "Spark Connect does not hand out plans; use gpu_join"
-        )
+        return Reason(ReasonKind.UNSUPPORTED, "session", "Spark Connect does not hand out plans; use gpu_join")
     if frame.isStreaming:
         return Reason(ReasonKind.UNSUPPORTED, "query", "it is a stream")
     return None

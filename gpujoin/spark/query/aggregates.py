@@ -54,9 +54,7 @@ class ReadAggregate:
     @cached_property
     def aggregates(self) -> tuple[Node, ...]:
         """The aggregate expressions, in order of appearance."""
-        return tuple(
-            node for result in self.results for node in result.walk() if node.name == "AggregateExpression"
-        )
+        return tuple(node for result in self.results for node in result.walk() if node.name == "AggregateExpression")
 
     @property
     def attribute_ids(self) -> frozenset[int]:
@@ -115,9 +113,7 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
     arguments = tuple(reader(operand) for operand in operands)
     if known is AggregateFunction.COUNT:
         arguments = tuple(
-            operand
-            for operand in arguments
-            if not (isinstance(operand, Literal) and operand.value is not None)
+            operand for operand in arguments if not (isinstance(operand, Literal) and operand.value is not None)
         )
     mode = EvalMode.LEGACY
     if known in (AggregateFunction.SUM, AggregateFunction.AVG):
@@ -152,14 +148,10 @@ class FinalReader(ExpressionReader):
     The relation gives keys, then buffers; ``calls`` are by position among the aggregates.
     """
 
-    def __init__(
-        self, read: ReadAggregate, relation: PartialAggregate, calls: Mapping[int, AggregateCall]
-    ) -> None:
+    def __init__(self, read: ReadAggregate, relation: PartialAggregate, calls: Mapping[int, AggregateCall]) -> None:
         self._schema = relation.schema
         self._calls = {id(read.aggregates[number]): call for number, call in calls.items()}
-        self._keys = {
-            key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"
-        }
+        self._keys = {key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"}
 
     def column(self, node: Node) -> Expression:
         """Translate a grouping attribute."""
@@ -193,9 +185,7 @@ class FinalReader(ExpressionReader):
         total, empty = parts
         nothing = Literal(value=None, type=total.type)
         seen = Call(function=Function.NOT, arguments=(empty,), type=pa.bool_())
-        return Case(
-            conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, seen), type=total.type
-        )
+        return Case(conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, seen), type=total.type)
 
 
 def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Expression:
@@ -204,9 +194,7 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
     if call.mode is not EvalMode.ANSI or not may_overflow(call):
         return total
     if total.type.scale == 0:
-        raise NotTranslatableError(
-            f"{call} below another operation: its overflow is an error that Spark alone finds"
-        )
+        raise NotTranslatableError(f"{call} below another operation: its overflow is an error that Spark alone finds")
     largest = Literal(value=decimal.Decimal("9" * 38), type=pa.decimal128(38, 0))
     failing = Cast(child=largest, to=total.type, mode=EvalMode.ANSI, type=total.type)
     null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())
@@ -251,9 +239,7 @@ def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Express
         dividend = _checked(call, total, Call(function=Function.NOT, arguments=(none,), type=pa.bool_()))
     divisor = Cast(child=count, to=wide, mode=EvalMode.LEGACY, type=wide)
     quotient = Call(function=Function.DIVIDE, arguments=(dividend, divisor), mode=mode, type=result)
-    return Case(
-        conditions=(none,), values=(Literal(value=None, type=result),), otherwise=quotient, type=result
-    )
+    return Case(conditions=(none,), values=(Literal(value=None, type=result),), otherwise=quotient, type=result)
 
 
 def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
@@ -277,9 +263,7 @@ def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expressi
     result: Expression = Call(function=Function.DIVIDE, arguments=(m2, divisor), type=kind)
     if rooted:
         result = Call(function=Function.SQRT, arguments=(result,), type=kind)
-    return Case(
-        conditions=tuple(map(counted, cases)), values=tuple(cases.values()), otherwise=result, type=kind
-    )
+    return Case(conditions=tuple(map(counted, cases)), values=tuple(cases.values()), otherwise=result, type=kind)
 
 
 def covered_aggregates() -> tuple[str, ...]:

@@ -179,9 +179,7 @@ def skip_reason(
     if island.streamed and _only_broadcasts(island, spark_threshold):
         why = "Spark broadcasts the tables, and looks up the rows of each micro-batch"
         return Reason(ReasonKind.SLOWER, "cost", why, setting)
-    if (
-        estimate.taken or island.as_of_joins
-    ):  # what Spark takes for these, which sorts both sides, is not predicted
+    if estimate.taken or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
         return None
     why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"
     if any(rows.guessed for rows in island.spark_sources):
@@ -291,9 +289,7 @@ def _run_of(island: Island, stage: Stage, scans: tuple[int, ...], options: Optio
     return StageRun(stage, _reads(island, stage, scans, cores, options.scan_task_bytes), inputs)
 
 
-def _reads(
-    island: Island, stage: Stage, scans: tuple[int, ...], cores: int, task_bytes: int
-) -> tuple[Reads, ...]:
+def _reads(island: Island, stage: Stage, scans: tuple[int, ...], cores: int, task_bytes: int) -> tuple[Reads, ...]:
     """For each task of a stage what it reads."""
     own = [scan.index for scan in stage.tree.walk() if isinstance(scan, Scan)]
     files = {index: island.sources[scans[index]].files.files for index in own}

@@ -132,10 +132,7 @@ def _join(node: Join, stage: Stage, island_id: str, backend: BackendName) -> Joi
 def _strategy(node: Join, stage: Stage) -> Strategy:
     """How the sides of a join are brought together."""
     keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
-    sources = [
-        {source.index for source in side.walk() if isinstance(source, ExchangeSource)}
-        for side in node.children
-    ]
+    sources = [{source.index for source in side.walk() if isinstance(source, ExchangeSource)} for side in node.children]
     if all(keyed & side for side in sources):
         return Strategy.SHUFFLE
     return Strategy.BROADCAST if node.spec.keys or node.spec.as_of is not None else Strategy.NESTED_LOOP
@@ -152,9 +149,7 @@ def _condition(node: Join) -> str | None:
 
 def _keys(node: Join) -> list[str]:
     left, right = node.left.schema, node.right.schema
-    pairs = [
-        (left.field(pair.left).name, right.field(pair.right).name, pair.nulls) for pair in node.spec.keys
-    ]
+    pairs = [(left.field(pair.left).name, right.field(pair.right).name, pair.nulls) for pair in node.spec.keys]
     return [
         f"{bare_name(of_left)} {'<=>' if nulls is NullEquality.EQUAL else '='} {bare_name(of_right)}"
         for of_left, of_right, nulls in pairs
@@ -205,9 +200,7 @@ class _Shown:
     def _is_guessed(self, stage: StageRun) -> bool:
         """Whether nobody knows how many rows a stage gives."""
         taken = stage.stage.spark
-        return (taken is not None and taken.rows in self.leaves.guessed) or any(
-            map(self._is_guessed, stage.inputs)
-        )
+        return (taken is not None and taken.rows in self.leaves.guessed) or any(map(self._is_guessed, stage.inputs))
 
     def _scan(self, node: Scan, stage: StageRun) -> str:
         source = self.leaves.scans[node.index]
@@ -223,9 +216,7 @@ class _Shown:
 
 
 def _is_plain(node: Project, position: int) -> bool:
-    return not node.outputs[position].expression.children and bool(
-        node.outputs[position].expression.columns()
-    )
+    return not node.outputs[position].expression.children and bool(node.outputs[position].expression.columns())
 
 
 def _head(node: Relation) -> str:

@@ -53,9 +53,7 @@ class _Part:
     outlet: Outlet
     """Which knows the keys."""
 
-    def look(
-        self, options: Options, sources: Mapping[int, Iterator[pa.RecordBatch]] | None = None
-    ) -> pa.RecordBatch:
+    def look(self, options: Options, sources: Mapping[int, Iterator[pa.RecordBatch]] | None = None) -> pa.RecordBatch:
         """Count the keys of the first rows."""
         from gpujoin.engine.pipeline import run
 
@@ -116,14 +114,8 @@ def find_heavy_rows(
     """
     if options.exchange_skew is Skew.OFF:
         return {}
-    joins = [
-        (stage, join) for stage in _stages(run.last) if stage.tasks > 1 for join in split_joins(stage.stage)
-    ]
-    joins = [
-        (stage, join)
-        for stage, join in joins
-        if _worth_a_look(stage, join, options.exchange_skew, spark_rows)
-    ]
+    joins = [(stage, join) for stage in _stages(run.last) if stage.tasks > 1 for join in split_joins(stage.stage)]
+    joins = [(stage, join) for stage, join in joins if _worth_a_look(stage, join, options.exchange_skew, spark_rows)]
     if not joins:
         return {}
     # One thread each, and no GPU: there are few rows.
@@ -173,14 +165,8 @@ def _producer(run: StageRun, source: int) -> tuple[Exchange, StageRun]:
 
 def _worth_a_look(run: StageRun, join: SplitJoin, mode: Skew, spark_rows: Sequence[SparkRows]) -> bool:
     exchanges = [_exchange(run, join.source(side)) for side in Side]
-    taken = [
-        spark_rows[exchange.producer.spark.rows]
-        for exchange in exchanges
-        if exchange.producer.spark is not None
-    ]
-    if not all(cheap_to_sample(exchange.producer) for exchange in exchanges) or not all(
-        map(_is_plain, taken)
-    ):
+    taken = [spark_rows[exchange.producer.spark.rows] for exchange in exchanges if exchange.producer.spark is not None]
+    if not all(cheap_to_sample(exchange.producer) for exchange in exchanges) or not all(map(_is_plain, taken)):
         return False
     if mode is Skew.ON:
         return True

@@ -114,9 +114,7 @@ def enable(spark: SparkSession | None = None) -> None:
     """
     session = _session(spark)
     if is_connect(session):
-        log.warning(
-            "Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join."
-        )
+        log.warning("Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join.")
         return
     conf = session_conf(session)
     join_options(conf, None, None)
@@ -237,9 +235,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
     if given is None:
         raise GpuJoinError("no Spark session is active; give one: gpujoin.enable(spark)")
     if not (isinstance(given, Session) or is_connect(given)):
-        raise GpuJoinError(
-            f"spark must be a SparkSession, got {type_name(given)}; give one: gpujoin.enable(spark)"
-        )
+        raise GpuJoinError(f"spark must be a SparkSession, got {type_name(given)}; give one: gpujoin.enable(spark)")
     session: SparkSession = given
     return session
 

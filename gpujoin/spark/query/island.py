@@ -182,9 +182,7 @@ class IslandFinder:
         """
         if not _may_top(node) or id(node) in self.broken:
             return None
-        builder = TreeBuilder(
-            self._options, self._constant, BUILDERS, self._unreadable, stream_rows=self._stream_rows
-        )
+        builder = TreeBuilder(self._options, self._constant, BUILDERS, self._unreadable, stream_rows=self._stream_rows)
         island: Island | None
         try:
             if top is None and node.class_name == AGGREGATE:
@@ -313,9 +311,7 @@ def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
             raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
         columns = [column for column in function.children if column.name != "Literal"]
         if not columns and not read.keys:
-            raise NotTranslatableError(
-                f"{node}: distinct constants, of which there are none if there are no rows"
-            )
+            raise NotTranslatableError(f"{node}: distinct constants, of which there are none if there are no rows")
         sets.add(frozenset(map(_identity, columns)))
         distinct += [column for column in columns if _identity(column) not in keys]
     if len(sets) > 1:

@@ -37,9 +37,7 @@ def _value(dtype: Any, value: Any) -> Constant:
         raise NotTranslatableError("it is partitioned by a date that Python does not have") from None
     if isinstance(constant, Decimal) and -int(constant.as_tuple().exponent) != dtype.scale:
         # Spark takes the digits of such a value for those of its declared type.
-        raise NotTranslatableError(
-            f"it is partitioned by {dtype.simpleString()}, and a folder is named {constant}"
-        )
+        raise NotTranslatableError(f"it is partitioned by {dtype.simpleString()}, and a folder is named {constant}")
     return constant
 
 

@@ -252,9 +252,7 @@ class QueryPlanner:
             _start.begun(self._application)
             if self._stream is not None:
                 _tables.begun(self._stream.run)
-            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(
-                run, options, island_id, estimate
-            )
+            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, island_id, estimate)
         return Rewritten((explained, *inputs), True, island.output_bytes)
 
     def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
@@ -337,9 +335,7 @@ class QueryPlanner:
     def _options_of(self, island: Island) -> Options:
         """Settings with what joins of an island were asked for."""
         joins = [node for node in island.own_nodes() if node.class_name in JOINS]
-        backend = next(
-            (node.asked["backend"] for node in joins if node.asked and "backend" in node.asked), None
-        )
+        backend = next((node.asked["backend"] for node in joins if node.asked and "backend" in node.asked), None)
         strategies = [node.strategy(self._options) for node in joins] or [self._options.strategy]
         named = next((strategy for strategy in strategies if strategy is not Strategy.AUTO), Strategy.AUTO)
         return self._options.replace(backend=backend or self._options.backend, strategy=named)

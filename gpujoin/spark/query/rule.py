@@ -219,9 +219,7 @@ def _keep(rule: OptimizerRule, problem: BaseException) -> Any:
         _problems[number] = problem
         while len(_problems) > _MOST_PROBLEMS:
             _problems.popitem(last=False)
-    cause = (
-        problem.java_exception if isinstance(problem, Py4JJavaError) else getattr(problem, "_origin", None)
-    )
+    cause = problem.java_exception if isinstance(problem, Py4JJavaError) else getattr(problem, "_origin", None)
     # Spark's check whether a stream was stopped reads texts of errors by a regular expression that overflows the stack
     # where they are long; that of a Py4JJavaError holds its stack.
     message = "\n".join(str(problem).splitlines()[:_MOST_LINES])

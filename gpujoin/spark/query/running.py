@@ -165,14 +165,10 @@ class StageWork:
                 for place, (before, out) in enumerate(zip(run.inputs, outlets, strict=True))
             )
             sources = (
-                tuple(exchange.index for exchange in stage.inputs)
-                if stage.spark is None
-                else (stage.spark.source,)
+                tuple(exchange.index for exchange in stage.inputs) if stage.spark is None else (stage.spark.source,)
             )
             labels = tuple(places) if stage.branches else ()
-            work = RunStage(
-                stage.tree, run.reads, sources, forms, labels, outlet, options, name, keeps_tables
-            )
+            work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name, keeps_tables)
             return cls(run, work, inputs)
 
         heavy = run.heavy
@@ -192,9 +188,7 @@ class StageWork:
 class IslandPlacer:
     """Puts stages of Python tasks in the place of an island."""
 
-    def __init__(
-        self, spark: SparkSession, conf: Mapping[str, str], rewriting: Rewriting, island: Island
-    ) -> None:
+    def __init__(self, spark: SparkSession, conf: Mapping[str, str], rewriting: Rewriting, island: Island) -> None:
         self._spark = spark
         self._conf = conf
         self._rewriting = rewriting

@@ -63,9 +63,7 @@ class ParquetFiles:
     def with_partitions(self, chosen: Sequence[int]) -> ParquetFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
         at = [list(self.partitions).index(i) for i in chosen]
-        files = tuple(
-            dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files
-        )
+        files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
         return ParquetFiles(files, self.columns, {i: self.partitions[i] for i in chosen})
 
     @property
@@ -122,9 +120,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     if names & set(keys) or not set(keys) <= by_name.keys():
         raise NotTranslatableError("a partition column is also in its files")
     parts = {by_name[name].expr_id: _field(by_name[name]) for name in keys}
-    choosing = [
-        condition for condition in conditions if prunes(condition, {i: f.name for i, f in parts.items()})
-    ]
+    choosing = [condition for condition in conditions if prunes(condition, {i: f.name for i, f in parts.items()})]
     listing = relation.get("listing") or node.files(choosing)
     _expect(listing["index"], _INDEX, "the list of files")
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None

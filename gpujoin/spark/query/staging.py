@@ -76,9 +76,7 @@ class StagedRows:
         for key, value in _SETTINGS.items():
             session.conf().set(key, value)
         execution = names.org.apache.spark.sql.classic.Dataset.ofRows(session, plan).queryExecution()
-        relations = getattr(
-            getattr(names.org.apache.spark.sql.execution.columnar, "InMemoryRelation$"), "MODULE$"
-        )
+        relations = getattr(getattr(names.org.apache.spark.sql.execution.columnar, "InMemoryRelation$"), "MODULE$")
         level = spark.sparkContext._getJavaStorageLevel(StorageLevel.DISK_ONLY)  # noqa: SLF001
         self.relation = relations.apply(level, execution, names.scala.Option.empty())
         self.frame = dataframe_of(spark, self.relation)

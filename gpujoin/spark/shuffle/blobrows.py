@@ -78,9 +78,7 @@ class BlobFormat:
         origin = f"exchanged blob of partition {label}, source {self.place}"
         batch, length = blobs.decode(data, self.fingerprint(label), origin)
         if length != data.size:
-            raise CorruptBlobError(
-                f"{origin}: {data.size - length} bytes follow where it should end; it was altered"
-            )
+            raise CorruptBlobError(f"{origin}: {data.size - length} bytes follow where it should end; it was altered")
         return widened(batch, self.schema, origin)
 
 

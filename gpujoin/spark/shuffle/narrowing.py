@@ -44,12 +44,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordB
 
 
 def _is_whole(dtype: pa.DataType) -> bool:
-    return (
-        pat.is_signed_integer(dtype)
-        or pat.is_date32(dtype)
-        or pat.is_timestamp(dtype)
-        or pat.is_decimal128(dtype)
-    )
+    return pat.is_signed_integer(dtype) or pat.is_date32(dtype) or pat.is_timestamp(dtype) or pat.is_decimal128(dtype)
 
 
 def _narrow(column: pa.Array) -> pa.Array:

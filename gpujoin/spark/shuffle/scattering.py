@@ -98,9 +98,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     if batch.num_columns != len(schema):
-        raise GpuJoinError(
-            f"Spark handed over {batch.num_columns} columns where {schema.names} were expected"
-        )
+        raise GpuJoinError(f"Spark handed over {batch.num_columns} columns where {schema.names} were expected")
     columns = [
         column if column.type == wanted.type else pc.cast(column, wanted.type)
         for column, wanted in zip(batch.columns, schema, strict=True)

@@ -56,9 +56,7 @@ def explain_stream(frame: DataFrame, rule: Any) -> Explanation:
     try:
         roots.insert(
             0,
-            _explained(
-                readable_join(spark, root, conf, options, current_time=reads_current_time(spark, analyzed))
-            ),
+            _explained(readable_join(spark, root, conf, options, current_time=reads_current_time(spark, analyzed))),
         )
     except Exception as problem:
         reason = reason_of(problem)

@@ -79,10 +79,7 @@ _JOINED = StructType(
     [
         StructField("p", IntegerType()),
         StructField("data", BinaryType()),
-        *(
-            StructField(name, LongType() if kind == "int64" else DoubleType())
-            for name, kind in COUNTERS.items()
-        ),
+        *(StructField(name, LongType() if kind == "int64" else DoubleType()) for name, kind in COUNTERS.items()),
     ]
 )
 """What a partition gives: blobs, and a row of counters without one."""
@@ -267,9 +264,7 @@ def _tell(reason: Reason, options: Options) -> None:
         log.warning("a join of streams is left to Spark: %s", reason)
 
 
-def _left(
-    where: str, why: str, advice: str = "", kind: ReasonKind = ReasonKind.UNSUPPORTED
-) -> LeftToSparkError:
+def _left(where: str, why: str, advice: str = "", kind: ReasonKind = ReasonKind.UNSUPPORTED) -> LeftToSparkError:
     return LeftToSparkError(Reason(kind, where, why, advice))
 
 
@@ -278,9 +273,7 @@ def _check_run(running: StreamingRun, operators: frozenset[str]) -> None:
         raise _left("trigger", "a stream in real-time mode has no micro-batches that end")
     others = operators - {OPERATOR}
     if others:
-        raise _left(
-            "checkpoint", f"its state was written by Spark ({', '.join(sorted(others))})", "a new checkpoint"
-        )
+        raise _left("checkpoint", f"its state was written by Spark ({', '.join(sorted(others))})", "a new checkpoint")
 
 
 def readable_join(
@@ -363,9 +356,7 @@ def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -
         raise _left("settings", "Spark was asked for", "strategy", ReasonKind.CONFIGURED)
     backend = (node.asked or {}).get("backend", options.backend.value)
     if backend == BackendChoice.GPU.value:
-        raise _left(
-            "backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto"
-        )
+        raise _left("backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto")
     if conf.get(_PROVIDER) != _ROCKSDB:
         raise _left(
             "state store",
@@ -391,9 +382,7 @@ def _placed(
     blobs: DataFrame | None = None
     for side in Side:
         rows = rewriting.rows(read.node.child(side), [column.number for column in read.rows[side].columns])
-        split = stage_function(
-            SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream"
-        )
+        split = stage_function(SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream")
         part = rows.mapInArrow(split, BLOB_DDL)
         blobs = part if blobs is None else blobs.unionAll(part)
     assert blobs is not None

@@ -107,9 +107,7 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     """
     kind, _ = join_type_in(node.fields["joinType"])
     if kind not in STREAMED:
-        raise NotTranslatableError(
-            f"join type {spark_type_name(node.fields['joinType'])} of streams is not covered"
-        )
+        raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} of streams is not covered")
     for side in Side:
         if not node.child(side).deterministic:
             raise BrokenError(node.child(side), "its rows are other ones each time they are computed")
@@ -128,12 +126,9 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
         )
         pairs.append(pair)
         if nulls is NullEquality.EQUAL and any(pair.of(side) in times[side] for side in Side):
-            raise NotTranslatableError(
-                "an event time is compared by <=>, from which Spark reads no watermark"
-            )
+            raise NotTranslatableError("an event time is compared by <=>, from which Spark reads no watermark")
     outputs = {
-        side: tuple(inputs[side].positions[column.expr_id] for column in node.child(side).output)
-        for side in Side
+        side: tuple(inputs[side].positions[column.expr_id] for column in node.child(side).output) for side in Side
     }
     right_output = () if kind is JoinType.LEFT_SEMI else outputs[Side.RIGHT]
     spec = JoinSpec(kind, tuple(pairs), condition, outputs[Side.LEFT], right_output)
@@ -165,9 +160,7 @@ def _computed(rows: SparkRows) -> tuple[tuple[int, str], ...]:
         return f"{node.name}({told}): {node.type_name}"
 
     return tuple(
-        (place, shown(column.source))
-        for place, column in enumerate(rows.columns)
-        if isinstance(column, StandIn)
+        (place, shown(column.source)) for place, column in enumerate(rows.columns) if isinstance(column, StandIn)
     )
 
 
@@ -199,9 +192,7 @@ def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment],
         if columns not in keys:
             keys.append(columns)
     builder.state = start
-    sides = {
-        side: builder.from_spark(node.child(side), required, None, computed.stand_ins[side]) for side in Side
-    }
+    sides = {side: builder.from_spark(node.child(side), required, None, computed.stand_ins[side]) for side in Side}
     return sides, keys, rest
 
 

@@ -187,9 +187,7 @@ class PartitionJoin(StatefulProcessor):
 
     def _received(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
         new: dict[Side, list[pa.RecordBatch]] = {side: [] for side in Side}
-        forms = {
-            place: (side, BlobFormat(self._join.schema(side), place=place)) for side, place in PLACES.items()
-        }
+        forms = {place: (side, BlobFormat(self._join.schema(side), place=place)) for side, place in PLACES.items()}
         for frame in rows:
             for place, data in zip(frame["side"], frame["data"], strict=True):
                 if place in forms:

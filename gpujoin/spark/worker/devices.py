@@ -104,9 +104,7 @@ def chosen_backend(options: Options, addresses: Sequence[str], task: str | None 
 
 
 @contextmanager
-def chosen_device(
-    options: Options, addresses: Sequence[str], task: str | None = None
-) -> Iterator[ChosenDevice]:
+def chosen_device(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[ChosenDevice]:
     """Choose where a task's pipelines run, and hold its GPU slot until the end of the ``with`` block.
 
     Parameters and errors are those of :func:`chosen_backend`.
@@ -161,9 +159,7 @@ def _cpu(options: Options) -> AnyBackend:
 
 
 def _gpu(ordinal: int, options: Options) -> AnyBackend:
-    return _make(
-        BackendName.GPU, BackendRequest(device=ordinal, memory_limit=_memory_share(ordinal, options))
-    )
+    return _make(BackendName.GPU, BackendRequest(device=ordinal, memory_limit=_memory_share(ordinal, options)))
 
 
 def _make(name: BackendName, request: BackendRequest) -> AnyBackend:
@@ -181,7 +177,5 @@ def _memory_share(ordinal: int, options: Options) -> int | None:
         return None
     status, properties = runtime.cudaGetDeviceProperties(ordinal)
     if status != runtime.cudaError_t.cudaSuccess:
-        raise BackendUnavailableError(
-            f"GPU {ordinal} does not answer: {status.name}. See nvidia-smi on this host."
-        )
+        raise BackendUnavailableError(f"GPU {ordinal} does not answer: {status.name}. See nvidia-smi on this host.")
     return int(properties.totalGlobalMem * options.gpu_memory_fraction / options.gpu_concurrent_tasks)

@@ -118,11 +118,7 @@ def use_this_python(context: SparkContext) -> None:
 
     Functions that it makes from now on are concerned.
     """
-    chosen = (
-        _VARIABLE in os.environ
-        or context.pythonExec != DEFAULT_COMMAND
-        or context.getConf().contains(_SETTING)
-    )
+    chosen = _VARIABLE in os.environ or context.pythonExec != DEFAULT_COMMAND or context.getConf().contains(_SETTING)
     if not chosen and sys.executable and str(context.master).startswith("local"):
         context.pythonExec = sys.executable
 

@@ -222,9 +222,7 @@ def _opened(path: Path) -> IO[bytes]:
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
-    advice = (
-        f"Make it a file that this user may write to, or name another directory in ${DIRECTORY_VARIABLE}."
-    )
+    advice = f"Make it a file that this user may write to, or name another directory in ${DIRECTORY_VARIABLE}."
     try:
         file = open(path, "a+b", buffering=0, opener=opener)  # noqa: SIM115  # the slot closes it
     except OSError as problem:

@@ -112,10 +112,7 @@ def _without_delay(descriptor: int, options: Iterable[int]) -> None:
     with contextlib.suppress(OSError):  # it is no socket, or is closed by now
         connection = socket.socket(fileno=descriptor)
         try:
-            if (
-                connection.family in (socket.AF_INET, socket.AF_INET6)
-                and connection.type == socket.SOCK_STREAM
-            ):
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
                 for option in options:
                     connection.setsockopt(socket.IPPROTO_TCP, option, 1)
         finally:

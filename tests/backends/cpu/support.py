@@ -27,10 +27,7 @@ def expected_pairs(probe: pa.Table, build: pa.Table) -> Pairs:
         if None not in row:
             rows_of[row].append(number)
     return [
-        (number, other)
-        for number, row in enumerate(_rows(probe))
-        if None not in row
-        for other in rows_of.get(row, ())
+        (number, other) for number, row in enumerate(_rows(probe)) if None not in row for other in rows_of.get(row, ())
     ]
 
 

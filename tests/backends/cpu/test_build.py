@@ -117,18 +117,14 @@ def with_nulls(rng: np.random.Generator, columns: list[Any], share: float) -> li
     result = []
     for column in columns:
         mask = rng.random(len(column)) < share
-        result.append(
-            pa.array([None if m else v for v, m in zip(column.to_pylist(), mask, strict=True)], column.type)
-        )
+        result.append(pa.array([None if m else v for v, m in zip(column.to_pylist(), mask, strict=True)], column.type))
     return result
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("distinct", [True, False], ids=["unique", "duplicates"])
 @pytest.mark.parametrize("nulls", [0.0, 0.2], ids=["no_nulls", "nulls"])
-def test_pairs(
-    rng: np.random.Generator, kind: Callable[..., list[Any]], distinct: bool, nulls: float
-) -> None:
+def test_pairs(rng: np.random.Generator, kind: Callable[..., list[Any]], distinct: bool, nulls: float) -> None:
     for rows in (1, 33, 700):
         numbers = rng.permutation(2 * rows)[:rows] if distinct else rng.integers(0, max(1, rows // 3), rows)
         others = rng.integers(0, 3 * rows, 2 * rows)
@@ -158,9 +154,7 @@ def test_colliding_fingerprints(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., list[Any]], distinct: int
 ) -> None:
     """Long keys whose fingerprints are equal are told apart by their bytes."""
-    monkeypatch.setattr(
-        keywords, "fingerprints", lambda array: longkeys.fingerprints(array) % np.uint64(distinct)
-    )
+    monkeypatch.setattr(keywords, "fingerprints", lambda array: longkeys.fingerprints(array) % np.uint64(distinct))
     for numbers in (rng.permutation(80), rng.integers(0, 20, 80)):
         build = keys(*with_nulls(rng, kind(numbers), 0.1))
         probe = keys(*with_nulls(rng, kind(rng.integers(0, 120, 300)), 0.1))
@@ -300,9 +294,7 @@ integers = st.one_of(
     st.integers(INT64_MIN, INT64_MAX),
 )
 small = st.one_of(st.none(), st.sampled_from([INT32_MIN, INT32_MAX]), st.integers(-3, 3))
-texts = st.one_of(
-    st.none(), st.binary(max_size=3), st.sampled_from([b"a" * n for n in (7, 8, 15, 16, 17, 48, 49)])
-)
+texts = st.one_of(st.none(), st.binary(max_size=3), st.sampled_from([b"a" * n for n in (7, 8, 15, 16, 17, 48, 49)]))
 
 
 @given(st.lists(integers, max_size=40), st.lists(integers, max_size=40), st.sampled_from([0, 8, 1 << 18]))

@@ -190,9 +190,7 @@ def test_gathered_bytes_of_text(name: str, rows: RowMap) -> None:
 
 
 def test_gathered_bytes_of_nested_columns() -> None:
-    table = pa.table(
-        {name: COLUMNS[name] for name in ("list_of_string", "struct", "fixed_size_list", "dictionary")}
-    )
+    table = pa.table({name: COLUMNS[name] for name in ("list_of_string", "struct", "fixed_size_list", "dictionary")})
     frame = BACKEND.from_arrow(table)
     rows = Indices(np.array([4, 3, -1, 0, 4]), 5, OutOfBounds.NULLIFY)
     texts = len("xx") * 2 + len("ß".encode()) + len("a")
@@ -246,9 +244,7 @@ def test_wide_rows_through_a_row_store(
 
 
 def test_chunks_and_unaligned_buffers() -> None:
-    chunked = pa.table(
-        {"a": pa.chunked_array([[1, None], [], [3]]), "s": pa.chunked_array([["x"], [], ["y", None]])}
-    )
+    chunked = pa.table({"a": pa.chunked_array([[1, None], [], [3]]), "s": pa.chunked_array([["x"], [], ["y", None]])})
     frame = BACKEND.from_arrow(chunked)
     assert BACKEND.to_arrow(frame, chunked.schema).to_pylist() == chunked.to_pylist()
 

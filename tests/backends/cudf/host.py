@@ -136,20 +136,14 @@ class HostKeys:
         if pat.is_decimal(array.type):
             flat = np.frombuffer(array.buffers()[1] or b"", np.uint64, 2 * len(array), 16 * array.offset)
             words = flat.reshape(-1, 2).copy()
-            return KeyColumn(
-                Kind.DECIMAL, asarray(words), valid, null_safe=null_safe, digits=column.type.precision
-            )
+            return KeyColumn(Kind.DECIMAL, asarray(words), valid, null_safe=null_safe, digits=column.type.precision)
         if pat.is_boolean(array.type):
             array = array.cast(pa.int8())
         kind = np.dtype(array.type.to_pandas_dtype())
-        values = np.frombuffer(
-            array.buffers()[1] or b"", kind, len(array), array.offset * kind.itemsize
-        ).copy()
+        values = np.frombuffer(array.buffers()[1] or b"", kind, len(array), array.offset * kind.itemsize).copy()
         if kind.kind == "f":
             return KeyColumn(Kind.FLOAT, asarray(values), valid, null_safe=null_safe)
-        return KeyColumn(
-            Kind.INTEGER, asarray(values.view(f"int{8 * kind.itemsize}")), valid, null_safe=null_safe
-        )
+        return KeyColumn(Kind.INTEGER, asarray(values.view(f"int{8 * kind.itemsize}")), valid, null_safe=null_safe)
 
     @cached_property
     def exact(self) -> bool:
@@ -385,9 +379,7 @@ class HostBackend:
 
     def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         if not len(schema):
-            return pa.RecordBatch.from_struct_array(
-                pa.Array.from_buffers(pa.struct([]), frame.num_rows, [None])
-            )
+            return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), frame.num_rows, [None]))
         arrays = []
         for column, wanted in zip(frame.columns, schema, strict=True):
             array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -172,9 +172,7 @@ class HostColumns:
             for i, r in enumerate(reductions)
         ]
         grouped = table.group_by(names, use_threads=False).aggregate(asked)
-        restored = [
-            restore(_one(grouped.column(name)), t) for name, t in zip(names, keys.schema.types, strict=True)
-        ]
+        restored = [restore(_one(grouped.column(name)), t) for name, t in zip(names, keys.schema.types, strict=True)]
         reduced = []
         for i, reduction in enumerate(reductions):
             column = _one(grouped.column(f"v{i}_{reduction.kind.value}"))

@@ -89,9 +89,7 @@ def test_names_exist(where: str, name: str) -> None:
     resolved(name)
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "call"), CALLS, ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("where", "name", "call"), CALLS, ids=lambda value: value if isinstance(value, str) else "")
 def test_arguments_fit(where: str, name: str, call: ast.Call) -> None:
     target = resolved(name)
     try:

@@ -101,16 +101,10 @@ def test_what_is_missing(
         assert libraries["libcuda.so.1"].called == [], "the driver must not be initialised"
 
 
-@pytest.mark.parametrize(
-    ("version", "extra"), [(13010, "cu13"), (13000, "cu13"), (12080, "cu12"), (None, "cu13")]
-)
-def test_missing_packages_name_the_extra(
-    version: int | None, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("version", "extra"), [(13010, "cu13"), (13000, "cu13"), (12080, "cu12"), (None, "cu13")])
+def test_missing_packages_name_the_extra(version: int | None, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rmm" else object())
-    monkeypatch.setattr(
-        discovery, "_library", lambda name: None if version is None else Driver(number=version)
-    )
+    monkeypatch.setattr(discovery, "_library", lambda name: None if version is None else Driver(number=version))
     reason = discovery.why_unavailable()
     assert reason is not None
     assert f'pip install "gpujoin[{extra}]"' in reason.why

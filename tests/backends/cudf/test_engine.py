@@ -41,8 +41,7 @@ CONDITIONS: dict[str, Expression | None] = {
 def sides(seed: int, types: tuple[pa.DataType, ...], shape: KeyShape) -> tuple[pa.Table, pa.Table]:
     g = Generator(seed, Mix(spread=6))
     keys = [
-        g.keys(dtype, ROWS, shape, distinct=6 // len(types) if shape is KeyShape.UNIFORM else None)
-        for dtype in types
+        g.keys(dtype, ROWS, shape, distinct=6 // len(types) if shape is KeyShape.UNIFORM else None) for dtype in types
     ]
     payload = pa.schema(
         [("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.string())),
@@ -140,9 +139,7 @@ def test_nulls_that_equal_nulls(kind: JoinType, seed: int) -> None:
     left_table, right_table = sides(seed, (pa.int32(), pa.string()), KeyShape.UNIFORM)
     spec = spec_of(kind, left_table, right_table, 2, None, NullEquality.EQUAL)
     result = run(left_table, right_table, spec, HostBackend(), Side.RIGHT, Options(), 1000)
-    assert_same_rows(
-        result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}"
-    )
+    assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}")
 
 
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)
@@ -155,6 +152,4 @@ def test_running_out_of_memory_now_and_then(kind: JoinType, every: int, seed: in
     options = Options(batch_bytes=2000, candidate_pairs=16)
     result = run(left_table, right_table, spec, backend, Side.RIGHT, options, 23)  # type: ignore[arg-type]
     assert backend.faults
-    assert_same_rows(
-        result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}"
-    )
+    assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}")

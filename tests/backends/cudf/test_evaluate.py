@@ -203,9 +203,7 @@ def test_unresolved_trees_are_not_offered() -> None:
 
 def test_ansi_errors_only_where_spark_looks() -> None:
     schema = pa.schema([("a", pa.int32()), ("b", pa.int32())])
-    table = pa.table(
-        [pa.array([1, 2**31 - 1, None], pa.int32()), pa.array([0, 1, 0], pa.int32())], schema=schema
-    )
+    table = pa.table([pa.array([1, 2**31 - 1, None], pa.int32()), pa.array([0, 1, 0], pa.int32())], schema=schema)
     sides = (table, table)
 
     def run(condition: Expression) -> list[bool]:

@@ -145,18 +145,14 @@ def test_gather(gpu: AnyBackend, name: str, seed: int, rng: np.random.Generator)
             same(gpu.to_arrow(twice, schema).column(0), expected.slice(3, 1))
         (size,) = gpu.gathered_bytes(frame, rows_map)
         if pat.is_string(array.type) or pat.is_binary(array.type):
-            assert size == sum(
-                len(c.encode() if isinstance(c, str) else c) for c in cells(expected) if c is not None
-            )
+            assert size == sum(len(c.encode() if isinstance(c, str) else c) for c in cells(expected) if c is not None)
 
 
 @pytest.mark.parametrize("shape", ["unique", "duplicates", "sparse", "sparse duplicates", "hot", "null"])
 @pytest.mark.parametrize("types", [("int64",), ("int32",), ("int32", "int32"), ("large_binary",),
                                    ("int64", "large_binary", "int32"), ("int64", "int64")], ids="+".join)  # fmt: skip
 @pytest.mark.parametrize("rows", [0, 1, 255, 256, 257, 5000])
-def test_pairs(
-    gpu: AnyBackend, types: tuple[str, ...], shape: str, rows: int, rng: np.random.Generator
-) -> None:
+def test_pairs(gpu: AnyBackend, types: tuple[str, ...], shape: str, rows: int, rng: np.random.Generator) -> None:
     def side(count: int) -> pa.Table:
         numbers = {
             "unique": rng.permutation(max(count, 1) * 2)[:count],

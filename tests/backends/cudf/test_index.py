@@ -25,9 +25,7 @@ I32, I64, TEXT = pa.int32(), pa.int64(), pa.large_binary()
 
 
 def table(*columns: tuple[list[Any], pa.DataType]) -> pa.Table:
-    return pa.table(
-        [pa.array(values, dtype) for values, dtype in columns], names=[str(i) for i in range(len(columns))]
-    )
+    return pa.table([pa.array(values, dtype) for values, dtype in columns], names=[str(i) for i in range(len(columns))])
 
 
 @pytest.fixture(params=["numpy", "cupy"], autouse=True, scope="module")
@@ -150,9 +148,7 @@ def test_two_int32_columns_are_one_code() -> None:
 
 @pytest.mark.parametrize("bits", [63, 5, 2])
 @pytest.mark.parametrize("columns", [(TEXT,), (I64, I64), (I32, TEXT), (TEXT, I64, TEXT)], ids=str)
-def test_other_keys_are_verified(
-    columns: tuple[pa.DataType, ...], bits: int, rng: np.random.Generator
-) -> None:
+def test_other_keys_are_verified(columns: tuple[pa.DataType, ...], bits: int, rng: np.random.Generator) -> None:
     """Few bits make probes meet groups of other keys; where build keys collide under every seed it is an error."""
 
     def side(rows: int, distinct: int) -> pa.Table:
@@ -210,12 +206,8 @@ def test_any_integers(build: list[int | None], probe: list[int | None], wide: bo
 
 
 @given(
-    build=st.lists(
-        st.tuples(st.sampled_from([None, b"", b"a", b"b"]), st.sampled_from([None, 0, 1, -1])), max_size=40
-    ),
-    probe=st.lists(
-        st.tuples(st.sampled_from([None, b"", b"a", b"c"]), st.sampled_from([None, 0, 1, 2])), max_size=40
-    ),
+    build=st.lists(st.tuples(st.sampled_from([None, b"", b"a", b"b"]), st.sampled_from([None, 0, 1, -1])), max_size=40),
+    probe=st.lists(st.tuples(st.sampled_from([None, b"", b"a", b"c"]), st.sampled_from([None, 0, 1, 2])), max_size=40),
 )
 def test_any_text_and_integer(build: list[tuple[Any, Any]], probe: list[tuple[Any, Any]]) -> None:
     sides = [table(([a for a, _ in side], TEXT), ([b for _, b in side], I64)) for side in (build, probe)]

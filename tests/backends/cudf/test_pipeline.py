@@ -40,9 +40,7 @@ EDGES = [
 
 
 def pairs(values: list[int]) -> Words:
-    return Words(
-        np.array([v >> 64 for v in values], np.int64), np.array([v & (2**64 - 1) for v in values], np.uint64)
-    )
+    return Words(np.array([v >> 64 for v in values], np.int64), np.array([v & (2**64 - 1) for v in values], np.uint64))
 
 
 def integers(value: Words) -> list[int]:
@@ -54,9 +52,7 @@ def wrapped(value: int) -> int:
 
 
 def test_words_are_integers_of_128_bits(rng: np.random.Generator, seed: int) -> None:
-    drawn = [
-        int.from_bytes(rng.bytes(16), "little", signed=True) >> int(rng.integers(0, 128)) for _ in range(60)
-    ]
+    drawn = [int.from_bytes(rng.bytes(16), "little", signed=True) >> int(rng.integers(0, 128)) for _ in range(60)]
     values = EDGES + drawn
     lefts, rights = [v for v in values for _ in values], [v for _ in values for v in values]
     a, b = pairs(lefts), pairs(rights)
@@ -168,9 +164,7 @@ def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
     assert "substring" in str(reasons[0])
     assert supports(cut.relation) == ()
     metrics = PipelineMetrics()
-    result = pa.Table.from_batches(
-        run(cut.relation, {0: table}, metrics=metrics, device=host_pipeline()), cut.schema
-    )
+    result = pa.Table.from_batches(run(cut.relation, {0: table}, metrics=metrics, device=host_pipeline()), cut.schema)
     assert sorted(result.to_pylist(), key=str) == [{"i": 2, "u": "a"}, {"i": 3, "u": None}]
     assert (metrics.device_steps, metrics.host_steps) == (1, 1)
 
@@ -194,9 +188,7 @@ def test_a_join_that_does_not_fit_is_halved_then_finished_on_the_host(
     how: JoinType, side: Side, floor: int, rng: np.random.Generator, seed: int
 ) -> None:
     left_table, right_table = sides(rng)
-    condition = (
-        resolve(left("v") != 3, left_table.schema, right_table.schema) if how is JoinType.FULL else None
-    )
+    condition = resolve(left("v") != 3, left_table.schema, right_table.schema) if how is JoinType.FULL else None
     rights = () if how.left_rows_only else (0, 1)
     spec = JoinSpec(how, (KeyPair(0, 0),), condition=condition, left_output=(0, 1), right_output=rights)
     node = Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, side)
@@ -218,11 +210,7 @@ def test_a_pipeline_whose_memory_fails_at_any_point_gives_the_same(
     fail: int, rng: np.random.Generator, seed: int
 ) -> None:
     left_table, right_table = sides(rng)
-    joined = (
-        Tree.source(left_table.schema)
-        .where(left("v") > 2)
-        .join(Tree.source(right_table.schema, 1), {"k": "k"})
-    )
+    joined = Tree.source(left_table.schema).where(left("v") > 2).join(Tree.source(right_table.schema, 1), {"k": "k"})
     tree = joined.where(left("w").like("%1%")).select("v", "w", x=left("v") * 2)
     node = tree.group("w", s=total(left("x")), n=count(), a=average(left("v")))
     inputs = {0: left_table.to_batches(max_chunksize=900), 1: right_table.to_batches(max_chunksize=900)}

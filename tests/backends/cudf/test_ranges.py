@@ -18,9 +18,7 @@ from tests.engine.test_ranges import JOINS, SHAPES, check, tables
 @pytest.mark.parametrize("keys", [0, 1])
 @pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
-def test_joins(
-    join_type: JoinType, shape: str, keys: int, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_joins(join_type: JoinType, shape: str, keys: int, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(build, "LEAST_SPREAD", 1)
     backend: AnyBackend = HostBackend()
     condition, names = SHAPES[shape]

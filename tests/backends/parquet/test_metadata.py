@@ -50,9 +50,7 @@ def assert_as_pyarrow_reads_it(path: Path) -> None:
         assert len(footer.groups) == metadata.num_row_groups
         assert dict(footer.facts) == (metadata.metadata or {})
         assert [column.name for column in footer.columns] == arrow.names
-        assert [".".join(leaf.path) for leaf in footer.leaves] == [
-            schema.column(i).path for i in range(len(schema))
-        ]
+        assert [".".join(leaf.path) for leaf in footer.leaves] == [schema.column(i).path for i in range(len(schema))]
         assert [leaf.physical.name for leaf in footer.leaves] == [
             schema.column(i).physical_type for i in range(len(schema))
         ]
@@ -141,9 +139,7 @@ class _Keys(pe.KmsClient):  # type: ignore[misc]
 def test_encrypted_files_are_left_to_spark(plain_footer: bool, tmp_path: Path) -> None:
     table = pa.table({"open": [1, 2, 3], "secret": [4, 5, 6]})
     factory = pe.CryptoFactory(_Keys)
-    config = pe.EncryptionConfiguration(
-        footer_key="f", column_keys={"c": ["secret"]}, plaintext_footer=plain_footer
-    )
+    config = pe.EncryptionConfiguration(footer_key="f", column_keys={"c": ["secret"]}, plaintext_footer=plain_footer)
     properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
     path = tmp_path / "encrypted.parquet"
     with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
@@ -231,18 +227,14 @@ def test_dates_of_statistics_that_python_cannot_say() -> None:
 def test_files_of_tpch(tmp_path: Path) -> None:
     import subprocess
 
-    subprocess.run(
-        ["tpchgen-cli", "parquet", "--scale-factor", "0.1", "--output-dir", str(tmp_path)], check=True
-    )
+    subprocess.run(["tpchgen-cli", "parquet", "--scale-factor", "0.1", "--output-dir", str(tmp_path)], check=True)
     paths = sorted(tmp_path.glob("*.parquet"))
     assert len(paths) == 8
     for path in paths:
         assert_as_pyarrow_reads_it(path)
 
 
-def test_footers_are_kept_while_their_files_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_footers_are_kept_while_their_files_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     pq.write_table(pa.table({"x": [1, 2]}), path)
     pq.write_table(pa.table({"x": [3, 4]}), other)

@@ -160,9 +160,7 @@ def _read(path: Path, table: pa.Table) -> tuple[Outcome, str]:
         if footer.obstacles:
             return Outcome.REFUSED, footer.obstacles[0]
         print(json.dumps({"planned": True}), flush=True)
-        rows = pa.Table.from_batches(
-            pipeline.run(Scan(wanted.schema, slices=(file_slice(path),))), wanted.schema
-        )
+        rows = pa.Table.from_batches(pipeline.run(Scan(wanted.schema, slices=(file_slice(path),))), wanted.schema)
     except ScanError as problem:
         return Outcome.REFUSED, str(problem)
     except BaseException as problem:  # noqa: BLE001 - a Polars panic is none of Exception

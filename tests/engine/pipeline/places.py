@@ -42,9 +42,7 @@ def on_device() -> bool:
     return _devices[-1] is not None
 
 
-def run(
-    tree: Relation, *args: Any, options: Options | None = None, **kwargs: Any
-) -> Iterator[pa.RecordBatch]:
+def run(tree: Relation, *args: Any, options: Options | None = None, **kwargs: Any) -> Iterator[pa.RecordBatch]:
     """`gpujoin.engine.pipeline.run` in the test's place; a device has memory for builds of ``memory_budget``."""
     device = _devices[-1]
     if device is not None and options is not None:

@@ -72,9 +72,7 @@ def test_groups_of_every_type(key: str | None, pieces: int, rng: np.random.Gener
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", [AggregateFunction.MIN, AggregateFunction.MAX])
-def test_extremes(
-    function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int
-) -> None:
+def test_extremes(function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int) -> None:
     table = random_table(rng, 200, 20)
     tree = Tree.source(table.schema).group(
         "g", v=Aggregate(function, (left(kind),)), w=Aggregate(function, (left(kind),), left("bool"))
@@ -90,9 +88,7 @@ def test_sums_and_averages(kind: str, pieces: int, rng: np.random.Generator, see
     if kind in ("f32", "f64"):  # sums of the largest floats depend on the order of rows
         dtype = table.schema.field(kind).type
         tame = [None if v is None or 1e9 < abs(v) < math.inf else v for v in table[kind].to_pylist()]
-        table = table.set_column(
-            table.schema.get_field_index(kind), kind, pa.array(tame, dtype, from_pandas=False)
-        )
+        table = table.set_column(table.schema.get_field_index(kind), kind, pa.array(tame, dtype, from_pandas=False))
     tree = Tree.source(table.schema, mode=EvalMode.LEGACY).group(
         "g", s=total(left(kind)), a=average(left(kind)), w=total(left(kind), left("bool")),
         b=average(left(kind), left("bool")),
@@ -102,9 +98,7 @@ def test_sums_and_averages(kind: str, pieces: int, rng: np.random.Generator, see
 
 @everywhere
 def test_sums_of_no_rows_and_of_nulls() -> None:
-    schema = pa.schema(
-        [("g", pa.int32()), ("i", pa.int64()), ("d", pa.decimal128(30, 3)), ("x", pa.float64())]
-    )
+    schema = pa.schema([("g", pa.int32()), ("i", pa.int64()), ("d", pa.decimal128(30, 3)), ("x", pa.float64())])
     calls = {
         "si": total(left("i")), "sd": total(left("d")), "sx": total(left("x")), "ai": average(left("i")),
         "ad": average(left("d")), "v": Aggregate(AggregateFunction.STDDEV_POP, (left("x"),)),
@@ -170,14 +164,10 @@ def test_integer_sums_overflow(mode: EvalMode) -> None:
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 9])
 @pytest.mark.parametrize("function", sorted(CENTRAL_MOMENTS, key=str))
-def test_central_moments(
-    function: AggregateFunction, pieces: int, rng: np.random.Generator, seed: int
-) -> None:
+def test_central_moments(function: AggregateFunction, pieces: int, rng: np.random.Generator, seed: int) -> None:
     values = [None if i % 11 == 0 else float(v) for i, v in enumerate(rng.normal(1e4, 1.0, 400))]
     values[5] = math.nan
-    table = pa.table(
-        {"g": pa.array(np.arange(400) % 7, pa.int32()), "x": pa.array(values, from_pandas=False)}
-    )
+    table = pa.table({"g": pa.array(np.arange(400) % 7, pa.int32()), "x": pa.array(values, from_pandas=False)})
     tree = Tree.source(table.schema).group("g", v=Aggregate(function, (left("x"),)))
     check(tree, table, f"seed {seed}", pieces=pieces)
 
@@ -244,9 +234,7 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
     for node in (once, tree):
         metrics = PipelineMetrics()
         batches = table.to_batches(max_chunksize=100_000)
-        out = run(
-            node, {0: batches}, metrics=metrics, piece_bytes=1, options=Options(memory_budget=memory_budget)
-        )
+        out = run(node, {0: batches}, metrics=metrics, piece_bytes=1, options=Options(memory_budget=memory_budget))
         result = pa.Table.from_batches(out, node.schema)
         assert pc.sum(result["s.sum"]).as_py() == len(groups)
         if node.once:
@@ -258,9 +246,7 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
 
 
 @one_place("key", KINDS)
-def test_spilled_groups_of_every_type_come_once(
-    key: str, rng: np.random.Generator, seed: int, tmp_path: Path
-) -> None:
+def test_spilled_groups_of_every_type_come_once(key: str, rng: np.random.Generator, seed: int, tmp_path: Path) -> None:
     table = random_table(rng, 100, 20)
     tree = Tree.source(table.schema).group(
         key, "g", n=count(), s=total(left("d9_2")), m=Aggregate(AggregateFunction.MAX, (left("d38_18"),))

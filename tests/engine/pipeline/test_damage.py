@@ -34,7 +34,5 @@ def test_damaged_files_neither_kill_nor_hang_the_process_that_plans_them(tmp_pat
 def test_many_damaged_files(seed: int, tmp_path: Path) -> None:
     write_files(tmp_path)
     tally = sweep(tmp_path, seed, 5600)
-    print(
-        "\n".join(f"{part} {outcome}: {number}" for (part, outcome), number in sorted(tally.counts.items()))
-    )
+    print("\n".join(f"{part} {outcome}: {number}" for (part, outcome), number in sorted(tally.counts.items())))
     _check(tally, 5600)

@@ -86,9 +86,7 @@ def every(build: Side) -> dict[str, Aggregate]:
 
 @pytest.mark.parametrize("build", Side, ids=lambda side: f"build {side.value}")
 @pytest.mark.parametrize("keys", [(), ("i",), ("k", "s")], ids=str)
-def test_against_the_row_loop(
-    keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int
-) -> None:
+def test_against_the_row_loop(keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int) -> None:
     left_table, right_table = sides(rng)
     names = keys if build is Side.RIGHT else tuple({"i": "j", "k": "q", "s": "t"}[key] for key in keys)
     ways = ((EvalMode.ANSI, NullEquality.UNEQUAL), (EvalMode.LEGACY, NullEquality.EQUAL))
@@ -117,9 +115,7 @@ def test_what_may_overflow_is_computed_pair_by_pair() -> None:
     keys = pa.array([1] * 20, pa.int32())
     near = pa.table({"k": keys, "i": pa.array([5] * 20, pa.int32()), "n": pa.array([big, -big] * 10)})
     right_table = pa.table({"q": keys, "j": pa.array([1] * 20, pa.int32()), "m": pa.array([1] * 20)})
-    made = tree(near, right_table, Side.RIGHT).group(
-        a=total(left("n") + left("m")), b=count(), c=total(left("n"))
-    )
+    made = tree(near, right_table, Side.RIGHT).group(a=total(left("n") + left("m")), b=count(), c=total(left("n")))
     check(made, near, right_table, eager=1)
     # The sum over the build side's own rows might overflow: then it is not aggregated at all.
     other = near.rename_columns(["q", "j", "m"])
@@ -169,8 +165,6 @@ def test_the_worked_example() -> None:
     node = made.relation
     assert isinstance(node, PartialAggregate)
     assert eager_aggregation(node) is not None
-    out = pa.Table.from_batches(
-        run(node, {0: left_table.to_batches(), 1: right_table.to_batches()}), node.schema
-    )
+    out = pa.Table.from_batches(run(node, {0: left_table.to_batches(), 1: right_table.to_batches()}), node.schema)
     rows = {tuple(row.values()) for row in out.to_pylist()}
     assert rows == {("x", 4, 60, 30), ("y", 1, 5, 9)}

@@ -86,9 +86,7 @@ def result(tree: Tree, inputs: dict[int, Any], rung: Rung | None = None) -> Coun
     metrics = PipelineMetrics()
     # Row groups of more than four pieces are decoded by PyArrow at once.
     size = 1 << 10 if inputs.get(0) is not None else 1 << 12
-    actual = rows_of(
-        run(tree.relation, inputs, metrics=metrics, piece_bytes=size, rung=rung), tree.relation.schema
-    )
+    actual = rows_of(run(tree.relation, inputs, metrics=metrics, piece_bytes=size, rung=rung), tree.relation.schema)
     again = [f"computed again {Rung.ARROW_SCANS.value}, after DecodeError {Rung.FAST.value}"]
     assert list(metrics.recovered) == ([] if inputs.get(0) is not None or rung is not None else again)
     return actual
@@ -140,9 +138,7 @@ def test_computed_columns(source: tuple[Tree, dict[int, Any]]) -> None:
 
 def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
     tree, inputs = source
-    least, greatest = (
-        Aggregate(function, (left("t"),)) for function in (AggregateFunction.MIN, AggregateFunction.MAX)
-    )
+    least, greatest = (Aggregate(function, (left("t"),)) for function in (AggregateFunction.MIN, AggregateFunction.MAX))
     actual = result(tree.group("s", n=total(left("n")), least=least, greatest=greatest, rows=count()), inputs)
     groups: dict[Any, list[Row]] = {}
     for row in ROWS:
@@ -150,9 +146,7 @@ def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
     expected = []
     for key, rows in groups.items():
         texts = [t for _, t, _ in rows if t is not None]
-        expected.append(
-            (key, sum(n for *_, n in rows), min(texts, default=None), max(texts, default=None), len(rows))
-        )
+        expected.append((key, sum(n for *_, n in rows), min(texts, default=None), max(texts, default=None), len(rows)))
     assert actual == Counter(expected)
 
 
@@ -212,9 +206,7 @@ def test_the_careful_rung(source: tuple[Tree, dict[int, Any]]) -> None:
     ],
     ids=["length", "substring", "like _"],
 )
-def test_functions_that_read_characters_refuse(
-    expression: Expression, source: tuple[Tree, dict[int, Any]]
-) -> None:
+def test_functions_that_read_characters_refuse(expression: Expression, source: tuple[Tree, dict[int, Any]]) -> None:
     tree, inputs = source
     with pytest.raises(InvalidTextError, match="UTF-8"):
         list(run(tree.select(x=expression).relation, inputs, piece_bytes=1 << 10))

@@ -51,9 +51,7 @@ def join_of(
     condition: Expression | None = None,
 ) -> Join:  # fmt: skip
     resolved = (
-        None
-        if condition is None
-        else resolve(condition, left_table.schema, right_table.schema, mode=EvalMode.ANSI)
+        None if condition is None else resolve(condition, left_table.schema, right_table.schema, mode=EvalMode.ANSI)
     )
     spec = JoinSpec(
         how, (KeyPair(0, 0, nulls),), condition=resolved, left_output=tuple(range(left_table.num_columns)),
@@ -62,9 +60,7 @@ def join_of(
     return Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, build)
 
 
-def check(
-    node: Join, left_table: pa.Table, right_table: pa.Table, context: str, **kwargs: Any
-) -> PipelineMetrics:
+def check(node: Join, left_table: pa.Table, right_table: pa.Table, context: str, **kwargs: Any) -> PipelineMetrics:
     assert supports(node) == ()
     metrics = PipelineMetrics()
     inputs = {0: left_table.to_batches(max_chunksize=40), 1: right_table.to_batches(max_chunksize=40)}
@@ -122,9 +118,7 @@ CONDITION = (left("n") < right("n")) | (left("d9_2") == right("d9_2"))
 
 @everywhere
 @pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
-@pytest.mark.parametrize(
-    "how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.EXISTENCE]
-)
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.EXISTENCE])
 def test_residual_conditions(how: JoinType, unique: bool, rng: np.random.Generator, seed: int) -> None:
     left_table, right_table = side_table(rng, "i32", 80), side_table(rng, "i32", 80, unique=unique)
     metrics = check(
@@ -176,15 +170,9 @@ def test_a_build_side_over_the_budget_is_spilled(
 
 @everywhere
 def test_decimal_keys_of_different_types(rng: np.random.Generator, seed: int) -> None:
-    left_table = pa.table(
-        {"k": pa.array([None, 1, 2, 3], pa.int32()).cast(pa.decimal128(12, 2)), "n": [1, 2, 3, 4]}
-    )
-    right_table = pa.table(
-        {"k": pa.array([None, 1, 3, 4], pa.int32()).cast(pa.decimal128(20, 4)), "n": [5, 6, 7, 8]}
-    )
-    check(
-        join_of(JoinType.FULL, left_table, right_table, Side.RIGHT), left_table, right_table, f"seed {seed}"
-    )
+    left_table = pa.table({"k": pa.array([None, 1, 2, 3], pa.int32()).cast(pa.decimal128(12, 2)), "n": [1, 2, 3, 4]})
+    right_table = pa.table({"k": pa.array([None, 1, 3, 4], pa.int32()).cast(pa.decimal128(20, 4)), "n": [5, 6, 7, 8]})
+    check(join_of(JoinType.FULL, left_table, right_table, Side.RIGHT), left_table, right_table, f"seed {seed}")
 
 
 @everywhere
@@ -214,9 +202,7 @@ def test_one_relation_joined_twice(rng: np.random.Generator) -> None:
 
 @everywhere
 def test_a_chain_of_joins_under_an_aggregation(rng: np.random.Generator) -> None:
-    facts = pa.table(
-        {"a": rng.integers(0, 50, 5000), "b": rng.integers(0, 20, 5000), "x": rng.integers(0, 9, 5000)}
-    )
+    facts = pa.table({"a": rng.integers(0, 50, 5000), "b": rng.integers(0, 20, 5000), "x": rng.integers(0, 9, 5000)})
     first = pa.table({"a2": np.arange(40), "g": np.arange(40) % 3})
     second = pa.table({"b2": np.arange(15), "y": np.arange(15)})
     tree = (
@@ -301,17 +287,13 @@ def test_order_keys_of_two_scales_and_tolerances_of_decimals() -> None:
     """Within a pipeline decimals are integers: 1.50 and 1.500 are 150 and 1500."""
     moments = pa.table(
         {
-            "t": pa.array(
-                [Decimal(text) for text in ("1.50", "2.75", "9.00", "-3.25")], pa.decimal128(10, 2)
-            ),
+            "t": pa.array([Decimal(text) for text in ("1.50", "2.75", "9.00", "-3.25")], pa.decimal128(10, 2)),
             "n": [0, 1, 2, 3],
         }
     )
     quotes = pa.table(
         {
-            "t": pa.array(
-                [Decimal(text) for text in ("1.500", "1.125", "4.001", "-9.999")], pa.decimal128(12, 3)
-            ),
+            "t": pa.array([Decimal(text) for text in ("1.500", "1.125", "4.001", "-9.999")], pa.decimal128(12, 3)),
             "m": [0, 1, 2, 3],
         }
     )
@@ -322,9 +304,7 @@ def test_order_keys_of_two_scales_and_tolerances_of_decimals() -> None:
         ):
             terms = AsOf(0, 0, Direction.BACKWARD, tolerance)
             spec = JoinSpec(JoinType.LEFT, left_output=(1,), right_output=(1,), as_of=terms)
-            node = Join(
-                ExchangeSource(0, moments.schema), ExchangeSource(1, searched.schema), spec, Side.RIGHT
-            )
+            node = Join(ExchangeSource(0, moments.schema), ExchangeSource(1, searched.schema), spec, Side.RIGHT)
             inputs = {0: moments.to_batches(), 1: searched.to_batches()}
             result = pa.Table.from_batches(run(node, inputs), node.schema).sort_by("n")
             assert result["m"].to_pylist() == expected, (searched.schema, tolerance)

@@ -51,9 +51,7 @@ def batch_of(kinds: dict[str, tuple[pa.DataType, list[Any]]], rows: int = 120) -
     columns = {}
     for kind, (dtype, values) in kinds.items():
         columns[f"a_{kind}"] = pa.array([values[i % len(values)] for i in range(rows)], dtype)
-        columns[f"b_{kind}"] = pa.array(
-            [values[(i // len(values)) % len(values)] for i in range(rows)], dtype
-        )
+        columns[f"b_{kind}"] = pa.array([values[(i // len(values)) % len(values)] for i in range(rows)], dtype)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -154,9 +152,7 @@ def texts(depth: int) -> Trees:
         leaves,
         st.builds(call, st.just(Function.CONCAT), inner, inner),
         st.builds(call, st.just(Function.TRIM), inner),
-        st.builds(
-            lambda e, p, n: call(Function.SUBSTRING, e, p, n), inner, st.integers(-3, 3), st.integers(-1, 3)
-        ),
+        st.builds(lambda e, p, n: call(Function.SUBSTRING, e, p, n), inner, st.integers(-3, 3), st.integers(-1, 3)),
         st.builds(lambda e, p: call(Function.SUBSTRING, e, p), inner, st.integers(-1, 3)),
         st.builds(coalesce, inner, inner),
         st.builds(lambda c, a, b: when(c, a).else_(b), booleans(depth - 1), inner, inner),
@@ -327,7 +323,5 @@ def test_constants_stand_for_every_row() -> None:
     none = lit(None, pa.decimal128(10, 2))
     assert rows(source.select(x=lit(5), y=lit("s"), z=none)) == [{"x": 5, "y": "s", "z": None}] * 3
     assert rows(source.select(x=lit(5)).group("x", s=total(lit(1)))) == [{"x": 5, "s.sum": 3}]
-    assert rows(source.group(s=total(lit(1)), n=count(lit(1)), m=count())) == [
-        {"s.sum": 3, "n.count": 3, "m.count": 3}
-    ]
+    assert rows(source.group(s=total(lit(1)), n=count(lit(1)), m=count())) == [{"s.sum": 3, "n.count": 3, "m.count": 3}]
     assert rows(source.where(left("a") > 1).select().group(n=count())) == [{"n.count": 2}]

@@ -155,9 +155,7 @@ def test_nodes_over_opaque_columns(piece_bytes: int, seed: int) -> None:
     assert rows(source(table).where(left("n") < 0)) == {}
     assert rows(source(table).where(left("n") >= 0)) == given
     picked = rows(source(table).select("array", "n", twice=left("n") * 2, constant=lit(7)))
-    assert picked == {
-        n: {"array": row["array"], "n": n, "twice": 2 * n, "constant": 7} for n, row in given.items()
-    }
+    assert picked == {n: {"array": row["array"], "n": n, "twice": 2 * n, "constant": 7} for n, row in given.items()}
     assert rows(source(table).select("n")) == {n: {"n": n} for n in given}
     sometimes = [
         Output(name, Case(conditions=(condition,), values=(value,), otherwise=nothing, type=value.type))
@@ -166,12 +164,9 @@ def test_nodes_over_opaque_columns(piece_bytes: int, seed: int) -> None:
         for value in [column(table.schema, name)]
         for nothing in [Literal(value=None, type=value.type)]
     ]
-    kept = rows(
-        Project(ExchangeSource(0, table.schema), (Output("n", column(table.schema, "n")), *sometimes))
-    )
+    kept = rows(Project(ExchangeSource(0, table.schema), (Output("n", column(table.schema, "n")), *sometimes)))
     assert kept == {
-        n: {"n": n} | {name: row[name] if n in small else None for name in ("map", "array")}
-        for n, row in given.items()
+        n: {"n": n} | {name: row[name] if n in small else None for name in ("map", "array")} for n, row in given.items()
     }
     assert rows(source(table).top(7, ("n", True))) == {n: given[n] for n in range(53, 60)}
     limited = rows(source(table).limit(31))
@@ -230,12 +225,8 @@ def test_conjuncts_see_rows_for_which_those_before_are_true(seed: int) -> None:
 
 def test_layouts_of_opaque_columns_are_converted() -> None:
     schema = pa.schema([("k", pa.int32()), ("tags", pa.list_(pa.string()))])
-    view = pa.table(
-        {"k": pa.array([1, 2], pa.int32()), "tags": pa.array([["a"], None], pa.list_(pa.string_view()))}
-    )
-    large = pa.table(
-        {"k": pa.array([3], pa.int32()), "tags": pa.array([["c"]], pa.large_list(pa.large_string()))}
-    )
+    view = pa.table({"k": pa.array([1, 2], pa.int32()), "tags": pa.array([["a"], None], pa.list_(pa.string_view()))})
+    large = pa.table({"k": pa.array([3], pa.int32()), "tags": pa.array([["c"]], pa.large_list(pa.large_string()))})
     batches = [*view.to_batches(), *large.to_batches()]
     result = pa.Table.from_batches(run(Tree.source(schema).relation, {0: batches}), schema)
     assert result.to_pylist() == [

@@ -62,9 +62,7 @@ def items() -> Rows:
 
 
 def pairs() -> Rows:
-    return [
-        (sale, item) for sale in sales() for item in items() if sale[1] is not None and sale[1] == item[0]
-    ]
+    return [(sale, item) for sale in sales() for item in items() if sale[1] is not None and sale[1] == item[0]]
 
 
 def grouped(rows: Rows) -> Rows:
@@ -180,9 +178,7 @@ def inject(
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 @pytest.mark.parametrize("name", CASES)
-def test_a_call_that_fails_once_is_recovered_from(
-    name: str, error: Callable[[str], BaseException], file: Path
-) -> None:
+def test_a_call_that_fails_once_is_recovered_from(name: str, error: Callable[[str], BaseException], file: Path) -> None:
     recovered, failed = inject(name, file, error, step=9)
     assert recovered > 1
     assert not failed
@@ -320,9 +316,7 @@ def test_a_corrupt_file_is_named_by_the_last_that_reads_it(file: Path, tmp_path:
     metrics = PipelineMetrics()
     with pytest.raises(ScanError, match=r"damaged\.parquet"):
         list(run(Tree.scan(file).relation, slices={0: [file_slice(damaged)]}, metrics=metrics))
-    assert list(metrics.recovered) == [
-        f"computed again {Rung.ARROW_SCANS.value}, after DecodeError {Rung.FAST.value}"
-    ]
+    assert list(metrics.recovered) == [f"computed again {Rung.ARROW_SCANS.value}, after DecodeError {Rung.FAST.value}"]
 
 
 @pytest.mark.slow

@@ -51,9 +51,7 @@ def ran(tree: Relation, **settings: int) -> tuple[pa.Table, PipelineMetrics]:
 
 @everywhere
 def test_equal_parts_are_computed_once(path: Path) -> None:
-    joined = (
-        sums(path, 0).join(sums(path, 1).select(key=left("k"), other=left("s.sum")), {"k": "key"}).relation
-    )
+    joined = sums(path, 0).join(sums(path, 1).select(key=left("k"), other=left("s.sum")), {"k": "key"}).relation
     result, metrics = ran(joined)
     # They differ by the projection above one of them, which is computed each time.
     assert (metrics.parts_reused, metrics.scanned_rows) == (1, ROWS)
@@ -61,9 +59,7 @@ def test_equal_parts_are_computed_once(path: Path) -> None:
     assert alone.parts_reused == 0
     assert result.num_rows == expected.num_rows - 1  # without the group of null
     assert result["s.sum"].equals(result["other"])
-    assert_same_rows(
-        result.select(["k", "s.sum"]), expected.filter(expected["k"].is_valid()).select(["k", "s.sum"])
-    )
+    assert_same_rows(result.select(["k", "s.sum"]), expected.filter(expected["k"].is_valid()).select(["k", "s.sum"]))
 
 
 @pytest.mark.parametrize("budget", [1, 1 << 30])

@@ -55,9 +55,7 @@ def scan_of(path: Path, schema: pa.Schema, where: Expression | None = None, **pa
 def test_columns_of_files_may_have_any_names(how: str, tmp_path: Path) -> None:
     """Pieces name columns by themselves: c0, c1, … are names of columns in many files."""
     count = 3
-    wide = pa.table(
-        {"k": range(count), **{f"c{i}": pa.array(range(i, i + count), pa.int64()) for i in range(300)}}
-    )
+    wide = pa.table({"k": range(count), **{f"c{i}": pa.array(range(i, i + count), pa.int64()) for i in range(300)}})
     other = pa.table({"k": range(count), "w": [-1, -2, -3]})
     stream, build = written(tmp_path, wide, "wide.parquet"), written(tmp_path, other, "other.parquet")
     spec = JoinSpec(JoinType(how), (KeyPair(0, 0),), left_output=(1, 2), right_output=(1,))
@@ -151,9 +149,7 @@ def test_names_match_without_case_and_absent_columns_are_null(tmp_path: Path) ->
 @everywhere
 def test_partition_columns_are_constants_of_the_file(tmp_path: Path) -> None:
     first_file, second_file = (written(tmp_path, NUMBERS.slice(10 * i, 10), f"{i}.parquet") for i in range(2))
-    schema = pa.schema(
-        [("i", pa.int64()), ("day", pa.date32()), ("p", pa.string()), ("d", pa.decimal128(9, 2))]
-    )
+    schema = pa.schema([("i", pa.int64()), ("day", pa.date32()), ("p", pa.string()), ("d", pa.decimal128(9, 2))])
     slices = (
         file_slice(first_file, constants=(dt.date(2024, 1, 2), "x", D("1.50"))),
         file_slice(second_file, constants=(None, None, None)),
@@ -298,9 +294,7 @@ def test_a_file_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_other_types_than_planned_are_refused(
-    file_type: pa.DataType, wanted: pa.DataType, tmp_path: Path
-) -> None:
+def test_other_types_than_planned_are_refused(file_type: pa.DataType, wanted: pa.DataType, tmp_path: Path) -> None:
     path = written(tmp_path, pa.table({"c": pa.nulls(3, file_type)}))
     scan = scan_of(path, pa.schema([("c", wanted)]))
     with pytest.raises(ScanError, match=r"data\.parquet: column 'c' is .*planned as"):

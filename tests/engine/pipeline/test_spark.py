@@ -122,9 +122,7 @@ def test_buffers_are_sparks(spark: SparkSession, rng: np.random.Generator, tmp_p
     table = data(rng, 20)
     frame = frame_of(spark, table, tmp_path)
     # Spark rewrites sums and averages of small decimals to longs; the buffers are those of the functions as written.
-    spark.conf.set(
-        "spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates"
-    )
+    spark.conf.set("spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.DecimalAggregates")
     for name, (call, sql) in CALLS.items():
         if "str" in name or ("bool" in name and name.startswith(("lo", "hi"))):
             pass
@@ -176,9 +174,7 @@ def test_errors_are_sparks(sql: str, spark: SparkSession, tmp_path: Path) -> Non
         list(run(node))
 
 
-def test_group_keys_are_sparks(
-    spark: SparkSession, rng: np.random.Generator, seed: int, tmp_path: Path
-) -> None:
+def test_group_keys_are_sparks(spark: SparkSession, rng: np.random.Generator, seed: int, tmp_path: Path) -> None:
     dtype, values = VALUES["f64"]
     table = pa.table({
         "x": pa.array([values[i] for i in rng.integers(0, len(values), 300)], dtype),

@@ -146,9 +146,7 @@ def test_sums_beyond_64_bits_come_back_from_disk_as_they_were(tmp_path: Path) ->
     metrics = PipelineMetrics()
     options = Options(memory_budget=5000, spill_dir=str(tmp_path))
     batches = table.to_batches(max_chunksize=350)
-    out = pa.Table.from_batches(
-        run(node, {0: batches}, piece_bytes=1, options=options, metrics=metrics), node.schema
-    )
+    out = pa.Table.from_batches(run(node, {0: batches}, piece_bytes=1, options=options, metrics=metrics), node.schema)
     sums = dict(zip(out.column(0).to_pylist(), out.column(1).to_pylist(), strict=True))
     assert metrics.spills > FAN_OUT
     assert sums == {k: 2 * (values[k % 7] or 0) for k in range(700)}
@@ -164,9 +162,7 @@ def test_first_and_last_keep_the_order_of_rows(tmp_path: Path) -> None:
     metrics = PipelineMetrics()
     options = Options(memory_budget=1500, spill_dir=str(tmp_path))
     batches = table.to_batches(max_chunksize=400)
-    out = pa.Table.from_batches(
-        run(node, {0: batches}, piece_bytes=1, options=options, metrics=metrics), node.schema
-    )
+    out = pa.Table.from_batches(run(node, {0: batches}, piece_bytes=1, options=options, metrics=metrics), node.schema)
     assert metrics.spills > FAN_OUT
     k, a, _, z, _ = (column.to_pylist() for column in out.columns)
     assert dict(zip(k, zip(a, z, strict=True), strict=True)) == {k: (k, 3500 + k) for k in range(500)}

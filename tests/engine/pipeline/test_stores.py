@@ -94,18 +94,16 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_every_type(bucket: Path) -> None:
     chosen = {kind: VALUES[kind] for kind in KINDS}
     rows = max(len(values) for _, values in chosen.values())
-    table = pa.table(
-        {k: pa.array((list(v) * rows)[:rows], dtype) for k, (dtype, v) in chosen.items()}
-    ).append_column("n", pa.array(range(rows), pa.int64()))
+    table = pa.table({k: pa.array((list(v) * rows)[:rows], dtype) for k, (dtype, v) in chosen.items()}).append_column(
+        "n", pa.array(range(rows), pa.int64())
+    )
     pq.write_table(table, bucket / "a b.parquet", coerce_timestamps="us", row_group_size=3)
     scan = Scan(table.schema)
     (footer,) = read_footers(scan, ["s3://data/a b.parquet"])
     (split,) = plan_splits([footer], 1, 1 << 40)
     metrics = PipelineMetrics()
     condition = resolve(left("n") >= 3, table.schema, table.schema, mode=EvalMode.ANSI)
-    read = pa.Table.from_batches(
-        run(replace(scan, slices=split, filters=(condition,)), metrics=metrics), table.schema
-    )
+    read = pa.Table.from_batches(run(replace(scan, slices=split, filters=(condition,)), metrics=metrics), table.schema)
     assert_same_rows(read, table.slice(3))
     assert metrics.skipped_row_groups == 1
 

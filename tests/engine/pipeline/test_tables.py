@@ -38,9 +38,7 @@ def joined(kind: JoinType, *, ranged: bool) -> Relation:
 def written(path: Path, rows: int) -> FileSlice:
     """Write a table's file."""
     keys = [None if row % 7 == 0 else row % 5 for row in range(rows)]
-    pq.write_table(
-        pa.table([pa.array(keys, pa.int64()), pa.array(range(rows), pa.int64())], schema=TABLE), path
-    )
+    pq.write_table(pa.table([pa.array(keys, pa.int64()), pa.array(range(rows), pa.int64())], schema=TABLE), path)
     facts = path.stat()
     return FileSlice(str(path), facts.st_size, facts.st_mtime_ns // 1_000_000)
 

@@ -37,9 +37,7 @@ def result(tree: PartialAggregate, **kwargs: Any) -> pa.Table:
     ("piece_bytes", "memory_budget"), [(64 << 20, 2 << 30), (100_000, 2 << 30), (100_000, 60_000)],
     ids=["one piece", "pieces", "little memory"],
 )  # fmt: skip
-def test_a_query_equals_duckdb(
-    name: str, piece_bytes: int, memory_budget: int, folder: Path, tmp_path: Path
-) -> None:
+def test_a_query_equals_duckdb(name: str, piece_bytes: int, memory_budget: int, folder: Path, tmp_path: Path) -> None:
     query = QUERIES[name]
     tree = query.tree(folder).relation
     assert isinstance(tree, PartialAggregate)

@@ -117,9 +117,7 @@ def test_float_functions_and_cases(dtype: pa.DataType, seed: int) -> None:
     tree = Tree.source(table.schema, mode=EvalMode.LEGACY)
     zero, minus, unit = lit(0.0, dtype), lit(-0.0, dtype), lit(1.0, dtype)
     yes, no = lit(True), lit(False)
-    expressions: list[Expression] = [
-        call(f, X) for f in UNARY if f is not Function.SQRT or dtype == pa.float64()
-    ]
+    expressions: list[Expression] = [call(f, X) for f in UNARY if f is not Function.SQRT or dtype == pa.float64()]
     expressions += [
         call(Function.NEGATE, -X), 0 - X, X + 0, X - 0, X * 1, X * -1, X / 1, X + zero * unit, X + lit(0).cast(dtype),
         X - -zero,
@@ -171,9 +169,7 @@ def test_a_float_partition_column_is_no_constant_to_polars(tmp_path: Path, seed:
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("dtype", SPECIAL, ids=str)
 @pytest.mark.parametrize("keys", [("x",), ("x", "g"), ("x", "y")], ids="-".join)
-def test_zeros_and_nans_are_one_group(
-    keys: tuple[str, ...], dtype: pa.DataType, pieces: int, seed: int
-) -> None:
+def test_zeros_and_nans_are_one_group(keys: tuple[str, ...], dtype: pa.DataType, pieces: int, seed: int) -> None:
     table = float_table(dtype, seed)
     node = Tree.source(table.schema).group(*keys, n=count(), s=total(left("g"))).relation
     batches = table.to_batches(max_chunksize=-(-ROWS // pieces))
@@ -266,9 +262,7 @@ def test_sums_do_not_trust_statistics(dtype: pa.DataType, inverted: bool, tmp_pa
     tree = Tree.scan(tmp_path / "t.parquet", mode=EvalMode.LEGACY)
     a = left("a")
     decimals = a if pa.types.is_decimal(dtype) else a.cast(pa.decimal128(20, 0))
-    node = tree.group(
-        "g", s=total(decimals), p=total(decimals * 3), m=Aggregate(AggregateFunction.MAX, (a,))
-    ).relation
+    node = tree.group("g", s=total(decimals), p=total(decimals * 3), m=Aggregate(AggregateFunction.MAX, (a,))).relation
     assert isinstance(node, PartialAggregate)
     out = pa.Table.from_batches(run(node), node.schema)
     assert_same_groups(merged(node, out), aggregated(node, table), "lying statistics")

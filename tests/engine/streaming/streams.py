@@ -261,9 +261,7 @@ def check_stream(seed: int, tally: Tally) -> None:
     kind = draw.choice(STREAMED) if form.outer else JoinType.INNER
     dtype, pool = KEYS[draw.choice(list(KEYS))]
     columns = schema(dtype)
-    join = stream_join(
-        form, kind, columns, null_safe=draw.random() < 0.15, semi_order=draw.choice(list(SemiOrder))
-    )
+    join = stream_join(form, kind, columns, null_safe=draw.random() < 0.15, semi_order=draw.choice(list(SemiOrder)))
     sizes = StateOptions(chunk_bytes=draw.choice((1, 4000, 20_000, 8 << 20)), fan_in=draw.choice((2, 2, 4)))
     options = Options(
         batch_bytes=draw.choice((1, 500, 1 << 25)), candidate_pairs=draw.choice((1, 7, 1 << 20)),

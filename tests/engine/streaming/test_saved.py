@@ -66,9 +66,7 @@ def test_saved_states_go_on(file: Path) -> None:
     store.bits = {name: base64.b64decode(bits) for name, bits in saved["marks"].items()}
     running = SymmetricJoin(join(), store, json.dumps(saved["manifest"]).encode(), state_options=SIZES)
     assert running.manifest.watermark_ms == 12_000
-    met = rows_of(
-        list(running.push(rows(("a", 13)), rows(("a", 16), ("a", 11)), 12_000)), running.output_schema
-    )
+    met = rows_of(list(running.push(rows(("a", 13)), rows(("a", 16), ("a", 11)), 12_000)), running.output_schema)
     assert sorted((row[0], row[1], row[4]) for row in met) == [
         ("a", 13 * SECOND, 16 * SECOND), ("a", 15 * SECOND, 16 * SECOND),
     ]  # fmt: skip

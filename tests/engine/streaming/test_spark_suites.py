@@ -146,9 +146,7 @@ def test_right_outer_early_state_exclusion_on_right() -> None:
 
 def test_windowed_left_outer_join() -> None:
     query = windowed(JoinType.LEFT)
-    expect(
-        query.add(each(1, 2, 3, 4, 5), each(3, 4, 5, 6, 7)), (3, 10, 6, 9), (4, 10, 8, 12), (5, 10, 10, 15)
-    )
+    expect(query.add(each(1, 2, 3, 4, 5), each(3, 4, 5, 6, 7)), (3, 10, 6, 9), (4, 10, 8, 12), (5, 10, 10, 15))
     expect(query.add(each(21), each(22)), (1, 10, 2, Null), (2, 10, 4, Null))
     assert query.state_rows == 2
     expect(query.add(each(22)), (22, 30, 44, 66))
@@ -157,9 +155,7 @@ def test_windowed_left_outer_join() -> None:
 
 def test_windowed_right_outer_join() -> None:
     query = windowed(JoinType.RIGHT)
-    expect(
-        query.add(each(1, 2, 3, 4, 5), each(3, 4, 5, 6, 7)), (3, 10, 6, 9), (4, 10, 8, 12), (5, 10, 10, 15)
-    )
+    expect(query.add(each(1, 2, 3, 4, 5), each(3, 4, 5, 6, 7)), (3, 10, 6, 9), (4, 10, 8, 12), (5, 10, 10, 15))
     expect(query.add(each(21), each(22)), (6, 10, Null, 18), (7, 10, Null, 21))
     assert query.state_rows == 2
     expect(query.add(each(22)), (22, 30, 44, 66))
@@ -183,17 +179,13 @@ def test_left_outer_join_with_non_key_condition_violated() -> None:
     assert query.state_rows == 3
     expect(query.add(each(101, 102, 103), each(101, 102, 103)))
     assert query.state_rows == 3
-    expect(
-        query.add(each(1000), each(1001)), (101, 110, 202, Null), (102, 110, 204, Null), (103, 110, 206, Null)
-    )
+    expect(query.add(each(1000), each(1001)), (101, 110, 202, Null), (102, 110, 204, Null), (103, 110, 206, Null))
     assert query.state_rows == 2
 
 
 def test_windowed_full_outer_join() -> None:
     query = windowed(JoinType.FULL)
-    expect(
-        query.add(each(1, 2, 3, 4, 5), each(3, 4, 5, 6, 7)), (3, 10, 6, 9), (4, 10, 8, 12), (5, 10, 10, 15)
-    )
+    expect(query.add(each(1, 2, 3, 4, 5), each(3, 4, 5, 6, 7)), (3, 10, 6, 9), (4, 10, 8, 12), (5, 10, 10, 15))
     assert query.state_rows == 10
     query.restart()
     expect(
@@ -304,9 +296,7 @@ def keys_and_times(*row: Cell) -> tuple[Cell, ...]:
 
 
 def around(kind: JoinType, bound: float = 5, delay: int = 10) -> Query:
-    condition = left("leftTime").between(
-        right("rightTime") - seconds(bound), right("rightTime") + seconds(bound)
-    )
+    condition = left("leftTime").between(right("rightTime") - seconds(bound), right("rightTime") + seconds(bound))
     return ranged(kind, condition, (delay, delay), keys_and_times)
 
 
@@ -438,9 +428,7 @@ def test_self_outer_join(kind: JoinType, mirrored: bool) -> None:
     unmatched: list[tuple[Cell, ...]] = [(1, Null, 1, Null), (3, Null, 3, Null)]
     if mirrored:
         unmatched = [(Null, 1, Null, 1), (Null, 3, Null, 3)]
-    expect(
-        add_to_self(query, range(11, 16), mirrored=mirrored), (12, 12, 12, 12), (14, 14, 14, 14), *unmatched
-    )
+    expect(add_to_self(query, range(11, 16), mirrored=mirrored), (12, 12, 12, 12), (14, 14, 14, 14), *unmatched)
     assert query.state_rows == 15
 
 
@@ -552,9 +540,7 @@ def named(delays: tuple[int, int], *, no_data_batches: bool = True) -> Query:
     within = left("time").between(right("time") - seconds(30), right("time") + seconds(30))
     join = joined(JoinType.LEFT, (NAMED, NAMED), (KeyPair(1, 1),), within, ((0,), (0,)))
     make = {side: lambda second, text: (second * SECOND, "abc", text) for side in Side}
-    return Query(
-        join, make, lambda second, _text: second, lambda *row: (row[2], row[5]), delays, no_data_batches
-    )
+    return Query(join, make, lambda second, _text: second, lambda *row: (row[2], row[5]), delays, no_data_batches)
 
 
 def test_spark_32148_regression() -> None:

@@ -94,9 +94,7 @@ def test_the_table_of_the_docstring_holds() -> None:
     assert output(join, rows(LEFT, (2, 11, "b")), rows(RIGHT, (1, 14, "a")), 10_000) == [
         {"k": 1, "v": "a", "j": 1, "w": "a"}
     ]
-    assert output(join, rows(LEFT, (3, 9, "c"), (3, 18, "c")), [], 17_000) == [
-        {"k": 2, "v": "b", "j": None, "w": None}
-    ]
+    assert output(join, rows(LEFT, (3, 9, "c"), (3, 18, "c")), [], 17_000) == [{"k": 2, "v": "b", "j": None, "w": None}]
     assert [batch.column(1).to_pylist() for batch in join.rows(Side.LEFT)] == [
         [dt.datetime(1970, 1, 1, 0, 0, 18, tzinfo=dt.UTC)]
     ]
@@ -159,9 +157,7 @@ def test_only_changed_marks_are_written() -> None:
 def test_semi_joins_drop_left_rows_at_their_match() -> None:
     store = ReadStore()
     join = SymmetricJoin(stream_join(JoinType.LEFT_SEMI), store)
-    assert output(join, rows(LEFT, (1, 10, "a"), (2, 10, "b")), rows(RIGHT, (2, 11, "y")), 0) == [
-        {"k": 2, "v": "b"}
-    ]
+    assert output(join, rows(LEFT, (1, 10, "a"), (2, 10, "b")), rows(RIGHT, (2, 11, "y")), 0) == [{"k": 2, "v": "b"}]
     assert [chunk.rows for chunk in join.manifest.of(Side.LEFT)] == [1]
     assert output(join, [], rows(RIGHT, (1, 11, "x")), 0) == [{"k": 1, "v": "a"}]
     assert join.manifest.of(Side.LEFT) == ()
@@ -173,9 +169,7 @@ def test_semi_joins_of_rows_that_come_and_go_in_one_micro_batch(order: SemiOrder
     join = SymmetricJoin(dataclasses.replace(stream_join(JoinType.LEFT_SEMI), semi_order=order))
     output(join, rows(LEFT, (9, 120, "a")), rows(RIGHT, (1, 106, "old")), 70_000)
     # The right row of second 110 goes at once, that of 106 goes too but was there before, and that of 115 stays.
-    new_left = rows(
-        LEFT, (1, 105, "meets the old one"), (2, 105, "meets none that stays"), (3, 112, "meets one")
-    )
+    new_left = rows(LEFT, (1, 105, "meets the old one"), (2, 105, "meets none that stays"), (3, 112, "meets one"))
     found = output(join, new_left, rows(RIGHT, (2, 110, "goes"), (3, 115, "stays")), 114_000)
     lost = order is SemiOrder.RIGHT_FIRST
     expected = [{"k": 1, "v": "meets the old one"}, {"k": 3, "v": "meets one"}]
@@ -353,9 +347,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
 
 
 def test_a_condition_that_raises_leaves_the_state_as_it_was() -> None:
-    failing = WITHIN & (
-        left("v").cast(pa.int32(), EvalMode.ANSI) > right("w").cast(pa.int32(), EvalMode.ANSI)
-    )
+    failing = WITHIN & (left("v").cast(pa.int32(), EvalMode.ANSI) > right("w").cast(pa.int32(), EvalMode.ANSI))
     join = SymmetricJoin(stream_join(JoinType.INNER, failing))
     assert len(output(join, rows(LEFT, (1, 10, "3")), rows(RIGHT, (1, 11, "2")), 0)) == 1
     before = join.manifest
@@ -368,8 +360,6 @@ def test_a_condition_that_raises_leaves_the_state_as_it_was() -> None:
 def test_joins_without_output_columns_count_rows() -> None:
     spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), resolve(WITHIN, LEFT, RIGHT))
     join = SymmetricJoin(StreamJoin(spec, LEFT, RIGHT, (1,), (1,)))
-    first = list(
-        join.push(rows(LEFT, (1, 10, "a"), (2, 10, "b")), rows(RIGHT, (1, 11, "x"), (1, 12, "y")), 0)
-    )
+    first = list(join.push(rows(LEFT, (1, 10, "a"), (2, 10, "b")), rows(RIGHT, (1, 11, "x"), (1, 12, "y")), 0))
     assert sum(batch.num_rows for batch in first) == 2
     assert sum(batch.num_rows for batch in join.push([], [], 10**6)) == 1

@@ -67,9 +67,7 @@ def write_tables(spark: SparkSession, folder: Path, rng: np.random.Generator) ->
     for name, rows in TABLES.items():
         lines = [", ".join(_cell(kind, rng) for kind in COLUMNS) for _ in range(max(rows, 1))]
         casts = ", ".join(f"cast({c} as {kind}) {c}" for c, kind in COLUMNS.items())
-        text = (
-            f"select {casts} from values {', '.join(f'({line})' for line in lines)} v({', '.join(COLUMNS)})"
-        )
+        text = f"select {casts} from values {', '.join(f'({line})' for line in lines)} v({', '.join(COLUMNS)})"
         frame = spark.sql(text).limit(rows) if rows == 0 else spark.sql(text)
         path = str(folder / name)
         frame.repartition(2).write.mode("overwrite").parquet(path)
@@ -106,9 +104,7 @@ def write_nasty_tables(spark: SparkSession, folder: Path, rng: np.random.Generat
     """Write null-heavy tables of several files and row groups by Spark, text that is not valid UTF-8 included."""
     for name, rows in NASTY_TABLES.items():
         columns = {column: _nasty_column(column, max(rows, 1), rng) for column in COLUMNS}
-        casts = ", ".join(
-            f"cast({_SCALES[c][0] if c in _SCALES else c} as {kind}) {c}" for c, kind in COLUMNS.items()
-        )
+        casts = ", ".join(f"cast({_SCALES[c][0] if c in _SCALES else c} as {kind}) {c}" for c, kind in COLUMNS.items())
         spark.createDataFrame(pa.table(columns)).createOrReplaceTempView("gpujoin_raw")
         path = str(folder / name)
         written = spark.sql(f"select {casts} from gpujoin_raw limit {rows}").repartition(3)
@@ -186,11 +182,7 @@ class Generator:
         if shape == "rows":
             outputs = ", ".join(f"{self._value(aliases)} as c{i}" for i in range(1 + self._below(4)))
             return f"select {outputs} from {sources}{where}"
-        keys = (
-            [self._column(aliases, "".join(COLUMNS)) for _ in range(1 + self._below(2))]
-            if shape == "groups"
-            else []
-        )
+        keys = [self._column(aliases, "".join(COLUMNS)) for _ in range(1 + self._below(2))] if shape == "groups" else []
         calls = [self._aggregate(aliases) for _ in range(1 + self._below(3))]
         shown = ", ".join(f"{value} as c{i}" for i, value in enumerate([*keys, *calls]))
         sets = self._pick(("", "", "", "rollup", "cube")) if keys else ""
@@ -348,9 +340,7 @@ class Generator:
             case 11:
                 number, word = self._column(aliases, "yhilmn"), self._pick(("max", "min", "avg", "sum"))
                 word = _exact_average(word, number)
-                inner = (
-                    f"select {word}(z.{number[-1]}) from {self._table()} z where {self._condition(['z'], 2)}"
-                )
+                inner = f"select {word}(z.{number[-1]}) from {self._table()} z where {self._condition(['z'], 2)}"
                 return f"{number} {self._pick(('<', '>', '='))} ({inner})"
             case 12:
                 number, word = self._column(aliases, "yhilmn"), self._pick(("max", "count", "avg", "sum"))

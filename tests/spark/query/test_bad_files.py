@@ -34,9 +34,7 @@ def test_a_file_that_changes_after_planning(table: tuple[DataFrame, Path]) -> No
         planned.collect()
 
 
-def test_another_schema_after_planning(
-    tables: SparkSession, table: tuple[DataFrame, Path], tmp_path: Path
-) -> None:
+def test_another_schema_after_planning(tables: SparkSession, table: tuple[DataFrame, Path], tmp_path: Path) -> None:
     frame, file = table
     planned = accelerate(frame)
     tables.sql("select 'a' as k, 'b' as price").coalesce(1).write.parquet(str(tmp_path / "other"))

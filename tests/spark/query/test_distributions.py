@@ -17,9 +17,7 @@ from tests.spark.query.queries import FORCED, check
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.parametrize(
-        "spark", [FORCED | {"spark.gpujoin.exchange.partitions": "3"}], indirect=True, ids=["cpu"]
-    ),
+    pytest.mark.parametrize("spark", [FORCED | {"spark.gpujoin.exchange.partitions": "3"}], indirect=True, ids=["cpu"]),
 ]
 BROADCAST, SHUFFLE, NESTED_LOOP = Strategy.BROADCAST, Strategy.SHUFFLE, Strategy.NESTED_LOOP
 
@@ -104,9 +102,7 @@ def test_a_broadcast_sends_rows_from_spark_to_every_task(sides: SparkSession, na
     assert "shared out among 3 tasks" in tree(found)
 
 
-def asked(
-    session: SparkSession, on: Callable[[DataFrame, DataFrame], object], how: str, **given: str
-) -> DataFrame:
+def asked(session: SparkSession, on: Callable[[DataFrame, DataFrame], object], how: str, **given: str) -> DataFrame:
     sales, items = session.table("sales"), session.table("items")
     return gpu_join(sales, items, on(sales, items), how, **given).select("id", "item")
 
@@ -127,9 +123,7 @@ def test_joins_of_one_query_have_their_own_strategies(tables: SparkSession) -> N
     sales, items = tables.table("sales"), tables.table("items")
     others = items.select(sf.col("k").alias("other"), "cost")
     inner = gpu_join(sales, items, "k", strategy="shuffle")
-    query = gpu_join(inner, others, sales.k == others.other, strategy="broadcast").select(
-        "id", "item", "other"
-    )
+    query = gpu_join(inner, others, sales.k == others.other, strategy="broadcast").select("id", "item", "other")
     (island,) = explain(query).islands
     assert [join.strategy for join in island.joins] == [BROADCAST, SHUFFLE]
     expected = sales.join(items, "k").join(others, sales.k == others.other).select("id", "item", "other")

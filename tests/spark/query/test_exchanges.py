@@ -48,9 +48,7 @@ JOINS = {
 }
 
 ADAPTIVE = tuple(JOINS)[::2]
-LONG = frozenset(
-    {"right", "anti", "null safe full", "condition", "expression keys", "no groups", "self join full"}
-)
+LONG = frozenset({"right", "anti", "null safe full", "condition", "expression keys", "no groups", "self join full"})
 """What differs little from another one here, and from the tests of the engine: in the long sweeps."""
 
 
@@ -103,9 +101,7 @@ def test_a_partitioning_that_is_there_is_used_again(tables: SparkSession, name: 
 def test_small_inputs_are_read_by_every_task(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.broadcastThreshold", "1m")
     found = check(
-        tables.sql(
-            "select a.id, c.id, d.item from sales a join items d on a.k = d.k full join sales c on a.id = c.id"
-        )
+        tables.sql("select a.id, c.id, d.item from sales a join items d on a.k = d.k full join sales c on a.id = c.id")
     )
     assert sorted(join.strategy.value for join in found.joins) == ["broadcast", "shuffle"]
     assert "read by every task" in str(found)

@@ -21,9 +21,7 @@ QUICK, ALL = 8, 320
 
 
 @pytest.fixture(scope="module")
-def generated(
-    spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> Iterator[None]:
+def generated(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[None]:
     write_tables(spark_session, tmp_path_factory.mktemp("generated"), np.random.default_rng(seed))
     yield
     for name in TABLES:

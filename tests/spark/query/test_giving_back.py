@@ -245,9 +245,7 @@ class Cancelled:
         assert isinstance(error, KeyboardInterrupt) or "SPARK_JOB_CANCELLED" in str(error), repr(error)
         assert ended - self.asked < SOON
         time.sleep(0.3)
-        assert len(tracker.getJobIdsForGroup(GROUP)) - before == jobs, (
-            "a job ran after the query was cancelled"
-        )
+        assert len(tracker.getJobIdsForGroup(GROUP)) - before == jobs, "a job ran after the query was cancelled"
         assert not tracker.getActiveJobsIds()
 
     def _watch(self, end: Callable[[], object]) -> None:
@@ -288,9 +286,7 @@ def works_after(tables: SparkSession, watched: list[PlannedQuery]) -> Iterator[N
 def slow_items(cancelled: Cancelled) -> None:
     """A view of the items with a column that takes long."""
     items = cancelled.session.table("items")
-    items.select("k", "item", "cost", cancelled.slow("item").alias("late")).createOrReplaceTempView(
-        "slow_items"
-    )
+    items.select("k", "item", "cost", cancelled.slow("item").alias("late")).createOrReplaceTempView("slow_items")
 
 
 BROADCAST = {"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "broadcast"}
@@ -335,9 +331,7 @@ def test_cancelled_while_keys_of_a_row_fed_join_are_sampled(cancelled: Cancelled
     cancelled.run(frame.collect, jobs=1)
 
 
-def test_cancelled_while_keys_of_an_island_are_sampled(
-    cancelled: Cancelled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelled_while_keys_of_an_island_are_sampled(cancelled: Cancelled, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(cancelled.session, {**EXCHANGED, "spark.gpujoin.exchange.skew": "on"})
     monkeypatch.setattr(heavykeys, "SampleExchanges", partial(HangingSample, flag=cancelled.flag))
     cancelled.run(cancelled.session.sql(SQL).collect, jobs=1)

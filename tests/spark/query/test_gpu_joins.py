@@ -68,9 +68,7 @@ def aggregated(session: SparkSession, join: Join = gpu_join, **asked: str) -> Da
     )
 
 
-def test_filter_join_and_aggregation_after_it_are_one_island(
-    tables: SparkSession, planned: list[PlannedQuery]
-) -> None:
+def test_filter_join_and_aggregation_after_it_are_one_island(tables: SparkSession, planned: list[PlannedQuery]) -> None:
     before = jobs(tables)
     query = aggregated(tables)
     found = explain(query)
@@ -94,9 +92,7 @@ def test_filter_join_and_aggregation_after_it_are_one_island(
 
 
 @pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
-def test_filters_and_columns_are_pushed_below_a_join_with_a_strategy(
-    tables: SparkSession, strategy: str
-) -> None:
+def test_filters_and_columns_are_pushed_below_a_join_with_a_strategy(tables: SparkSession, strategy: str) -> None:
     before = jobs(tables)
     query = joined(tables, strategy=strategy).where("id < 5").select("item")
     found = explain(query)
@@ -124,9 +120,7 @@ def test_queries_without_it_are_left_alone(tables: SparkSession, planned: list[P
     )
 
 
-def test_what_is_around_it_and_left_to_spark_is_no_refusal(
-    tables: SparkSession, planned: list[PlannedQuery]
-) -> None:
+def test_what_is_around_it_and_left_to_spark_is_no_refusal(tables: SparkSession, planned: list[PlannedQuery]) -> None:
     tables.conf.set("spark.gpujoin.backend", "cpu")
     others = tables.table("items").select(sf.array("k").alias("ks"))
     query = joined(tables, strategy="shuffle").join(others, sf.array("id") == others.ks)
@@ -179,9 +173,7 @@ def subquery(session: SparkSession) -> Any:
 
 def exists(session: SparkSession) -> Any:
     joined(session).createOrReplaceTempView("viewed")
-    return session.sql(
-        "select item from items i where exists (select 1 from viewed v where v.item = i.item)"
-    ).collect()
+    return session.sql("select item from items i where exists (select 1 from viewed v where v.item = i.item)").collect()
 
 
 def cache(session: SparkSession) -> Any:
@@ -328,9 +320,7 @@ def test_its_inputs_may_be_other_ones_each_time(tables: SparkSession, planned: l
 def test_four_threads_at_once(tables: SparkSession, planned: list[PlannedQuery]) -> None:
     expected = rows(aggregated(tables, native).collect())
     found: list[list[str]] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(rows(aggregated(tables).collect()))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: found.append(rows(aggregated(tables).collect()))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -381,9 +371,7 @@ def test_an_enabled_session_plans_it_as_all_else(tables: SparkSession, planned: 
     assert len(planned) == 4
 
 
-def test_sessions_that_share_the_rule_leave_it_one_by_one(
-    tables: SparkSession, planned: list[PlannedQuery]
-) -> None:
+def test_sessions_that_share_the_rule_leave_it_one_by_one(tables: SparkSession, planned: list[PlannedQuery]) -> None:
     other = tables.newSession()
     clone = tables._jsparkSession.cloneSession()
     joined(tables)

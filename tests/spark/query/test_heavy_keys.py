@@ -57,9 +57,7 @@ def placed(outlet: Outlet, rows: pa.Table, mappers: int = 2) -> dict[int, pa.Tab
 
 @pytest.mark.parametrize("null_safe", [False, True], ids=["=", "<=>"])
 @pytest.mark.parametrize(("kind", "split"), CASES, ids=lambda one: one.value)
-def test_parts_join_as_the_whole(
-    kind: JoinType, split: Side, null_safe: bool, rng: np.random.Generator
-) -> None:
+def test_parts_join_as_the_whole(kind: JoinType, split: Side, null_safe: bool, rng: np.random.Generator) -> None:
     tables = {}
     for side, count, most in ((Side.LEFT, 300, 25), (Side.RIGHT, 200, 20)):
         keys = np.where(rng.random(count) < 0.4, 7, rng.integers(0, most, count))
@@ -72,9 +70,7 @@ def test_parts_join_as_the_whole(
     hashes = plain[split].hashes(pa.RecordBatch.from_pydict({"k": [7, 3], "v": [0, 0]}, schema=SCHEMA))
     heavy = Heavy(tuple(map(int, hashes)), split)
     parts = {side: placed(_outlet(kind, side, null_safe, heavy), tables[side]) for side in Side}
-    sevens = {
-        side: [pc.sum(pc.equal(one["k"], 7)).as_py() or 0 for one in parts[side].values()] for side in Side
-    }
+    sevens = {side: [pc.sum(pc.equal(one["k"], 7)).as_py() or 0 for one in parts[side].values()] for side in Side}
     assert len(set(sevens[split.other])) == 1, "heavy rows are in every partition"
     assert min(sevens[split]) > 0, "heavy rows were not split over all partitions"
     assert sum(sevens[split]) == pc.sum(pc.equal(tables[split]["k"], 7)).as_py()
@@ -85,9 +81,7 @@ def test_parts_join_as_the_whole(
 def _outlet(kind: JoinType, side: Side, null_safe: bool, heavy: Heavy | None = None) -> Outlet:
     nulls = NullKeys.SPREAD if null_safe else null_keys_of(kind, side)
     rows = None if heavy is None else HeavyRows(heavy, side)
-    return Outlet(
-        BlobFormat(SCHEMA), (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), LABELS, 1 << 12, rows
-    )
+    return Outlet(BlobFormat(SCHEMA), (0,), (pa.int64(),), (null_safe,), nulls, frozenset(), LABELS, 1 << 12, rows)
 
 
 def test_choosing_heavy_keys() -> None:

@@ -47,9 +47,7 @@ def enabled(tables: SparkSession) -> Iterator[SparkSession]:
     disable(tables)
 
 
-def test_actions_return_what_spark_returns(
-    enabled: SparkSession, planned: list[PlannedQuery], capsys: Any
-) -> None:
+def test_actions_return_what_spark_returns(enabled: SparkSession, planned: list[PlannedQuery], capsys: Any) -> None:
     with_gpujoin = _results(enabled, capsys)
     ran = changed(planned)
     disable(enabled)
@@ -116,9 +114,7 @@ def test_writing(enabled: SparkSession, planned: list[PlannedQuery], tmp_path: P
 
 
 def test_a_table_that_is_read_is_not_overwritten(enabled: SparkSession) -> None:
-    enabled.sql("select a.id, b.item from sales a join items b on a.k = b.k").write.saveAsTable(
-        "gpujoin_both"
-    )
+    enabled.sql("select a.id, b.item from sales a join items b on a.k = b.k").write.saveAsTable("gpujoin_both")
     try:
         again = enabled.sql("select a.id, a.item from gpujoin_both a join items b on a.item = b.item")
         with pytest.raises(AnalysisException, match="UNSUPPORTED_OVERWRITE"):
@@ -149,9 +145,7 @@ def test_errors_are_sparks_own(enabled: SparkSession) -> None:
         enabled.sql(SQL).show("2")  # type: ignore[arg-type]
 
 
-def test_sessions_are_apart_and_everything_is_put_back(
-    tables: SparkSession, planned: list[PlannedQuery]
-) -> None:
+def test_sessions_are_apart_and_everything_is_put_back(tables: SparkSession, planned: list[PlannedQuery]) -> None:
     before = {name: DataFrame.__dict__.get(name) for name in WRAPPED}
     other = tables.newSession()
     other.conf.set("spark.gpujoin.scan.fuse", "false")
@@ -235,9 +229,7 @@ def test_explain_lists_joins_that_gpu_join_made(enabled: SparkSession) -> None:
     enabled.conf.set("spark.gpujoin.strategy", "auto")
     streamed = gpujoin.gpu_join(sales, items, "k", strategy="shuffle", backend="cpu")
     built = gpujoin.gpu_join(items, sales.select("k"), "k", "left_semi", strategy="shuffle", backend="cpu")
-    joined = gpujoin.gpu_join(
-        streamed, built.drop("item"), "k", "left_anti", strategy="broadcast", backend="cpu"
-    )
+    joined = gpujoin.gpu_join(streamed, built.drop("item"), "k", "left_anti", strategy="broadcast", backend="cpu")
     found = explain(joined.where("id > 0"))
     shown = sorted((join.join_type, join.strategy.value) for join in found.joins)
     assert shown == [("inner", "shuffle"), ("left_anti", "broadcast"), ("left_semi", "shuffle")]

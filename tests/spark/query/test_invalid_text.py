@@ -103,9 +103,7 @@ def test_joins_fed_by_rows(texts: None, spark: SparkSession, strategy: str, how:
 @rows_in
 def test_functions_that_read_characters_are_left_to_spark(texts: None, spark: SparkSession) -> None:
     spark.conf.set("spark.gpujoin.fallback", "silent")
-    frame = spark.sql(
-        "select a.id, length(a.s) from notes a join tags b on a.id = b.id where length(a.s) > 0"
-    )
+    frame = spark.sql("select a.id, length(a.s) from notes a join tags b on a.id = b.id where length(a.s) > 0")
     expected = counted(frame)
     assert rewrite(frame).explanation.islands
     gpujoin.enable(spark)

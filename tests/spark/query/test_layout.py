@@ -40,9 +40,7 @@ LONG = frozenset({"random filter", "file names", "partition number", "groups rea
 
 @pytest.mark.spark
 @cpu
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in BY_LAYOUT]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in BY_LAYOUT])
 def test_rows_that_depend_on_their_layout(tables: SparkSession, name: str) -> None:
     frame = tables.sql(BY_LAYOUT[name])
     found = check(frame)
@@ -101,18 +99,14 @@ def summed(shift: float) -> pa.RecordBatch:
     """Rows without keys whose sums differ in their last digits from run to run."""
     totals = np.arange(500) * 0.1 + shift
     names = [str(n) for n in range(500)]
-    return pa.RecordBatch.from_arrays(
-        [pa.nulls(500, pa.int64()), pa.array(totals), pa.array(names)], schema=ROWS
-    )
+    return pa.RecordBatch.from_arrays([pa.nulls(500, pa.int64()), pa.array(totals), pa.array(names)], schema=ROWS)
 
 
 def test_rows_without_keys_go_by_settled_columns() -> None:
     form = BlobFormat(ROWS, place=0)
 
     def homes(rows: pa.RecordBatch, indeterminate: frozenset[int], salt: int = 3) -> dict[str, int]:
-        outlet = Outlet(
-            form, (0,), (pa.int64(),), (False,), NullKeys.SPREAD, indeterminate, tuple(range(7)), 1 << 12
-        )
+        outlet = Outlet(form, (0,), (pa.int64(),), (False,), NullKeys.SPREAD, indeterminate, tuple(range(7)), 1 << 12)
         made = pa.Table.from_batches(outlet.split([rows], salt)).sort_by([("p", "ascending")]).to_batches()
         blobs = {}
         for batch in made:

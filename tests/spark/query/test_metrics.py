@@ -76,9 +76,7 @@ def test_what_an_island_spills_is_shown_and_right(tables: SparkSession) -> None:
     assert "of groups and" in str(gpujoin.metrics(frame))
 
 
-@pytest.mark.parametrize(
-    ("told", "encrypted"), [(None, False), ("false", False), ("true", True), ("TRUE", True)]
-)
+@pytest.mark.parametrize(("told", "encrypted"), [(None, False), ("false", False), ("true", True), ("TRUE", True)])
 def test_encryption_of_sparks_files_holds_for_what_is_spilled(
     spark: SparkSession, told: str | None, encrypted: bool
 ) -> None:

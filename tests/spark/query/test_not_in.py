@@ -45,8 +45,7 @@ def schema(*, nullable: bool) -> pa.Schema:
 
 def table(rng: np.random.Generator, rows: int, share: float, *, nullable: bool) -> pa.Table:
     columns = [
-        pa.array(rng.integers(0, 12, rows), mask=(rng.random(rows) < share) if nullable else None)
-        for _ in range(3)
+        pa.array(rng.integers(0, 12, rows), mask=(rng.random(rows) < share) if nullable else None) for _ in range(3)
     ]
     return pa.table(columns, schema=schema(nullable=nullable))
 
@@ -95,9 +94,7 @@ def test_partitions_join_as_the_whole(
         tables = {side: one.select(exchanges[side].schema.names) for side, one in tables.items()}
         common = None
         if heavy and rows:
-            outlet = Outlet.of(
-                exchanges[Side.RIGHT], BlobFormat(exchanges[Side.RIGHT].schema), LABELS, 1 << 12
-            )
+            outlet = Outlet.of(exchanges[Side.RIGHT], BlobFormat(exchanges[Side.RIGHT].schema), LABELS, 1 << 12)
             hashes = outlet.hashes(tables[Side.RIGHT].combine_chunks().to_batches()[0])
             common = Heavy(tuple(map(int, hashes[:3])), Side.LEFT)
         parts = {}
@@ -105,9 +102,7 @@ def test_partitions_join_as_the_whole(
             split = None if common is None else HeavyRows(common, side)
             outlet = Outlet.of(exchange, BlobFormat(exchange.schema), LABELS, 1 << 12, split)
             parts[side] = placed(outlet, tables[side])
-        joined = [
-            oracle_join(parts[Side.LEFT][label], parts[Side.RIGHT][label], whole.spec) for label in LABELS
-        ]
+        joined = [oracle_join(parts[Side.LEFT][label], parts[Side.RIGHT][label], whole.spec) for label in LABELS]
         expected = oracle_join(tables[Side.LEFT], tables[Side.RIGHT], whole.spec)
         assert_same_rows(pa.concat_tables(joined), expected, allow_empty=True)
         assert sum(one.num_rows for one in parts[Side.LEFT].values()) == 80, "no left row is sent twice"
@@ -150,9 +145,7 @@ QUERIES = {
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "spark", [EXCHANGED | {"spark.gpujoin.strategy": "shuffle"}], indirect=True, ids=["exchanged"]
-)
+@pytest.mark.parametrize("spark", [EXCHANGED | {"spark.gpujoin.strategy": "shuffle"}], indirect=True, ids=["exchanged"])
 @pytest.mark.parametrize(("query", "subquery"), each_once(QUERIES, SUBQUERIES))
 def test_through_spark(spark: SparkSession, nested: None, query: str, subquery: str) -> None:
     found = check(spark.sql(QUERIES[query].format(SUBQUERIES[subquery])), allow_empty=True)

@@ -28,9 +28,7 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def parted(
-    written: None, spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def parted(written: None, spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("parted")
     path, typed = str(folder / "parted"), str(folder / "typed")
     sales = spark_session.table("sales")
@@ -77,9 +75,7 @@ def test_a_table_of_the_catalog(tables: SparkSession) -> None:
     tables.table("sales").write.partitionBy("k").saveAsTable("gpujoin_parted")
     try:
         for condition in ("k = 2", "true"):
-            found = rewrite(
-                tables.sql(f"select k, sum(price) from gpujoin_parted where {condition} group by k")
-            )
+            found = rewrite(tables.sql(f"select k, sum(price) from gpujoin_parted where {condition} group by k"))
             assert found.explanation.islands
         check(tables.sql("select k, s, sum(price) from gpujoin_parted where k < 3 group by k, s"))
     finally:

@@ -179,17 +179,13 @@ def test_what_has_no_arrow_form_is_left_to_spark(spark: SparkSession, name: str)
         query.collect()
     spark.conf.set("spark.gpujoin.fallback", "silent")
     again = gpu_join(left, right, "k", "left", backend="cpu").selectExpr("k", "cast(p as string) p", "m")
-    assert rows_of(again) == rows_of(
-        left.join(right, "k", "left").selectExpr("k", "cast(p as string) p", "m")
-    )
+    assert rows_of(again) == rows_of(left.join(right, "k", "left").selectExpr("k", "cast(p as string) p", "m"))
 
 
 @one_task
 def test_user_defined_types(spark: SparkSession) -> None:
     schema = types.StructType().add("k", types.LongType()).add("p", ExamplePointUDT())
-    points = spark.createDataFrame(
-        [(1, ExamplePoint(1.0, 2.0)), (2, None), (None, ExamplePoint(0.0, 0.0))], schema
-    )
+    points = spark.createDataFrame([(1, ExamplePoint(1.0, 2.0)), (2, None), (None, ExamplePoint(0.0, 0.0))], schema)
     found = check(points.join(spark.range(3).withColumnRenamed("id", "k"), "k", "left"))
     assert all(join.accelerated for join in found.joins)
 

@@ -74,9 +74,7 @@ def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int) -> 
     tables.conf.set("spark.gpujoin.backend", "auto")
     tables.conf.set("spark.gpujoin.fallback", "silent")
     tables.createDataFrame([(1, "a"), (2, "b")], "k int, t string").createOrReplaceTempView("given")
-    query = "select count(*) from given" + "".join(
-        f" join given g{n} on g{n}.k = given.k" for n in range(joins)
-    )
+    query = "select count(*) from given" + "".join(f" join given g{n} on g{n}.k = given.k" for n in range(joins))
     _plan(tables, query)
     planner, count = _plan(tables, query)
     assert not planner.changed

@@ -43,9 +43,7 @@ def test_names_that_differ_in_case(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_old_timestamps_that_spark_shifts(spark: SparkSession, tmp_path: Path) -> None:
     times = pa.array(["2020-01-01T05:00:00"]).cast(pa.timestamp("us"))
-    pq.write_table(
-        pa.table({"t": times, "k": [1]}), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True
-    )
+    pq.write_table(pa.table({"t": times, "k": [1]}), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     settings = {
         "spark.sql.session.timeZone": "America/New_York",
         "spark.sql.parquet.int96TimestampConversion": "true",
@@ -73,9 +71,7 @@ def test_collated_columns(spark: SparkSession) -> None:
         assert not check(spark.sql(groups)).islands
         assert check(spark.sql("select k, count(*) from collated group by k")).islands
         for condition in ("a.s < b.s", "trim(a.s) < trim(b.s)"):
-            query = (
-                f"select count(*) from collated a join collated b on a.k = b.k and ({condition} or a.k > 5)"
-            )
+            query = f"select count(*) from collated a join collated b on a.k = b.k and ({condition} or a.k > 5)"
             found = check(spark.sql(query))
             assert "compared by bytes" in str(found)
     finally:

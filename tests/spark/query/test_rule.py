@@ -147,9 +147,7 @@ def test_a_new_session_leads_here(enabled: SparkSession, planned: list[PlannedQu
         for key, value in FORCED.items():
             other.conf.set(key, value)
         for name in ("sales", "items"):
-            other.read.parquet(
-                enabled.table(name).inputFiles()[0].rpartition("/")[0]
-            ).createOrReplaceTempView(name)
+            other.read.parquet(enabled.table(name).inputFiles()[0].rpartition("/")[0]).createOrReplaceTempView(name)
         assert rows(other.sql(SQL).collect()) == rows(enabled.sql(SQL).collect())
         assert [query.changed for query in planned] == [True, True]
     finally:
@@ -159,9 +157,7 @@ def test_a_new_session_leads_here(enabled: SparkSession, planned: list[PlannedQu
 def test_four_threads_at_once(enabled: SparkSession, planned: list[PlannedQuery]) -> None:
     expected = rows(enabled.sql(SQL).collect())
     results: list[list[str]] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(rows(enabled.sql(SQL).collect()))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: results.append(rows(enabled.sql(SQL).collect()))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -170,9 +166,7 @@ def test_four_threads_at_once(enabled: SparkSession, planned: list[PlannedQuery]
     assert [query.changed for query in planned] == [True] * 5
 
 
-def test_a_call_to_python_leaves_no_connection_behind(
-    enabled: SparkSession, planned: list[PlannedQuery]
-) -> None:
+def test_a_call_to_python_leaves_no_connection_behind(enabled: SparkSession, planned: list[PlannedQuery]) -> None:
     """Py4J makes one for each thread of the JVM that calls, and Spark makes a thread for each of these actions."""
     actions: list[Callable[[DataFrame], Any]] = [
         lambda frame: frame.toArrow(),
@@ -270,9 +264,7 @@ def test_rules_of_the_user_stay(tables: SparkSession) -> None:
         getattr(experimental, "extraOptimizations_$eq")(to_seq([]))
 
 
-def test_a_cloned_session_is_disabled_with_its_own(
-    enabled: SparkSession, planned: list[PlannedQuery]
-) -> None:
+def test_a_cloned_session_is_disabled_with_its_own(enabled: SparkSession, planned: list[PlannedQuery]) -> None:
     clone = enabled._jsparkSession.cloneSession()
     clone.sql(SQL).count()
     assert [query.changed for query in planned] == [True]
@@ -300,9 +292,7 @@ def _failing(problem: BaseException) -> Callable[..., None]:
     return fail
 
 
-def test_an_interrupt_while_planning_ends_a_statement(
-    enabled: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_planning_ends_a_statement(enabled: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     enabled.sql("create table written (s string, n bigint, p decimal(38, 2)) using parquet")
     with monkeypatch.context() as patch:
         patch.setattr(planner, "arrange", _failing(KeyboardInterrupt()))

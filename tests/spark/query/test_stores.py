@@ -15,9 +15,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def configuration(spark: SparkSession) -> Any:
     """A copy of the session's Hadoop configuration, without credentials of the environment."""
-    return spark._jvm.org.apache.hadoop.conf.Configuration(
-        spark._jsparkSession.sessionState().newHadoopConf()
-    )
+    return spark._jvm.org.apache.hadoop.conf.Configuration(spark._jsparkSession.sessionState().newHadoopConf())
 
 
 def test_a_configuration_that_says_nothing_is_no_obstacle(configuration: Any) -> None:

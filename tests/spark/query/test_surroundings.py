@@ -42,9 +42,7 @@ SHORT = frozenset({"explode", "quoted names", "except all"})
 """The others are in the long sweeps."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHORT)) for name in ABOVE]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHORT)) for name in ABOVE])
 def test_operations_above(tables: SparkSession, name: str) -> None:
     assert check(tables.sql(ABOVE[name])).islands
 
@@ -60,9 +58,7 @@ def test_cached_results_and_views(tables: SparkSession) -> None:
     joined.createOrReplaceTempView("joined_view")
     tables.sql("cache table kept as select * from joined_view where id > 1")
     try:
-        assert check(
-            tables.sql("select x.id, y.item from joined_view x join joined_view y using (id)")
-        ).islands
+        assert check(tables.sql("select x.id, y.item from joined_view x join joined_view y using (id)")).islands
         found = check(tables.sql("select k.id, s.price from kept k join sales s using (id)"))
         (island,) = found.islands
         assert "rows from Spark" in "\n".join(island.tree)
@@ -95,9 +91,7 @@ def test_a_view_that_was_dropped(tables: SparkSession, watched: list[PlannedQuer
         tables.sql("select * from passing")
 
 
-def test_settings_that_change_between_a_query_and_its_action(
-    tables: SparkSession, watched: list[PlannedQuery]
-) -> None:
+def test_settings_that_change_between_a_query_and_its_action(tables: SparkSession, watched: list[PlannedQuery]) -> None:
     """What an expression does on overflow was settled when it was made."""
     tables.conf.set("spark.sql.ansi.enabled", "true")
     strict = tables.sql("select k, sum(id + 2147483647) from sales group by k")
@@ -163,12 +157,7 @@ def test_what_fails_here_is_sparks(tables: SparkSession, watched: list[PlannedQu
         pa.string(), 2, [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xffok")]
     )
     pq.write_table(pa.table({"k": [1, 2], "s": bytes_of}), tmp_path / "bytes.parquet")
-    frame = (
-        tables.read.parquet(str(tmp_path))
-        .groupBy("s")
-        .agg(sf.sum("k").alias("v"))
-        .selectExpr("hex(s) h", "v")
-    )
+    frame = tables.read.parquet(str(tmp_path)).groupBy("s").agg(sf.sum("k").alias("v")).selectExpr("hex(s) h", "v")
     assert sorted(frame.collect()) == [("6F6B", 2), ("FF", 1)]
     assert frame.count() == 2
     divided = tables.sql("select a.id / (b.item - 10) from sales a join items b using (k)")

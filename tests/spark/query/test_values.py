@@ -124,9 +124,7 @@ def test_invalid_strings_are_left_to_spark(odd_tables: None, spark: SparkSession
     with pytest.raises(FallbackError, match="UTF-8"):
         rewrite(frame)
     spark.conf.set("spark.gpujoin.fallback", "silent")
-    as_bytes = frame.select(
-        *(sf.col(c).cast("binary").alias(c) if t == "string" else c for c, t in frame.dtypes)
-    )
+    as_bytes = frame.select(*(sf.col(c).cast("binary").alias(c) if t == "string" else c for c, t in frame.dtypes))
     assert sorted(map(str, rewrite(as_bytes).frame.collect())) == sorted(map(str, as_bytes.collect()))
 
 

@@ -171,9 +171,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, *queries: DataFrame) -> list[s
 
 
 @pytest.mark.parametrize("seeded", ["rand()", "uuid()"])
-def test_seeds_are_no_other_query(
-    enabled: SparkSession, caplog: pytest.LogCaptureFixture, seeded: str
-) -> None:
+def test_seeds_are_no_other_query(enabled: SparkSession, caplog: pytest.LogCaptureFixture, seeded: str) -> None:
     text = f"select k, collect_list(price), {seeded} from sales group by k"
     assert len(warnings_of(caplog, enabled.sql(text), enabled.sql(text))) == 1
 
@@ -181,9 +179,7 @@ def test_seeds_are_no_other_query(
 def test_a_query_is_warned_of_once(enabled: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     text = "select k, collect_list(price) from sales group by k"
     (message,) = warnings_of(caplog, *(enabled.sql(text) for _ in range(3)))
-    assert message.startswith(
-        "gpujoin: a part of the query is left to Spark: the aggregation by k: collect_list("
-    )
+    assert message.startswith("gpujoin: a part of the query is left to Spark: the aggregation by k: collect_list(")
     assert len(warnings_of(caplog, enabled.sql(text + " having k > 1"))) == 1, "another query"
     assert len(warnings_of(caplog, enabled.sql(text.replace("_list", "_set")))) == 1, "another reason"
     other = enabled.newSession()

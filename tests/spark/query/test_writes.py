@@ -116,9 +116,7 @@ def _derby(target: str) -> str:
 
 
 def _no_nan(frame: DataFrame) -> DataFrame:
-    return frame.withColumn("v", sf.nanvl("v", sf.lit(-1.0))).withColumn(
-        "s", sf.coalesce("s", sf.lit("none"))
-    )
+    return frame.withColumn("v", sf.nanvl("v", sf.lit(-1.0))).withColumn("s", sf.coalesce("s", sf.lit("none")))
 
 
 def _v2(write: Callable[[DataFrameWriterV2], Any]) -> Kind:
@@ -131,9 +129,7 @@ def _v2(write: Callable[[DataFrameWriterV2], Any]) -> Kind:
 
 
 def _dynamic(frame: DataFrame, target: str) -> None:
-    frame.write.partitionBy("part").option("partitionOverwriteMode", "dynamic").parquet(
-        target, mode="overwrite"
-    )
+    frame.write.partitionBy("part").option("partitionOverwriteMode", "dynamic").parquet(target, mode="overwrite")
 
 
 def _partitioned(frame: DataFrame, target: str) -> None:
@@ -188,9 +184,7 @@ KINDS = {
 def derby(spark: SparkSession) -> None:
     """A catalog of tables of the second version."""
     settings = {"url": _derby("catalog"), **JDBC}
-    spark.conf.set(
-        "spark.sql.catalog.derby", "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
-    )
+    spark.conf.set("spark.sql.catalog.derby", "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog")
     for key, value in settings.items():
         spark.conf.set(f"spark.sql.catalog.derby.{key}", value)
 
@@ -222,9 +216,7 @@ def nothing_is_kept(session: SparkSession) -> bool:
     return bool(session._jsparkSession.sharedState().cacheManager().isEmpty() and persistent.isEmpty())
 
 
-def both(
-    session: SparkSession, kind: Kind, target: Callable[[str], str]
-) -> tuple[list[str], list[str], DataFrame]:
+def both(session: SparkSession, kind: Kind, target: Callable[[str], str]) -> tuple[list[str], list[str], DataFrame]:
     """What is in the target after Spark's write, and after one here, and the query that was written here."""
     spark_target, target_here = target("spark"), target("here")
     for path in (spark_target, target_here):
@@ -243,10 +235,7 @@ def kinds(*quick: str) -> pytest.MarkDecorator:
     assert KINDS.keys() >= set(quick)
     return pytest.mark.parametrize(
         "kind",
-        [
-            pytest.param(KINDS[name], id=name, marks=[] if name in quick else [pytest.mark.slow])
-            for name in KINDS
-        ],
+        [pytest.param(KINDS[name], id=name, marks=[] if name in quick else [pytest.mark.slow]) for name in KINDS],
     )
 
 
@@ -328,9 +317,7 @@ def test_a_cancelled_write_touches_nothing(
     assert nothing_is_kept(session)
 
 
-def test_nothing_runs_for_a_target_that_spark_refuses(
-    session: SparkSession, target: Callable[[str], str]
-) -> None:
+def test_nothing_runs_for_a_target_that_spark_refuses(session: SparkSession, target: Callable[[str], str]) -> None:
     path = target("here")
     table = Path(path).name
     old_rows(session).write.parquet(path)
@@ -368,9 +355,7 @@ def test_what_is_read_is_not_overwritten(session: SparkSession, target: Callable
     assert nothing_is_kept(session)
 
 
-def test_files_are_as_many_and_sorted_as_the_query_says(
-    session: SparkSession, target: Callable[[str], str]
-) -> None:
+def test_files_are_as_many_and_sorted_as_the_query_says(session: SparkSession, target: Callable[[str], str]) -> None:
     def files(name: str) -> dict[str, list[list[int]]]:
         flat, folders = target(f"flat_{name}"), target(f"folders_{name}")
         query(session).repartition(3, "id").sortWithinPartitions(sf.desc("id")).write.parquet(flat)

@@ -33,15 +33,11 @@ class Feed:
     rows: DataFrame
     run: int = 0
 
-    def __call__(
-        self, number: int, *columns: str, watermark: str = "", delay: str = "10 seconds"
-    ) -> DataFrame:
+    def __call__(self, number: int, *columns: str, watermark: str = "", delay: str = "10 seconds") -> DataFrame:
         """Give the columns of one input, with a watermark on one of them."""
         return self._of(self.rows.where(f"input = {number}"), columns, watermark, delay)
 
-    def all(
-        self, *columns: str, watermark: str = "", delay: str = "10 seconds", where: str = "true"
-    ) -> DataFrame:
+    def all(self, *columns: str, watermark: str = "", delay: str = "10 seconds", where: str = "true") -> DataFrame:
         """Give the columns of all rows."""
         return self._of(self.rows.where(where), columns, watermark, delay)
 

@@ -61,9 +61,7 @@ class Form:
 FORMS = {
     "range": Form(WITHIN),
     "range, strict": Form("l.k = r.k and r.t > l.t and r.t < l.t + interval 5 seconds"),
-    "range, mirrored": Form(
-        "l.k = r.k and l.t - interval 2 seconds <= r.t and l.t + interval 3 seconds >= r.t"
-    ),
+    "range, mirrored": Form("l.k = r.k and l.t - interval 2 seconds <= r.t and l.t + interval 3 seconds >= r.t"),
     "range, and a residual": Form(
         "l.k = r.k and r.t >= l.t - interval 4 seconds and r.t <= l.t + interval 4 seconds and l.v < r.v"
     ),
@@ -77,18 +75,14 @@ FORMS = {
         "l.k = r.k and r.t <= l.t + interval '1.0005' second and r.t >= l.t - interval '0.0005' second"
     ),
     "range, and parts that Spark computes": Form(WITHIN + " and unix_seconds(l.t2) < 130"),
-    "range, key that Spark computes": Form(
-        "l.k + 1 = r.k and r.t >= l.t and r.t <= l.t + interval 5 seconds"
-    ),
+    "range, key that Spark computes": Form("l.k + 1 = r.k and r.t >= l.t and r.t <= l.t + interval 5 seconds"),
     "range, keys that Spark makes null": Form(
         "nullif(l.k, 2) = nullif(r.k, 2) and r.t >= l.t and r.t <= l.t + interval 5 seconds"
     ),
     "one side": Form("l.k = r.k and l.t < r.t - interval 5 seconds"),
     "one side, other way": Form("l.k = r.k and r.t < l.t + interval 5 seconds"),
     "key is the time": Form("l.k = r.k and l.t = r.t"),
-    "key is the time, and a range": Form(
-        "l.k = r.k and l.t = r.t and r.t >= l.t - interval 5 seconds and l.v != r.v"
-    ),
+    "key is the time, and a range": Form("l.k = r.k and l.t = r.t and r.t >= l.t - interval 5 seconds and l.v != r.v"),
     "key is the time, watermark on the left": Form("l.k = r.k and l.t = r.t", (True, False)),
     "key is the time, watermark on the right": Form("l.k = r.k and l.t = r.t", (False, True)),
     "key is another column than the time": Form(WITHIN + " and l.v = r.v"),
@@ -186,9 +180,7 @@ class Streams:
                 pq.write_table(tables[number].drop(["w"]), file)
                 os.utime(file, (1_700_000_000 + number,) * 2)  # Spark takes the oldest first
 
-    def run(
-        self, spark: SparkSession, name: str, *, restarts: Sequence[int] = (), join: Join | None = None
-    ) -> Output:
+    def run(self, spark: SparkSession, name: str, *, restarts: Sequence[int] = (), join: Join | None = None) -> Output:
         """Run the query to the end of its files, stopped and started again after some micro-batches."""
         source = self.folder / name
         output = Output()

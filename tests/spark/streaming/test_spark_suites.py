@@ -42,9 +42,7 @@ def test_cases_of_sparks_suites(streaming: SparkSession, tmp_path: Path, name: s
         return
     spark = Running(case, streaming, tmp_path / "spark")
     spark.run()
-    assert spark.given == [step.gives for step in case.steps if isinstance(step, Add)], (
-        "another case than Spark's"
-    )
+    assert spark.given == [step.gives for step in case.steps if isinstance(step, Add)], "another case than Spark's"
     gpujoin.enable(streaming)
     here = Running(case, streaming, tmp_path / "here")
     here.run()

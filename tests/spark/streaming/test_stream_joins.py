@@ -52,9 +52,7 @@ SPARK_ONLY = [
 
 
 @pytest.mark.parametrize("how", brief(("left", "left_semi"), "left"))
-def test_types_return_sparks_rows_in_every_micro_batch(
-    streaming: SparkSession, tmp_path: Path, how: str
-) -> None:
+def test_types_return_sparks_rows_in_every_micro_batch(streaming: SparkSession, tmp_path: Path, how: str) -> None:
     check(streaming, tmp_path, "range", how)
 
 
@@ -68,9 +66,7 @@ def test_every_form_returns_sparks_rows_in_every_micro_batch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "how"), SPARK_ONLY, ids=lambda part: part)
-def test_forms_that_the_engine_alone_cannot_have(
-    streaming: SparkSession, tmp_path: Path, form: str, how: str
-) -> None:
+def test_forms_that_the_engine_alone_cannot_have(streaming: SparkSession, tmp_path: Path, form: str, how: str) -> None:
     drawn(tmp_path, form, how, streaming)
 
 
@@ -80,9 +76,7 @@ def test_keys_of_other_types(streaming: SparkSession, tmp_path: Path, key: str) 
     drawn(tmp_path, "range", "full", streaming, key)
 
 
-def drawn(
-    folder: Path, form: str, how: str, spark: SparkSession, key: str = "long"
-) -> tuple[Streams, Output]:
+def drawn(folder: Path, form: str, how: str, spark: SparkSession, key: str = "long") -> tuple[Streams, Output]:
     """Run a drawn query in Spark and here."""
     name = f"{form}, {how}, {key}"
     drawn = Streams.drawn(random.Random(name), folder, FORMS[form], how, batches=BATCHES, key=key)

@@ -62,22 +62,16 @@ def looked_at(rows: DataFrame) -> DataFrame:
 JOINED_HERE: dict[str, Callable[[Sides], DataFrame]] = {
     "coalesced": lambda sides: joined(sides).coalesce(1),
     "in a union with a stream": lambda sides: joined(sides).union(sides[0].selectExpr(*["k", "t", "v"] * 2)),
-    "below a generator": lambda sides: (
-        joined(sides).selectExpr("lk", "explode(array(lv, rv)) as v").where("v > 1")
-    ),
+    "below a generator": lambda sides: joined(sides).selectExpr("lk", "explode(array(lv, rv)) as v").where("v > 1"),
     "of texts that are not valid UTF-8": lambda sides: with_text(
         sides, "cast(unhex(if(v % 2 = 0, 'ff41', 'fe41')) as string)"
     ),
     "of texts of a megabyte": lambda sides: with_text(sides, "repeat(coalesce(s, 'n'), 1000000)"),
     "by sliding windows": lambda sides: by_window(sides, "window(t, '10 seconds', '5 seconds')"),
-    "by windows that begin late": lambda sides: by_window(
-        sides, "window(t, '10 seconds', '10 seconds', '3 seconds')"
-    ),
+    "by windows that begin late": lambda sides: by_window(sides, "window(t, '10 seconds', '10 seconds', '3 seconds')"),
     "of a stream with itself": lambda sides: joined((sides[0], sides[0]), how="inner"),
     "of a union": lambda sides: joined((sides[0].union(sides[0].where("v > 3")), sides[1])),
-    "named by both sides": lambda sides: (
-        sides[0].drop("s", "t2").join(sides[1].drop("s", "t2"), ["k", "t"], "full")
-    ),
+    "named by both sides": lambda sides: sides[0].drop("s", "t2").join(sides[1].drop("s", "t2"), ["k", "t"], "full"),
 }
 LEFT_TO_SPARK: dict[str, tuple[Callable[[Sides], DataFrame], str]] = {
     "a join of a join": (chained, SEVERAL),
@@ -159,9 +153,7 @@ def test_what_sinks_do_with_rows(streaming: SparkSession, streams: Streams, name
 
 @pytest.mark.extra
 @pytest.mark.parametrize("name", RESTARTS)
-def test_other_columns_above_the_join_after_a_restart(
-    streaming: SparkSession, streams: Streams, name: str
-) -> None:
+def test_other_columns_above_the_join_after_a_restart(streaming: SparkSession, streams: Streams, name: str) -> None:
     outputs = []
     for engine in ("spark", "here"):
         source, output = streams.folder / engine, Output()

@@ -50,20 +50,14 @@ def test_state_that_spark_has_written_stays_sparks(
     with caplog.at_level(logging.WARNING, logger="gpujoin"):
         output = started(streams.joined(streaming, source), source / "checkpoint")
     assert output.operators == {SPARKS_OPERATOR}
-    told = [
-        record.getMessage()
-        for record in caplog.records
-        if "its state was written by Spark" in record.getMessage()
-    ]
+    told = [record.getMessage() for record in caplog.records if "its state was written by Spark" in record.getMessage()]
     assert len(told) == 1
     assert SPARKS_OPERATOR in told[0]
     assert "a new checkpoint" in told[0]
 
 
 @pytest.mark.extra
-def test_sessions_without_gpujoin_refuse_state_that_was_written_here(
-    streaming: SparkSession, streams: Streams
-) -> None:
+def test_sessions_without_gpujoin_refuse_state_that_was_written_here(streaming: SparkSession, streams: Streams) -> None:
     gpujoin.enable(streaming)
     source = begun(streams, streaming)
     gpujoin.disable(streaming)
@@ -95,11 +89,7 @@ def test_a_stream_goes_on_when_gpujoin_is_disabled(streaming: SparkSession, stre
     finally:
         query.stop()
     assert output.operators == {OPERATOR}
-    counted = [
-        step["observedMetrics"]["gpujoin"]["output_rows"]
-        for step in output.progress
-        if step["observedMetrics"]
-    ]
+    counted = [step["observedMetrics"]["gpujoin"]["output_rows"] for step in output.progress if step["observedMetrics"]]
     assert sum(counted) == expected.total > 0
 
 
@@ -140,9 +130,7 @@ def test_the_checkpoint_keeps_the_number_of_partitions(streaming: SparkSession, 
 
 
 @pytest.mark.extra
-def test_a_checkpoint_with_another_number_of_partitions_is_refused(
-    streaming: SparkSession, streams: Streams
-) -> None:
+def test_a_checkpoint_with_another_number_of_partitions_is_refused(streaming: SparkSession, streams: Streams) -> None:
     """Spark moves the state to other partitions by the key of a group; rows of a key would go to another group."""
     manager = getattr(streaming, "_streamingCheckpointManager", None)
     if manager is None:

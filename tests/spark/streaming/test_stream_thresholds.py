@@ -95,9 +95,7 @@ def test_thresholds_are_sparks(spark_session: SparkSession, sides: tuple[Any, An
     node = _join(sides[0].join(sides[1], f.expr(sql), "left")._jdf.queryExecution().analyzed())
     assert node is not None
     jvm: Any = spark_session._jvm
-    helper = getattr(jvm.org.apache.spark.sql.catalyst.analysis, "StreamingJoinHelper$").__getattr__(
-        "MODULE$"
-    )
+    helper = getattr(jvm.org.apache.spark.sql.catalyst.analysis, "StreamingJoinHelper$").__getattr__("MODULE$")
     outputs = {Side.LEFT: node.left().outputSet(), Side.RIGHT: node.right().outputSet()}
     for watermark in WATERMARKS:
         for side in Side:
@@ -105,9 +103,7 @@ def test_thresholds_are_sparks(spark_session: SparkSession, sides: tuple[Any, An
                 outputs[side], outputs[side.other], node.condition(), jvm.scala.Some(watermark)
             )
             eviction = plan.evictions[side]
-            own = (
-                None if eviction is None else min(bound.threshold_ms(watermark) for bound in eviction.bounds)
-            )
+            own = None if eviction is None else min(bound.threshold_ms(watermark) for bound in eviction.bounds)
             assert own == (None if spark_s.isEmpty() else spark_s.get()), side
 
 

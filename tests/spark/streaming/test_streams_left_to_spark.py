@@ -101,15 +101,11 @@ def test_conditions_that_run_here(sides: tuple[DataFrame, DataFrame], condition:
         (WITHIN + " and l.v < unix_timestamp()", "the current time"),
     ],
 )
-def test_conditions_that_are_left_to_spark(
-    sides: tuple[DataFrame, DataFrame], condition: str, why: str
-) -> None:
+def test_conditions_that_are_left_to_spark(sides: tuple[DataFrame, DataFrame], condition: str, why: str) -> None:
     assert why in reason(explained(sides, condition, "left")).lower()
 
 
-def test_a_day_is_24_hours_only_where_clocks_stay(
-    sides: tuple[DataFrame, DataFrame], streaming: SparkSession
-) -> None:
+def test_a_day_is_24_hours_only_where_clocks_stay(sides: tuple[DataFrame, DataFrame], streaming: SparkSession) -> None:
     condition = "l.k = r.k and r.t >= l.t and r.t <= l.t + interval 2 days"
     assert explained(sides, condition).accelerated
     streaming.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
@@ -188,9 +184,7 @@ def test_current_times_apart_from_the_condition(sides: tuple[DataFrame, DataFram
 
 def test_joins_that_nobody_asked_for_are_sparks(streaming: SparkSession, tmp_path: Path) -> None:
     reader = streaming.readStream.schema(SCHEMA)
-    left, right = (
-        reader.parquet(str(tmp_path)).withWatermark("t", "5 seconds").alias(name) for name in ("l", "r")
-    )
+    left, right = (reader.parquet(str(tmp_path)).withWatermark("t", "5 seconds").alias(name) for name in ("l", "r"))
     assert not gpujoin.explain(left.join(right, f.expr(WITHIN))).accelerated
     assert gpujoin.explain(gpu_join(left, right, f.expr(WITHIN), "inner")).accelerated
 

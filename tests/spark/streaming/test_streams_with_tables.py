@@ -46,9 +46,7 @@ def assert_equal(here: Run, spark: Run) -> None:
     assert all(here.here)
     assert not any(spark.here)
     assert here.watermarks() == spark.watermarks()
-    assert [step["numInputRows"] for step in here.progress] == [
-        step["numInputRows"] for step in spark.progress
-    ]
+    assert [step["numInputRows"] for step in here.progress] == [step["numInputRows"] for step in spark.progress]
     assert here.rows == spark.rows
     assert spark.total > 0
 
@@ -62,9 +60,7 @@ def both(session: SparkSession, folder: Path, query: Query, mode: str = "append"
 
 
 @pytest.mark.parametrize("how", brief(("inner", "left", "left_semi", "left_anti"), "left_anti"))
-def test_ranges_return_sparks_rows_in_every_micro_batch(
-    session: SparkSession, tmp_path: Path, how: str
-) -> None:
+def test_ranges_return_sparks_rows_in_every_micro_batch(session: SparkSession, tmp_path: Path, how: str) -> None:
     assert_equal(*both(session, tmp_path, banded(how)))
 
 
@@ -79,9 +75,7 @@ def test_ranges_return_sparks_rows_in_every_micro_batch(
     ),
 )  # fmt: skip
 @pytest.mark.parametrize("how", brief(("inner", "left", "left_semi", "left_anti"), "inner"))
-def test_conditions_return_sparks_rows(
-    session: SparkSession, tmp_path: Path, condition: str, how: str
-) -> None:
+def test_conditions_return_sparks_rows(session: SparkSession, tmp_path: Path, condition: str, how: str) -> None:
     assert_equal(*both(session, tmp_path, banded(how, condition)))
 
 
@@ -103,9 +97,7 @@ def test_several_tables_are_joined_in_one_stage(session: SparkSession, tmp_path:
         bands = given.bands()
         filtered = bands.where("lo > 10").selectExpr("kb as key", "band as other")
         named = stream.join(bands, f.expr(BETWEEN), "left").join(filtered, f.expr("k = key"), "left")
-        return named.join(
-            bands.selectExpr("hi as most", "lo as least"), f.expr("v > least and v < most"), "left_semi"
-        )
+        return named.join(bands.selectExpr("hi as most", "lo as least"), f.expr("v > least and v < most"), "left_semi")
 
     here, spark = both(session, tmp_path, query)
     assert_equal(here, spark)
@@ -114,9 +106,7 @@ def test_several_tables_are_joined_in_one_stage(session: SparkSession, tmp_path:
     assert "FileScan" in plan.split("MapInArrow")[1], "the stream is read by Spark, below the stage"
 
 
-def test_a_stateful_operator_above_keeps_its_state_and_watermarks(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stateful_operator_above_keeps_its_state_and_watermarks(session: SparkSession, tmp_path: Path) -> None:
     here, spark = both(session, tmp_path, per_window)
     assert_equal(here, spark)
     assert here.operators == spark.operators == {"stateStoreSave"}
@@ -153,9 +143,7 @@ def first_ones(stream: DataFrame, given: Readings) -> DataFrame:
         (distinct, "update"), (first_ones, "append"),
     ],
 )  # fmt: skip
-def test_operators_that_keep_state_above(
-    session: SparkSession, tmp_path: Path, query: Query, mode: str
-) -> None:
+def test_operators_that_keep_state_above(session: SparkSession, tmp_path: Path, query: Query, mode: str) -> None:
     assert_equal(*both(session, tmp_path, query, mode))
 
 
@@ -164,9 +152,7 @@ def test_operators_that_keep_state_above(
     [pytest.param(banded("left"), marks=pytest.mark.extra), per_window],
     ids=["stateless", "aggregated"],
 )
-def test_a_checkpoint_goes_on_with_and_without_gpujoin(
-    session: SparkSession, tmp_path: Path, query: Query
-) -> None:
+def test_a_checkpoint_goes_on_with_and_without_gpujoin(session: SparkSession, tmp_path: Path, query: Query) -> None:
     given = Readings(session, tmp_path, batches=4)
     spark = given.run(query, "spark")
     first = given.run(query, "mixed", most=1)
@@ -196,9 +182,7 @@ def test_tables_are_read_once_by_each_worker(session: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.extra
-def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(session: SparkSession, tmp_path: Path) -> None:
     """Spark lists the files of a DataFrame when it is made."""
     runs = []
     for name in ("spark", "here"):
@@ -302,9 +286,7 @@ def test_settings_leave_tables_to_spark(session: SparkSession, tmp_path: Path, s
 
 def nearest(stream: DataFrame, given: Readings) -> DataFrame:
     """Give each reading the band of its key that begins nearest below it."""
-    return gpujoin.gpu_asof_join(
-        stream, given.bands(), left_on="v", right_on="lo", left_by="k", right_by="kb"
-    )
+    return gpujoin.gpu_asof_join(stream, given.bands(), left_on="v", right_on="lo", left_by="k", right_by="kb")
 
 
 def test_as_of_joins_with_tables(session: SparkSession, tmp_path: Path) -> None:

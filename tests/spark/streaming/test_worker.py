@@ -42,13 +42,9 @@ KEYS: dict[str, tuple[pa.DataType, list[Any], list[int]]] = {
 def split(dtype: pa.DataType, values: list[Any]) -> list[int]:
     """Give the partition of each value. Null equals null, as in all joins of streams that are read from Spark."""
     schema = pa.schema([("k", dtype), ("n", pa.int32())])
-    join = StreamJoin(
-        JoinSpec(JoinType.INNER, (KeyPair(0, 0, NullEquality.EQUAL),), None, (0,), (0,)), schema, schema
-    )
+    join = StreamJoin(JoinSpec(JoinType.INNER, (KeyPair(0, 0, NullEquality.EQUAL),), None, (0,), (0,)), schema, schema)
     work = SplitRows(join, Side.RIGHT, tuple(range(PARTITIONS)), Options(), 1 << 20)
-    batch = pa.record_batch(
-        [pa.array(values, dtype), pa.array(range(len(values)), pa.int32())], schema=schema
-    )
+    batch = pa.record_batch([pa.array(values, dtype), pa.array(range(len(values)), pa.int32())], schema=schema)
     found = {}
     form = BlobFormat(schema, place=PLACES[Side.RIGHT])
     for blobs in work.run([batch], Task()):

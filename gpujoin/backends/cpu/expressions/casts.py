@@ -184,9 +184,7 @@ def _text_to_double(step: _Step) -> Vector:
 
 def _text_to_decimal(step: _Step) -> Vector:
     encoded = step.vector.values.dictionary_encode()
-    unscaled = [
-        parse.decimal(t, step.target.precision, step.target.scale) for t in encoded.dictionary.to_pylist()
-    ]
+    unscaled = [parse.decimal(t, step.target.precision, step.target.scale) for t in encoded.dictionary.to_pylist()]
     wide = np.array([0 if u is None else u for u in unscaled] or [0], object)
     well_formed = np.array([u is not None for u in unscaled] or [False], np.bool_)
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)

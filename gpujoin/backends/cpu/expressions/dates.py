@@ -17,9 +17,7 @@ from gpujoin.model.expressions import Call, Function
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
-_UTC_NAMES = frozenset(
-    {"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Etc/Universal"}
-)
+_UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Etc/Universal"})
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z")
 
 
@@ -134,9 +132,7 @@ def to_date(vector: Vector, source: pa.DataType) -> Vector:
     return Vector(pa.date32(), (values // (per_second * _DAY)).astype(np.int32), vector.valid)
 
 
-def to_timestamp(
-    vector: Vector, source: pa.DataType, target: pa.DataType
-) -> tuple[Vector, npt.NDArray[np.bool_]]:
+def to_timestamp(vector: Vector, source: pa.DataType, target: pa.DataType) -> tuple[Vector, npt.NDArray[np.bool_]]:
     """Convert dates and timestamps to another timestamp type; also mark values out of range.
 
     A date becomes its local midnight. Between types with and without a zone the local time is kept.

@@ -127,11 +127,7 @@ def arithmetic(node: Call, left: Vector, right: Vector) -> Vector:
             and largest(left_unscaled) + largest(right_unscaled) > INT64_MAX
         ):
             left_unscaled = _wide(left_unscaled)
-        values = (
-            left_unscaled + right_unscaled
-            if node.function is Function.ADD
-            else left_unscaled - right_unscaled
-        )
+        values = left_unscaled + right_unscaled if node.function is Function.ADD else left_unscaled - right_unscaled
         scale = max(left.dtype.scale, right.dtype.scale)
         return _finish(node, values, scale, valid)
     if node.function is Function.MULTIPLY:

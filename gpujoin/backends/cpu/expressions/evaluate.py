@@ -23,9 +23,7 @@ from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, F
 from gpujoin.model.types import logical
 
 
-def evaluate(
-    condition: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int
-) -> npt.NDArray[np.bool_]:
+def evaluate(condition: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> npt.NDArray[np.bool_]:
     """Find the pairs for which a resolved condition is true, not false or null.
 
     Row ``i`` of ``left`` pairs row ``i`` of ``right``; column references index into these. The condition is one that
@@ -38,9 +36,7 @@ def evaluate(
     return result if len(result) == length else np.repeat(result, length)
 
 
-def evaluate_column(
-    expression: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int
-) -> pa.Array:
+def evaluate_column(expression: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> pa.Array:
     """Compute values of exactly the expression's type. Operands and errors are those of :func:`evaluate`."""
     assert expression.type is not None, f"{expression} is not resolved"
     if length == 0:

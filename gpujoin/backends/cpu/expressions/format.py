@@ -80,9 +80,7 @@ def _timestamps(values: Array, source: pa.DataType) -> pa.Array:
     shifted, per_second = local(values, source)
     seconds, rest = np.divmod(shifted, per_second)
     days, second_of_day = np.divmod(seconds, 86_400)
-    micros = (
-        rest * (1_000_000 // per_second) if per_second <= 1_000_000 else rest // (per_second // 1_000_000)
-    )
+    micros = rest * (1_000_000 // per_second) if per_second <= 1_000_000 else rest // (per_second // 1_000_000)
     clock = np.datetime_as_string(second_of_day.astype("datetime64[s]"))
     times = pc.utf8_slice_codeunits(pa.array(clock.astype(object), pa.string()), 11)
     fraction = pc.utf8_lpad(pa.array(micros.astype(np.int64)).cast(pa.string()), 6, "0")

@@ -73,9 +73,7 @@ def _connect(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
             so_far = Vector(pa.bool_(), joined, None, so_far.constant and operand.constant)
             continue
         decided = decided | decided_by(operand)
-        known = (
-            (is_true(so_far) & is_true(operand)) if conjunction else (_is_false(so_far) & _is_false(operand))
-        )
+        known = (is_true(so_far) & is_true(operand)) if conjunction else (_is_false(so_far) & _is_false(operand))
         values = ~decided if conjunction else decided
         so_far = Vector(pa.bool_(), values, decided | known, so_far.constant and operand.constant)
     return so_far

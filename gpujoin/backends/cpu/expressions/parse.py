@@ -18,9 +18,7 @@ _JAVA_BLANK = "".join(map(chr, range(0x21)))
 _LEGACY_WHOLE = re.compile(r"([+-]?)(\d*)(?:\.\d*)?\Z", re.ASCII)
 _ANSI_WHOLE = re.compile(r"([+-]?)(\d+)\Z", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=[fFdD]?\Z)", re.ASCII)
-_HEX_FLOAT = re.compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+(?=[fFdD]?\Z)", re.ASCII
-)
+_HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+(?=[fFdD]?\Z)", re.ASCII)
 _DECIMAL = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,10}))?\Z")
 _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\Z", re.ASCII | re.DOTALL)
 _SPECIAL = {

@@ -213,11 +213,7 @@ class _Translator:
         end = self._pattern.find("}", self._at)
         low, _, high = self._pattern[self._at + 1 : end].partition(",")
         bounds = [b for b in (low, high) if b]
-        if (
-            end < 0
-            or not low
-            or not all(b.isascii() and b.isdigit() and int(b) <= _MAX_REPEAT for b in bounds)
-        ):
+        if end < 0 or not low or not all(b.isascii() and b.isdigit() and int(b) <= _MAX_REPEAT for b in bounds):
             self._refuse("a repetition count")
         if len(bounds) == 2 and int(bounds[0]) > int(bounds[1]):
             self._refuse("a reversed repetition count")

@@ -25,9 +25,7 @@ Matcher = Callable[[pa.Array], pa.Array]
 
 
 def _booleans(booleans: pa.Array, valid: Mask | None) -> Vector:
-    return Vector(
-        pa.bool_(), as_numpy_bool(booleans.fill_null(False) if booleans.null_count else booleans), valid
-    )
+    return Vector(pa.bool_(), as_numpy_bool(booleans.fill_null(False) if booleans.null_count else booleans), valid)
 
 
 def _groups(patterns: pa.Array) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
@@ -161,10 +159,7 @@ def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
         first = np.cumsum(count) - count
         within = np.arange(int(count.sum())) - np.repeat(first, count)
         origin = text_at[rows + 1] - count if at_end else text_at[rows]
-        same = (
-            text_bytes[np.repeat(origin, count) + within]
-            == part_bytes[np.repeat(part_at[rows], count) + within]
-        )
+        same = text_bytes[np.repeat(origin, count) + within] == part_bytes[np.repeat(part_at[rows], count) + within]
         result[rows] = np.logical_and.reduceat(same, first)
         start = stop
     return result

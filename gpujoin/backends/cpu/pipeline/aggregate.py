@@ -265,11 +265,7 @@ class _ExactSum(_State):
         return [self.column(part).sum() for part in parts]
 
     def nothing(self) -> list[pl.Expr]:
-        parts = (
-            {"h": pl.Int128, "s": pl.Int128, "n": pl.Int64}
-            if self._split
-            else {"s": pl.Int128, "n": pl.Int64}
-        )
+        parts = {"h": pl.Int128, "s": pl.Int128, "n": pl.Int64} if self._split else {"s": pl.Int128, "n": pl.Int64}
         return [pl.lit(0, kind).alias(self.name(part)) for part, kind in parts.items()]
 
     def normalise(self) -> list[pl.Expr]:

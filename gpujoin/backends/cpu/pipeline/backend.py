@@ -55,9 +55,7 @@ class CpuPipeline:
         reasons = []
         for expression in node.expressions():
             if not can_evaluate(expression):
-                part = next(
-                    p for p in expression.walk() if not can_evaluate(p) and all(map(can_evaluate, p.children))
-                )
+                part = next(p for p in expression.walk() if not can_evaluate(p) and all(map(can_evaluate, p.children)))
                 over = ", ".join(str(child.type) for child in part.children)
                 why = f"{part}{f' over {over}' if over else ''} is not evaluated exactly as Spark does"
                 reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
@@ -76,9 +74,7 @@ class CpuPipeline:
         obstacles = parquet.obstacles(node, path)
         return dataclasses.replace(file_footer, obstacles=tuple(obstacles)) if obstacles else file_footer
 
-    def take_in(
-        self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
-    ) -> Piece:
+    def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         return Piece.of_batches(batches, schema, metrics)
 
     def give_out(self, piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:

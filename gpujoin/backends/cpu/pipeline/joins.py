@@ -116,9 +116,7 @@ class QueryJoin:
         result = dataclasses.replace(piece, frame=joined, rows=rows)
         if spec.condition is not None:
             result = _filtered(result, spec.condition, sides)
-        columns = [sides[Side.LEFT][i] for i in spec.left_output] + [
-            sides[Side.RIGHT][i] for i in spec.right_output
-        ]
+        columns = [sides[Side.LEFT][i] for i in spec.left_output] + [sides[Side.RIGHT][i] for i in spec.right_output]
         return dataclasses.replace(result, columns=tuple(columns))
 
 
@@ -136,11 +134,7 @@ def _filtered(piece: Piece, condition: Expression, sides: dict[Side, dict[int, C
 def _renumbered(node: Expression, positions: dict[tuple[Side, int], int]) -> Expression:
     if isinstance(node, ColumnRef):
         return dataclasses.replace(node, side=Side.LEFT, index=positions[node.side, node.index])
-    return (
-        node.with_children([_renumbered(child, positions) for child in node.children])
-        if node.children
-        else node
-    )
+    return node.with_children([_renumbered(child, positions) for child in node.children]) if node.children else node
 
 
 # -- to the gather-map engine and back ---------------------------------------------------------------------------
@@ -155,9 +149,7 @@ def join_schema(node: Join, side: Side) -> pa.Schema:
         for key in node.spec.keys
         if logical(schema.field(key.of(side)).type) != logical(other.field(key.of(side.other)).type)
     }
-    if (
-        node.spec.as_of is not None
-    ):  # distances of decimals, and orders of two scales, are not those of their digits
+    if node.spec.as_of is not None:  # distances of decimals, and orders of two scales, are not those of their digits
         typed.add(node.spec.as_of.left if side is Side.LEFT else node.spec.as_of.right)
     return pa.schema([f if i in typed else f.with_type(_layout(f.type)) for i, f in enumerate(schema)])
 

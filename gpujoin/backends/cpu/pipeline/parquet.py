@@ -82,9 +82,7 @@ def obstacles(scan: Scan, path: str) -> list[str]:
     return problems
 
 
-def _read_slice(
-    scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung
-) -> Iterator[Piece]:
+def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung) -> Iterator[Piece]:
     with opened(scan, part, metrics) as (parquet, sources, groups):
         for run in runs(groups, sources, parquet, piece_bytes):
             if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
@@ -188,9 +186,7 @@ def _decoded(
     if rung is not Rung.FAST or any(source.int96 for source in sources) or not is_local(path):
         table = _by_arrow(path, named, run)
         if table.num_rows != rows:
-            raise ScanError(
-                f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}"
-            )
+            raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}")
         return _of_arrow(table, named)
     # Row groups were chosen by checked statistics already; Polars would use unchecked ones.
     lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)

@@ -70,9 +70,7 @@ class Piece:
         return cls(frame.lazy(), tuple(columns), frame.height, metrics=metrics)
 
     @classmethod
-    def of_batches(
-        cls, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics
-    ) -> Piece:
+    def of_batches(cls, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         """Make a piece of Arrow data, in any layout of the schema's values."""
         if not len(schema):
             return without_columns(sum(batch.num_rows for batch in batches), metrics)
@@ -89,8 +87,7 @@ class Piece:
         """Run the query. The values of the result are in memory, so their bounds can be computed."""
         frame = self.run(self.frame.select(self._needed()))
         columns = tuple(
-            column if column.bounds.measured else remeasured(column, frame[column.name])
-            for column in self.columns
+            column if column.bounds.measured else remeasured(column, frame[column.name]) for column in self.columns
         )
         return dataclasses.replace(self, frame=frame.lazy(), columns=columns, rows=frame.height, files=())
 
@@ -105,9 +102,7 @@ class Piece:
         try:
             return query.collect()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
-            raise DecodeError(
-                f"{', '.join(self.files)}: cannot be read; truncated or corrupt? {problem}"
-            ) from problem
+            raise DecodeError(f"{', '.join(self.files)}: cannot be read; truncated or corrupt? {problem}") from problem
 
     def _needed(self) -> list[pl.Expr]:
         names = list(dict.fromkeys(column.name for column in self.columns))
@@ -118,9 +113,7 @@ class Piece:
         if not self.columns:
             height = self.run(self.frame.select(pl.len())).item()
             return pl.DataFrame({ROW: pl.zeros(height, pl.Int8, eager=True)})
-        return self.run(
-            self.frame.select([pl.col(column.name).alias(str(i)) for i, column in enumerate(self.columns)])
-        )
+        return self.run(self.frame.select([pl.col(column.name).alias(str(i)) for i, column in enumerate(self.columns)]))
 
     # -- operators -----------------------------------------------------------------------------------------
 
@@ -146,9 +139,7 @@ class Piece:
 
     def where(self, mask: pl.Expr, rows: int | None = None) -> Piece:
         """Keep the rows at which a mask is true."""
-        return dataclasses.replace(
-            self, frame=self.frame.filter(mask), rows=self.rows if rows is None else rows
-        )
+        return dataclasses.replace(self, frame=self.frame.filter(mask), rows=self.rows if rows is None else rows)
 
     def compute(self, expressions: Sequence[Expression], *, extent: Extent = Extent.ALL) -> Piece:
         """Compute one column for each expression; ``extent`` says which become part of the query."""
@@ -165,9 +156,7 @@ class Piece:
                 added.append(pl.lit(series).alias(described.name))
                 columns.append(described)
             elif isinstance(expression, ColumnRef):
-                columns.append(
-                    dataclasses.replace(piece.columns[expression.index], dtype=logical(expression.type))
-                )
+                columns.append(dataclasses.replace(piece.columns[expression.index], dtype=logical(expression.type)))
             else:
                 name = fresh()
                 any_column = pl.col(piece.columns[0].name) if piece.columns else pl.first()
@@ -204,15 +193,9 @@ class Piece:
     def batch(self, expression: Expression) -> pa.RecordBatch:
         """The columns that an expression reads, as Arrow; the other columns are placeholders."""
         read = {ref.index for ref in expression.columns()}
-        taken = (
-            self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect()
-            if read
-            else None
-        )
+        taken = self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect() if read else None
         arrays = [
-            arrow_of(taken[column.name], column.dtype)
-            if taken is not None and i in read
-            else pa.nulls(self.rows)
+            arrow_of(taken[column.name], column.dtype) if taken is not None and i in read else pa.nulls(self.rows)
             for i, column in enumerate(self.columns)
         ]
         return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
@@ -246,10 +229,7 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
         return without_columns(sum(frame.height for frame in frames), metrics)
     if not frames:
         return empty(dtypes, metrics)
-    wide = [
-        any(is_wide(frame.get_columns()[i], logical(dtype)) for frame in frames)
-        for i, dtype in enumerate(dtypes)
-    ]
+    wide = [any(is_wide(frame.get_columns()[i], logical(dtype)) for frame in frames) for i, dtype in enumerate(dtypes)]
     widened = [
         frame.with_columns(
             pl.col(str(i)).cast(polars_type(dtype, wide=True)) for i, dtype in enumerate(dtypes) if wide[i]
@@ -312,9 +292,7 @@ def _batches(frame: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]
                 yield from _batches(frame.slice(half), schema)
                 return
         if not column.nullable and series.null_count():
-            raise AssertionError(
-                f"column {column.name!r} is declared without nulls, but has {series.null_count()}"
-            )
+            raise AssertionError(f"column {column.name!r} is declared without nulls, but has {series.null_count()}")
     arrays = [arrow_of(series, field.type) for series, field in zip(frame.get_columns(), schema, strict=True)]
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

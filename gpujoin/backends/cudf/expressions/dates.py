@@ -41,9 +41,7 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.DAY: strict(lambda xp, date: v.civil(xp, date.data)[2]),
     Function.DAY_OF_WEEK: strict(lambda _, date: (_days(date) + 4) % 7 + 1),
     Function.WEEKDAY: strict(lambda _, date: (_days(date) + 3) % 7),
-    Function.DAY_OF_YEAR: strict(
-        lambda xp, date: _days(date) - v.days_before_year(v.civil(xp, date.data)[0]) + 1
-    ),
+    Function.DAY_OF_YEAR: strict(lambda xp, date: _days(date) - v.days_before_year(v.civil(xp, date.data)[0]) + 1),
     Function.LAST_DAY: strict(_last_day),
     Function.HOUR: _time_part(3600, 24),
     Function.MINUTE: _time_part(60, 60),

@@ -97,9 +97,7 @@ class Evaluator:
         if isinstance(node, Literal):
             assert node.type is not None
             return (
-                self.source.text(node.value)
-                if pat.is_string(node.type)
-                else v.constant(self.xp, node.value, node.type)
+                self.source.text(node.value) if pat.is_string(node.type) else v.constant(self.xp, node.value, node.type)
             )
         if isinstance(node, Call):
             return FUNCTIONS[node.function].run(self, node, active)
@@ -144,9 +142,7 @@ class Evaluator:
         right = self.fixed(node.arguments[1], mask_and(active, left.valid))
         return left, right, mask_and(left.valid, right.valid)
 
-    def checked(
-        self, node: Call, result: Array, valid: Array | None, failed: Array | None, active: Active
-    ) -> Value:
+    def checked(self, node: Call, result: Array, valid: Array | None, failed: Array | None, active: Active) -> Value:
         """Handle rows that failed: raise in ANSI mode, make them null in TRY mode, else keep their values."""
         assert node.type is not None
         if failed is None or node.mode is EvalMode.LEGACY:
@@ -159,9 +155,7 @@ class Evaluator:
     def fail_if(self, rows: Array | None, message: str) -> None:
         """Raise ``ExpressionEvaluationError`` if a mask is true for any row."""
         if rows is not None and bool(self.xp.any(rows)):
-            raise ExpressionEvaluationError(
-                f"{message}; use try_ functions or spark.sql.ansi.enabled=false for null"
-            )
+            raise ExpressionEvaluationError(f"{message}; use try_ functions or spark.sql.ansi.enabled=false for null")
 
 
 # -- what is offered -------------------------------------------------------------------------------------------
@@ -179,9 +173,7 @@ def _offered(node: Expression) -> bool:
         unsigned = isinstance(node, ColumnRef) and pat.is_unsigned_integer(node.type)
         return is_fixed(node.type) or pat.is_string(node.type) or unsigned
     if isinstance(node, Call):
-        if node.function in (Function.IS_NULL, Function.IS_NOT_NULL) and isinstance(
-            node.arguments[0], ColumnRef
-        ):
+        if node.function in (Function.IS_NULL, Function.IS_NOT_NULL) and isinstance(node.arguments[0], ColumnRef):
             return True
         return fits_function(node) and all(map(_offered, node.arguments))
     if isinstance(node, Cast):

@@ -103,11 +103,7 @@ def _in(run: Evaluator, node: Call, active: Active) -> Value:
 
 def _null_test(run: Evaluator, node: Call, active: Active) -> Value:
     argument = node.arguments[0]
-    valid = (
-        run.source.column_valid(argument)
-        if isinstance(argument, ColumnRef)
-        else run.any(argument, active).valid
-    )
+    valid = run.source.column_valid(argument) if isinstance(argument, ColumnRef) else run.any(argument, active).valid
     wants_null = node.function is Function.IS_NULL
     if valid is None:
         return Value(pa.bool_(), run.xp.full(1, not wants_null, dtype=bool))

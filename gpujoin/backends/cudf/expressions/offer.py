@@ -68,9 +68,7 @@ def alike(node: Call) -> bool:
     """Whether all operands have the same comparable type; decimals may differ in precision, but not in scale."""
     first, *others = types(node)
     if pat.is_decimal128(first):
-        return all(
-            pat.is_decimal128(t) and t.scale == first.scale and is_wide(t) == is_wide(first) for t in others
-        )
+        return all(pat.is_decimal128(t) and t.scale == first.scale and is_wide(t) == is_wide(first) for t in others)
     return (is_fixed(first) or pat.is_string(first)) and all(t == first for t in others)
 
 

@@ -249,11 +249,7 @@ def choose(xp: Any, condition: Array, chosen: Value, other: Value) -> Value:
     if chosen.valid is not None or other.valid is not None:
         masks = [xp.ones(1, dtype=bool) if v.valid is None else v.valid for v in (chosen, other)]
         valid = xp.where(condition, masks[0], masks[1])
-    low = (
-        xp.where(condition, chosen.low, other.low)
-        if chosen.low is not None and other.low is not None
-        else None
-    )
+    low = xp.where(condition, chosen.low, other.low) if chosen.low is not None and other.low is not None else None
     return Value(chosen.dtype, xp.where(condition, chosen.data, other.data), valid, low)
 
 

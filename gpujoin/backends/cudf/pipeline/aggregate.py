@@ -208,8 +208,7 @@ class _Groups(Generic[Frame]):
             return reduced
         order = xp.argsort(values_of(self._columns, keys, 0).data)
         return [
-            Reduced(result.data[order], None if result.valid is None else result.valid[order])
-            for result in reduced
+            Reduced(result.data[order], None if result.valid is None else result.valid[order]) for result in reduced
         ]
 
 

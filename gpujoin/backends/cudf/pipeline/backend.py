@@ -68,9 +68,7 @@ class DevicePipeline(Generic[Frame]):
             yield piece
 
     def take_in(self, table: pa.Table, schema: pa.Schema) -> Frame:
-        arrays = [
-            _carried_array(column, field.type) for column, field in zip(table.columns, schema, strict=True)
-        ]
+        arrays = [_carried_array(column, field.type) for column, field in zip(table.columns, schema, strict=True)]
         if not arrays:
             with self.entered():
                 return self.columns.frame([], [], table.num_rows)
@@ -118,9 +116,7 @@ class DevicePipeline(Generic[Frame]):
             rows = self.backend.frame_rows(frame)
             keys = computed(columns, frame, [key.expression for key in order])
             sortable = columns.hstack([_sortable(columns, keys, at, rows) for at in range(len(order))])
-            index = columns.order(
-                sortable, [key.descending for key in order], [key.nulls_first for key in order]
-            )
+            index = columns.order(sortable, [key.descending for key in order], [key.nulls_first for key in order])
             return rows_at(columns, frame, index[:count])
 
     def head(self, frame: Frame, count: int) -> Frame:
@@ -131,9 +127,7 @@ class DevicePipeline(Generic[Frame]):
 
     # -- joins ---------------------------------------------------------------------------------------------
 
-    def keys(
-        self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]
-    ) -> Frame:
+    def keys(self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Frame:
         with self.entered():
             return key_frame(self.columns, frame, at, types, null_safe)
 

@@ -84,9 +84,7 @@ class PipelineEvaluator(conditions.Evaluator):
         if node.function is Function.MULTIPLY:
             result, overflow = words.multiply(self.xp, words_of(left), words_of(right))
         else:
-            left_words, right_words = (
-                self._scaled(words_of(side), scale - side.dtype.scale) for side in (left, right)
-            )
+            left_words, right_words = (self._scaled(words_of(side), scale - side.dtype.scale) for side in (left, right))
             if node.function is Function.ADD:
                 result = words.add(left_words, right_words)
                 overflow = words.sum_overflows(left_words, right_words, result)
@@ -105,21 +103,13 @@ class PipelineEvaluator(conditions.Evaluator):
             side.data * 10 ** (scale - side.dtype.scale) if side.dtype.scale != scale else side.data
             for side in (left, right)
         )
-        return (
-            left_unscaled + right_unscaled
-            if node.function is Function.ADD
-            else left_unscaled - right_unscaled
-        )
+        return left_unscaled + right_unscaled if node.function is Function.ADD else left_unscaled - right_unscaled
 
-    def _fitted(
-        self, node: Call, unscaled: Words, overflow: Array, valid: Array | None, active: Active
-    ) -> Value:
+    def _fitted(self, node: Call, unscaled: Words, overflow: Array, valid: Array | None, active: Active) -> Value:
         """Convert a result that may not fit its type: raise in ANSI mode, else make it null."""
         target = logical(node.type)
         bad = overflow | words.outside(self.xp, unscaled, min(target.precision, MAX_PRECISION))
         if node.mode is EvalMode.ANSI:
-            self.fail_if(
-                mask_and(mask_and(bad, valid), active), f"{node}: the result does not fit {node.type}"
-            )
+            self.fail_if(mask_and(mask_and(bad, valid), active), f"{node}: the result does not fit {node.type}")
             return of_words(unscaled, target, valid)
         return of_words(unscaled, target, mask_and_not(valid, bad))

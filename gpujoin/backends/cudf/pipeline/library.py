@@ -98,9 +98,7 @@ class CudfColumns:
 
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> CudfFrame:
         if rows == 0 and types:
-            return CudfFrame(
-                plc.copying.slice(null_row(tuple(types)), [0, 0], stream=STREAM)[0], tuple(types)
-            )
+            return CudfFrame(plc.copying.slice(null_row(tuple(types)), [0, 0], stream=STREAM)[0], tuple(types))
         made = [_column(value, rows) for value in columns]
         return CudfFrame(plc.Table(made, num_rows=rows), tuple(types))
 
@@ -137,8 +135,7 @@ class CudfColumns:
     def grouped(self, keys: CudfFrame, reductions: Sequence[Reduction]) -> tuple[CudfFrame, list[Reduced]]:
         by = plc.groupby.GroupBy(keys.table, plc.types.NullPolicy.INCLUDE)
         requests = [
-            plc.groupby.GroupByRequest(_plain_column(r.data, r.valid), [_AGGREGATIONS[r.kind]()])
-            for r in reductions
+            plc.groupby.GroupByRequest(_plain_column(r.data, r.valid), [_AGGREGATIONS[r.kind]()]) for r in reductions
         ]
         group_keys, results = by.aggregate(requests, stream=STREAM)
         reduced = []
@@ -235,9 +232,7 @@ def _taken_in(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, p
 
 def _decimal(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:
     kind = column.type().id()
-    narrow = (
-        pa.decimal64(file_type.precision, file_type.scale) if file_type.precision <= NARROW_DIGITS else None
-    )
+    narrow = pa.decimal64(file_type.precision, file_type.scale) if file_type.precision <= NARROW_DIGITS else None
     if kind == _T.DECIMAL128:
         plain = retyped(column, _WIDE)
         if narrow is None:

@@ -129,9 +129,7 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
         ]
     for expression in node.expressions():
         if not can_compute(expression):
-            part = next(
-                p for p in expression.walk() if not can_compute(p) and all(map(can_compute, p.children))
-            )
+            part = next(p for p in expression.walk() if not can_compute(p) and all(map(can_compute, p.children)))
             why = f"{part} is not computed on a GPU exactly as Spark does"
             reasons.append(_unsupported(f"{what} expression", why))
         elif expression.type is None or not can_carry(expression.type):
@@ -143,20 +141,13 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
 def _join_obstacles(node: Join) -> list[Reason]:
     spec = node.spec
     reasons = []
-    if (
-        spec.join_type is JoinType.CROSS
-        or spec.join_type.null_aware
-        or not spec.keys
-        or spec.as_of is not None
-    ):
+    if spec.join_type is JoinType.CROSS or spec.join_type.null_aware or not spec.keys or spec.as_of is not None:
         why = f"{spec.join_type.value} joins without equal keys go through host memory"
         reasons.append(_unsupported("join", why))
     for key in spec.keys:
         left_type, right_type = node.left.schema.field(key.left).type, node.right.schema.field(key.right).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
-            reasons.append(
-                _unsupported("join", f"keys of {left_type} and {right_type} go through host memory")
-            )
+            reasons.append(_unsupported("join", f"keys of {left_type} and {right_type} go through host memory"))
     if spec.condition is not None and not can_evaluate(spec.condition):
         why = f"the condition {spec.condition} is not computed on a GPU exactly as Spark does"
         reasons.append(_unsupported("join", why))

@@ -70,9 +70,7 @@ def _piece(
         decoded = columns.read(part.path, names, types, run, terms)
         decoded_rows = columns.backend.frame_rows(decoded)
         if decoded_rows > rows or (decoded_rows < rows and not terms):
-            raise ScanError(
-                f"{part.path}: row groups {run[0]} to {run[-1]} have {decoded_rows} rows, not {rows}"
-            )
+            raise ScanError(f"{part.path}: row groups {run[0]} to {run[-1]} have {decoded_rows} rows, not {rows}")
         rows = decoded_rows
     else:
         decoded = columns.frame([], [], rows)
@@ -118,9 +116,7 @@ def _conformed(columns: Columns[Frame], column: Frame, dtype: pa.DataType, rows:
         low = data.view("uint64") if not pat.is_decimal64(wanted) else None
         words = Value(dtype, data >> 63 if low is not None else data, value.valid, low)
         return columns.frame([value if value.low is not None and low is not None else words], (wanted,), rows)
-    return columns.frame(
-        [Value(dtype, value.data.astype(f"int{dtype.bit_width}"), value.valid)], (wanted,), rows
-    )
+    return columns.frame([Value(dtype, value.data.astype(f"int{dtype.bit_width}"), value.valid)], (wanted,), rows)
 
 
 def _computed(dtype: pa.DataType) -> bool:

@@ -315,9 +315,7 @@ class PickState(State[Frame]):
     def _gathered(self, rows: Reducer[Frame], at: int, index: Array, has: Array | None) -> Frame:
         """Gather the values of the picked rows; null where a group has none."""
         rows_of_groups = index if has is None else rows.xp.where(has, index, -1)
-        return rows_at(
-            rows.columns, rows.columns.select(rows.frame, (at,)), rows_of_groups, missing=has is not None
-        )
+        return rows_at(rows.columns, rows.columns.select(rows.frame, (at,)), rows_of_groups, missing=has is not None)
 
     def _null(self, columns: Columns[Frame], dtype: pa.DataType) -> Frame:
         """Frame of a single null."""
@@ -371,11 +369,7 @@ class ExtremeState(PickState[Frame]):
 
         def made() -> Frame:
             best_words, dtype = rows.of(number), self.call.dtype
-            data = (
-                _unordered(rows.xp, best_words, dtype)
-                if is_float(dtype)
-                else best_words.astype(_array_name(dtype))
-            )
+            data = _unordered(rows.xp, best_words, dtype) if is_float(dtype) else best_words.astype(_array_name(dtype))
             best = Value(dtype, data, rows.has(number))
             return _framed(rows.columns, [best], len(best_words))
 

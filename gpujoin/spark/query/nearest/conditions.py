@@ -19,9 +19,7 @@ from gpujoin.spark.query.plans import conjuncts
 if TYPE_CHECKING:
     from gpujoin.spark.query.plans import PlanNode
 
-_ORDERED_TYPES = frozenset(
-    {"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "string"}
-)
+_ORDERED_TYPES = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "string"})
 """Types that as-of joins order as Spark does; not floats, whose NaN is greater than all else there and matches nothing
 here."""
 _WHOLE = ("byte", "short", "integer", "long")

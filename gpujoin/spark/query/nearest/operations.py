@@ -140,9 +140,7 @@ class Aggregation:
         latest = way.nearest.direction is Direction.BACKWARD
         # Null is the least of a struct's fields: the last of those that descend, the first of those that ascend.
         return tuple(
-            tie
-            for part in rest
-            for tie in _ties_of(part, way, below, descending=latest, nulls_first=not latest)
+            tie for part in rest for tie in _ties_of(part, way, below, descending=latest, nulls_first=not latest)
         )
 
 
@@ -263,14 +261,10 @@ def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -
         *nearest.conditions,
     ]
     plain = ("AttributeReference", "Literal")
-    return all(
-        may_fail(expression) is MayFail.NEVER for expression in computed if bare(expression).name not in plain
-    )
+    return all(may_fail(expression) is MayFail.NEVER for expression in computed if bare(expression).name not in plain)
 
 
-def _ties_of(
-    part: Node, way: Candidate, below: Input, *, descending: bool, nulls_first: bool
-) -> tuple[Tie, ...]:
+def _ties_of(part: Node, way: Candidate, below: Input, *, descending: bool, nulls_first: bool) -> tuple[Tie, ...]:
     if below.reads(part) <= way.fixed:
         return ()
     found = below.attribute(part)
@@ -281,11 +275,7 @@ def _ties_of(
 
 def defined(project: PlanNode) -> Defined:
     """Give what a projection computes, by expression id."""
-    return {
-        named.expr_id: named.children[0]
-        for named in project.expressions("projectList")
-        if named.name == "Alias"
-    }
+    return {named.expr_id: named.children[0] for named in project.expressions("projectList") if named.name == "Alias"}
 
 
 def _first_alone(part: Node, number: int) -> bool:

@@ -31,9 +31,7 @@ from gpujoin.spark.query.named import is_held, part_name, why_uncovered
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import ParquetFiles
 
-_BY_HINTS = (
-    "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
-)
+_BY_HINTS = "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
 """How a join is told apart from others that was not written as ``gpu_join``."""
 _OF_STREAMS = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
 """Nodes that compute the rows of each micro-batch by themselves: Spark's do the same with a stream as with a table."""
@@ -375,8 +373,7 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     if len(kept) == len(fragment.relation.schema):
         return fragment
     outputs = tuple(
-        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i))
-        for i in kept
+        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i)) for i in kept
     )
     return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
 
@@ -388,9 +385,7 @@ def check_column(attribute: Node) -> None:
         return
     name = attribute.type_name.lower()
     if "collate" in name:
-        raise NotTranslatableError(
-            f"column {attribute.fields['name']} has type {name}; only strings compared by bytes"
-        )
+        raise NotTranslatableError(f"column {attribute.fields['name']} has type {name}; only strings compared by bytes")
 
 
 def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, keys: bool) -> Distribution:

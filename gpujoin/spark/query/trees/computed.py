@@ -119,9 +119,7 @@ class ComputedParts:
         if not has_not_in_form(part):
             return self.condition(part)
         equal, unknown = part.children
-        return dataclasses.replace(
-            part, children=(self.equality(equal), _with_children(unknown, self.equality))
-        )
+        return dataclasses.replace(part, children=(self.equality(equal), _with_children(unknown, self.equality)))
 
     def forced(self, node: Node, side: Side) -> Node:
         """Have Spark compute an expression of one side, covered or not; an attribute is one already."""
@@ -203,9 +201,7 @@ def join_inputs(
     Also gives the conjuncts over their columns. ``not_in``: it is a join by which ``NOT IN`` may be computed.
     """
     start, any_rows = builder.state, node.asked is not None
-    sides = {
-        side: builder.input(node.child(side), _needed(required, parts), any_rows=any_rows) for side in Side
-    }
+    sides = {side: builder.input(node.child(side), _needed(required, parts), any_rows=any_rows) for side in Side}
     computed = ComputedParts(builder, sides, node.reading)
     covered, problems = [], []
     for part in parts:

@@ -71,9 +71,7 @@ def null_aware(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
     return key_of(equal, sides)
 
 
-def not_in(
-    parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]
-) -> tuple[list[Key], list[Node]]:
+def not_in(parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]) -> tuple[list[Key], list[Node]]:
     """Split the condition of ``NOT IN`` into keys and the rest.
 
     What is a key may also be unknown, the rest must be true. An equality that is never unknown is a key, be it one of

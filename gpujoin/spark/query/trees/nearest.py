@@ -107,9 +107,7 @@ def _inputs(
         nearest,
         bound=computed.covered(nearest.bound),
         keys=tuple(map(computed.equality, nearest.keys)),
-        limits=tuple(
-            dataclasses.replace(limit, test=computed.condition(limit.test)) for limit in nearest.limits
-        ),
+        limits=tuple(dataclasses.replace(limit, test=computed.condition(limit.test)) for limit in nearest.limits),
         conditions=tuple(map(computed.condition, nearest.conditions)),
     )
     first = None if not nearest.ties else _first(covered, sides, computed)
@@ -128,12 +126,8 @@ def _inputs(
 
 def _first(nearest: Nearest, sides: Mapping[Side, Fragment], computed: ComputedParts) -> First:
     """Make the choice among searched rows with equal keys and equal order: by the further order keys."""
-    searched = sides[Side.RIGHT].positions.keys() | {
-        stand_in.expr_id for stand_in in computed.stand_ins[Side.RIGHT]
-    }
-    keys = [
-        bare_key(child) for part in nearest.keys for child in part.children if child.attribute_ids <= searched
-    ]
+    searched = sides[Side.RIGHT].positions.keys() | {stand_in.expr_id for stand_in in computed.stand_ins[Side.RIGHT]}
+    keys = [bare_key(child) for part in nearest.keys for child in part.children if child.attribute_ids <= searched]
     if len(keys) != len(nearest.keys):
         raise NotTranslatableError(_OTHER_KEYS)
     equal = [computed.forced(key, Side.RIGHT).expr_id for key in keys]

@@ -28,9 +28,7 @@ from gpujoin.spark.query.trees.builder import (
 )
 
 
-def scan(
-    builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()
-) -> Fragment:
+def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
     """Read a Parquet relation, with filters."""
     if node.class_name != RELATION:
         raise NotTranslatableError(f"{node.class_name} is no relation of files")
@@ -55,9 +53,7 @@ def scan(
         footers = footers_of(bare, files.files)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
-    builder.sources[index] = ScanSource(
-        files, footers, tuple(bare.columns.names), tuple(map(show_expression, filters))
-    )
+    builder.sources[index] = ScanSource(files, footers, tuple(bare.columns.names), tuple(map(show_expression, filters)))
     filtered = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
     return narrowed(filtered, required)
 
@@ -140,9 +136,7 @@ def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) ->
     return aggregated(builder, read, builder.input(node.children[0], read.attribute_ids), required)
 
 
-def aggregated(
-    builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]
-) -> Fragment:
+def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
     """Aggregate a fragment wholly.
 
     Raises ``NotTranslatableError`` if Spark alone can finish an aggregate, or compute a result.

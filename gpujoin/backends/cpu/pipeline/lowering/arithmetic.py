@@ -98,9 +98,7 @@ def _negate(node: Call, values: list[Lowered]) -> Lowered:
     low, high = known(value)
     limits = type_bounds(value.dtype)
     assert limits is not None
-    if not within((-high, -low), limits) or (
-        pat.is_decimal(value.dtype) and magnitude((low, high)) >= 10**34
-    ):
+    if not within((-high, -low), limits) or (pat.is_decimal(value.dtype) and magnitude((low, high)) >= 10**34):
         raise NotLowered("a negation that may overflow")
     return Lowered(value.expr * -1, result_type(node), (-high, -low), value.wide)
 
@@ -125,7 +123,5 @@ FUNCTIONS: dict[Function, Rule] = {
     Function.ABS: _absolute,
     Function.SQRT: of_values(lambda value: value.sqrt(), pa.float64()),
     Function.IS_NAN: of_values(lambda value: value.is_nan().fill_null(value=False), pa.bool_()),
-    Function.UNSCALED_VALUE: lambda _node, values: Lowered(
-        fitted(values[0], wide=False), pa.int64(), values[0].bounds
-    ),
+    Function.UNSCALED_VALUE: lambda _node, values: Lowered(fitted(values[0], wide=False), pa.int64(), values[0].bounds),
 }

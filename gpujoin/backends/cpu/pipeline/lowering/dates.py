@@ -15,9 +15,7 @@ _CALENDAR: Bounds = (-719162, 2932896)
 """Days of the years 1 to 9999, in which Polars computes all parts of a date."""
 
 
-def _of_date(
-    compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bounds: Callable[[Bounds], Bounds]
-) -> Rule:
+def _of_date(compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bounds: Callable[[Bounds], Bounds]) -> Rule:
     """Make the rule of a function of a date, which ``compute`` gives exactly in the years 1 to 9999."""
 
     def rule(_node: Call, values: list[Lowered]) -> Lowered:

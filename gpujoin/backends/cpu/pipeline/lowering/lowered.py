@@ -152,11 +152,7 @@ def _rounded(value: Lowered, divisor: int) -> Lowered:
 
 def size(value: Lowered) -> pl.Expr:
     """Absolute value, which Polars lacks for 128 bits."""
-    return (
-        pl.when(value.expr < 0).then(value.expr * -1).otherwise(value.expr)
-        if value.wide
-        else value.expr.abs()
-    )
+    return pl.when(value.expr < 0).then(value.expr * -1).otherwise(value.expr) if value.wide else value.expr.abs()
 
 
 def _constant(number: int, *, wide: bool) -> pl.Expr:
