@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 # The types of join are those of test_frames, which has the same DataFrames in a classic session.
 JOINS = each_once(
     ("inner", "cross", "left", "right", "full", "left_semi", "left_anti"), ("shuffle", "broadcast"),
-    extra=("left", "right", "left_semi"),
+    extra=("cross", "left", "right", "left_semi"),
 )  # fmt: skip
 
 

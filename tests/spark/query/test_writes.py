@@ -240,10 +240,7 @@ def kinds(*quick: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.usefixtures("killed", "derby")
-@kinds(
-    "parquet, overwrite", "parquet, dynamic partitions", "saveAsTable, overwrite", "insertInto, overwrite",
-    "jdbc, overwrite", "writeTo, replace",
-)  # fmt: skip
+@kinds("parquet, overwrite", "saveAsTable, overwrite", "jdbc, overwrite")
 def test_no_table_is_lost_with_the_worker(
     session: SparkSession, kind: Kind, target: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,7 +252,7 @@ def test_no_table_is_lost_with_the_worker(
 
 
 @pytest.mark.usefixtures("derby")
-@kinds("parquet, partitions", "saveAsTable, buckets", "writeTo, append")
+@kinds("parquet, partitions", "writeTo, append")
 def test_what_is_staged_is_written_as_spark_writes_it(
     session: SparkSession, kind: Kind, target: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:

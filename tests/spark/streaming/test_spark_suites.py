@@ -23,7 +23,6 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("input", pa.int32()), ("n", pa.int32()), ("second", pa.int64()), ("text", pa.string())])
 COLUMNS = "input int, n int, second long, text string"
 BRIEF = (
-    "StreamingInnerJoinSuite: SPARK-48687, other columns",
     "StreamingOuterJoinSuite: SPARK-29438, union",
     "StreamingLeftSemiJoinSuite: watermark range",
 )
