@@ -33,8 +33,8 @@ from benchmarks.streams.running import compare, in_own_process, report
 WHERE = ("here", "rocksdb", "hdfs")
 SHOWN = {"here": "gpujoin", "rocksdb": "Spark, RocksDB, format 4", "hdfs": "Spark, HDFS-backed, format 2"}
 PARTITIONS = 2
-WARM, WARM_ROWS = 60, 2_000
-"""Small micro-batches before the others, and their rows."""
+WARM_ROWS = 2_000
+"""Rows of the small micro-batches before the others."""
 KEPT = 10
 """Micro-batches whose rows are in the state at once, and by which it is filled to a size."""
 
@@ -55,16 +55,16 @@ class Stream:
     timed: int
 
     @classmethod
-    def steady(cls, batch_rows: int, timed: int) -> Stream:
+    def steady(cls, batch_rows: int, timed: int, warm: int) -> Stream:
         """Old rows leave in each micro-batch that is timed."""
-        spans = range(WARM, WARM + KEPT + 3 + timed)
-        return cls(_WARMING + tuple((span, batch_rows) for span in spans), timed)
+        spans = range(warm, warm + KEPT + 3 + timed)
+        return cls(_small(warm) + tuple((span, batch_rows) for span in spans), timed)
 
     @classmethod
-    def filled(cls, state_rows: int, batch_rows: int, timed: int) -> Stream:
+    def filled(cls, state_rows: int, batch_rows: int, timed: int, warm: int) -> Stream:
         """No rows leave once the state is filled."""
-        filling = ((WARM + 1, state_rows // KEPT),) * KEPT
-        return cls(_WARMING + filling + tuple((WARM + 2 + i, batch_rows) for i in range(timed)), timed)
+        filling = ((warm + 1, state_rows // KEPT),) * KEPT
+        return cls(_small(warm) + filling + tuple((warm + 2 + i, batch_rows) for i in range(timed)), timed)
 
     def write(self, folder: Path) -> None:
         """Write the files of both sides; Spark takes the oldest first."""
@@ -77,7 +77,8 @@ class Stream:
                 os.utime(file, (1_700_000_000 + number,) * 2)
 
 
-_WARMING = tuple((span, WARM_ROWS) for span in range(WARM))
+def _small(warm: int) -> tuple[tuple[int, int], ...]:
+    return tuple((span, WARM_ROWS) for span in range(warm))
 
 
 def run(folder: Path, where: str, how: str, memory: str) -> dict[str, Any]:
@@ -106,8 +107,8 @@ def page(result: dict[str, Any]) -> str:
     machine = result["machine"]
     about = (
         f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, PySpark"
-        f" {machine['versions']['pyspark']}, `local[2]`, {PARTITIONS} partitions, after {WARM} small micro-batches."
-        f" Means of {result['timed']} micro-batches with {result['batch_rows']:,} rows each; CPU seconds of all"
+        f" {machine['versions']['pyspark']}, `local[2]`, {PARTITIONS} partitions, after {result['warm']} small"
+        f" micro-batches. Means of {result['timed']} micro-batches with {result['batch_rows']:,} rows each; CPU seconds of all"
         " processes; *no rows*: the micro-batch that follows a new watermark; *workers*: their memory, mapped state"
         " included; *state*: its files in the checkpoint, all versions that Spark retains. Rows of every micro-batch"
         " were compared by count and sums of their integers."
@@ -161,17 +162,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streams.spark")
     parser.add_argument("--batch", type=int, default=200_000, help="rows of a batch, both sides together")
     parser.add_argument("--timed", type=int, default=8, help="batches that are timed")
+    parser.add_argument("--warm", type=int, default=60, help="small batches before the others")
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="rows that fill the state")
     parser.add_argument("--how", nargs="+", default=["inner", "left"])
     parser.add_argument("--where", nargs="+", default=list(WHERE))
     parser.add_argument("--memory", default="6g", help="the JVM's heap")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    streams = [Stream.filled(size, given.batch, given.timed) for size in given.sizes]
+    streams = [Stream.filled(size, given.batch, given.timed, given.warm) for size in given.sizes]
     result: dict[str, Any] = {
-        "machine": describe(), "batch_rows": given.batch, "timed": given.timed, "cases": [],
+        "machine": describe(), "batch_rows": given.batch, "timed": given.timed, "warm": given.warm, "cases": [],
     }  # fmt: skip
-    for stream in streams or [Stream.steady(given.batch, given.timed)]:
+    for stream in streams or [Stream.steady(given.batch, given.timed, given.warm)]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             stream.write(folder)
