@@ -108,10 +108,10 @@ def page(result: dict[str, Any]) -> str:
     about = (
         f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, PySpark"
         f" {machine['versions']['pyspark']}, `local[2]`, {PARTITIONS} partitions, after {result['warm']} small"
-        f" micro-batches. Means of {result['timed']} micro-batches with {result['batch_rows']:,} rows each; CPU seconds of all"
-        " processes; *no rows*: the micro-batch that follows a new watermark; *workers*: their memory, mapped state"
-        " included; *state*: its files in the checkpoint, all versions that Spark retains. Rows of every micro-batch"
-        " were compared by count and sums of their integers."
+        f" micro-batches. Means of {result['timed']} micro-batches with {result['batch_rows']:,} rows each; CPU seconds"
+        " of all processes; *no rows*: the micro-batch that follows a new watermark; *workers*: their memory, mapped"
+        " state included; *state*: its files in the checkpoint, all versions that Spark retains. Rows of every"
+        " micro-batch were compared by count and sums of their integers."
     )
     lines = [
         "# Joins of two streams in Spark", "",
