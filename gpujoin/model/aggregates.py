@@ -32,8 +32,20 @@ class AggregateFunction(Enum):
     FIRST = "first"
     """Value of the first row of a group; all such calls of a group take the same row."""
     LAST = "last"
+    MIN_BY = "min_by"
+    """Value in the row of a group whose ordering, the second argument, is least; null orderings do not count."""
+    MAX_BY = "max_by"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
 
 
+EXTREMES_BY = frozenset({AggregateFunction.MIN_BY, AggregateFunction.MAX_BY})
+"""Functions of a value and an ordering."""
+BITWISE = frozenset({AggregateFunction.BIT_AND, AggregateFunction.BIT_OR, AggregateFunction.BIT_XOR})
+"""Functions of the bits of integers."""
+ANY_ROW = EXTREMES_BY | {AggregateFunction.FIRST, AggregateFunction.LAST}
+"""Functions that return a value of one row; which, among several that fit, follows from the order of rows."""
 CENTRAL_MOMENTS = frozenset(
     {
         AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP, AggregateFunction.VAR_SAMP,
@@ -56,8 +68,8 @@ class AggregateCall:
     function: AggregateFunction
     """The aggregate function."""
     arguments: tuple[Expression, ...] = ()
-    """Typed, over the child's output. One, or any number for ``COUNT``. ``AVG`` takes a number of any type; central
-    moments take float64."""
+    """Typed, over the child's output. One, or any number for ``COUNT``, or a value and its ordering for ``MIN_BY`` and
+    ``MAX_BY``. ``AVG`` takes a number of any type; central moments take float64, bitwise functions integers."""
     name: str = field(default="")
     """Prefix of the buffer columns' names."""
     filter: Expression | None = None
@@ -75,20 +87,31 @@ class AggregateCall:
                 raise RelationError(f"{self}: {expression} is not resolved: every node needs a type")
         if self.filter is not None and not pat.is_boolean(logical(self.filter.type)):
             raise RelationError(f"{self}: the filter {self.filter} is {self.filter.type}, not boolean")
-        if self.function is not AggregateFunction.COUNT and len(self.arguments) != 1:
-            raise RelationError(f"{self}: takes one argument, not {len(self.arguments)}")
+        count, wanted = (2, "two arguments") if self.function in EXTREMES_BY else (1, "one argument")
+        if self.function is not AggregateFunction.COUNT and len(self.arguments) != count:
+            raise RelationError(f"{self}: takes {wanted}, not {len(self.arguments)}")
         if self.mode is EvalMode.TRY:
             raise RelationError(f"{self}: try_ aggregates are not covered; their buffers differ")
         if self.function in CENTRAL_MOMENTS and not pat.is_float64(self.dtype):
             raise RelationError(f"{self}: takes float64, not {self.dtype}; cast it, as Spark does")
+        if self.function in BITWISE and not is_whole(self.dtype):
+            raise RelationError(f"{self}: takes an integer, not {self.dtype}")
         numbers = (AggregateFunction.SUM, AggregateFunction.AVG)
         if self.function in numbers and not is_numeric(self.dtype):
             raise RelationError(f"{self}: takes a number, not {self.dtype}")
 
     @property
     def dtype(self) -> pa.DataType:
-        """Type of the argument's values."""
-        dtype = self.arguments[0].type
+        """Type of the values of the first argument."""
+        return self._type_of(0)
+
+    @property
+    def ordering_type(self) -> pa.DataType:
+        """Type of the ordering of ``MIN_BY`` and ``MAX_BY``."""
+        return self._type_of(1)
+
+    def _type_of(self, argument: int) -> pa.DataType:
+        dtype = self.arguments[argument].type
         assert dtype is not None
         return logical(dtype)
 
@@ -105,6 +128,8 @@ class AggregateCall:
                                        null if it overflowed; ``count``: int64
         ``stddev…``, ``var…``          ``n``, ``avg``, ``m2``: float64
         ``first``, ``last``            ``value``; ``is_set``
+        ``min_by``, ``max_by``         ``value``; ``ordering``, null if there was none
+        ``bit_and``, …                 ``value``, null if there was none
         =============================  =========================================================================
         """
         match self.function:
@@ -115,6 +140,10 @@ class AggregateCall:
             case AggregateFunction.COUNT:
                 return (self._field("count", pa.int64(), nullable=False),)
             case AggregateFunction.MIN | AggregateFunction.MAX:
+                return (self._field("value", self.dtype),)
+            case AggregateFunction.MIN_BY | AggregateFunction.MAX_BY:
+                return self._field("value", self.dtype), self._field("ordering", self.ordering_type)
+            case AggregateFunction.BIT_AND | AggregateFunction.BIT_OR | AggregateFunction.BIT_XOR:
                 return (self._field("value", self.dtype),)
             case AggregateFunction.AVG:
                 total = self._sum_type if pat.is_decimal(self.dtype) else pa.float64()

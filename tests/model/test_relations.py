@@ -107,6 +107,7 @@ DECIMAL = pa.decimal128(15, 2)
         ),
         (AggregateFunction.COUNT, "name", [pa.field("s.count", pa.int64(), nullable=False)]),
         (AggregateFunction.MIN, "name", [("s.value", pa.string())]),
+        (AggregateFunction.BIT_XOR, "k", [("s.value", SCHEMA.field("k").type)]),
         (
             AggregateFunction.AVG,
             "price",
@@ -140,6 +141,11 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
             lambda: AggregateCall(function=AggregateFunction.SUM, arguments=(column(SCHEMA, "name"),)),
             "takes a number",
         ),
+        (
+            lambda: AggregateCall(function=AggregateFunction.MAX_BY, arguments=(column(SCHEMA, "name"),)),
+            "two arguments, not 1",
+        ),
+        (lambda: AggregateCall(function=AggregateFunction.BIT_OR, arguments=(column(SCHEMA, "x"),)), "an integer"),
         (
             lambda: AggregateCall(function=AggregateFunction.VAR_POP, arguments=(column(SCHEMA, "k"),)),
             "takes float64",

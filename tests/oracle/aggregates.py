@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
 from gpujoin.testing.cells import EXACT, Cell, cells
@@ -117,6 +119,8 @@ def _direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, .
     if call.function in (AggregateFunction.FIRST, AggregateFunction.LAST):
         values = [v for (v,) in taken if v is not None or not call.ignore_nulls]
         return _edge(call, values)
+    if call.function in EXTREMES_BY:
+        return _by_ordering(call, taken)
     return _over_values(call, [v for (v,) in taken if v is not None])
 
 
@@ -126,11 +130,38 @@ def _edge(call: AggregateCall, values: list[Cell]) -> Cell:
     return values[0] if call.function is AggregateFunction.FIRST else values[-1]
 
 
+def _by_ordering(call: AggregateCall, pairs: Iterable[tuple[Cell, ...]]) -> Cell:
+    """Value of the row whose ordering is the extreme; the last of several."""
+    least = call.function is AggregateFunction.MIN_BY
+    best: tuple[Cell, Cell] | None = None
+    for value, ordering in pairs:
+        if ordering is None:
+            continue
+        rank = _rank(ordering)
+        if best is None or not (rank > best[1] if least else rank < best[1]):
+            best = (value, rank)
+    return None if best is None else best[0]
+
+
+def _rank(value: Cell) -> Cell:
+    if isinstance(value, float):
+        return (math.isnan(value), 0.0 if math.isnan(value) else value)
+    return value.encode() if isinstance(value, str) else value
+
+
+_BITS: dict[AggregateFunction, Callable[[int, int], int]] = {
+    AggregateFunction.BIT_AND: operator.and_, AggregateFunction.BIT_OR: operator.or_,
+    AggregateFunction.BIT_XOR: operator.xor,
+}  # fmt: skip
+
+
 def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
     dtype = call.dtype
     match call.function:
         case AggregateFunction.MIN | AggregateFunction.MAX:
             return _extreme(call, values)
+        case function if function in BITWISE:
+            return reduce(_BITS[function], values) if values else None
         case AggregateFunction.SUM | AggregateFunction.AVG if pat.is_decimal(dtype):
             return _decimal_result(call, sum_exactly(values), len(values))
         case AggregateFunction.SUM if not is_float(dtype):
@@ -172,11 +203,7 @@ def _extreme(call: AggregateCall, values: list[Cell]) -> Cell:
     if not values:
         return None
     pick: Callable[..., Any] = min if call.function is AggregateFunction.MIN else max
-    if not is_float(call.dtype):
-        if values and isinstance(values[0], str):
-            return pick(values, key=str.encode)
-        return pick(values)
-    return group_value(pick(values, key=lambda v: (math.isnan(v), 0.0 if math.isnan(v) else v)))
+    return group_value(pick(values, key=_rank))
 
 
 def group_value(value: Cell) -> Cell:
@@ -214,6 +241,10 @@ def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
             return _extreme(call, [v for (v,) in buffers if v is not None])
         case AggregateFunction.FIRST | AggregateFunction.LAST:
             return _edge(call, [value for value, is_set in buffers if is_set])
+        case function if function in EXTREMES_BY:
+            return _by_ordering(call, buffers)
+        case function if function in BITWISE:
+            return _over_values(call, [v for (v,) in buffers if v is not None])
         case AggregateFunction.SUM if pat.is_decimal(call.dtype):
             lost = any(value is None and not empty for value, empty in buffers)
             known = [value for value, empty in buffers if not empty]

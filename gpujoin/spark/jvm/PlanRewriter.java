@@ -477,11 +477,11 @@ public final class PlanRewriter {
                 return moments(buffers);
             }
             if (kind.equals("edge")) {
-                Expression taken = complete(withChild(function, buffers[0]), new Some(buffers[1]));
+                Expression taken = complete(over(function, buffers[0]), new Some(buffers[1]));
                 return new Expression[] {taken, complete(new Max(buffers[1]), Option.empty())};
             }
             if (kind.equals("other")) {
-                return new Expression[] {complete(withChild(function, buffers[0]), Option.empty())};
+                return new Expression[] {complete(over(function, buffers), Option.empty())};
             }
             DataType type = ((Attribute) function.aggBufferAttributes().apply(0)).dataType();
             if (kind.equals("decimal average")) {
@@ -495,8 +495,8 @@ public final class PlanRewriter {
             throw new IllegalArgumentException(kind);
         }
 
-        private static AggregateFunction withChild(AggregateFunction function, Expression child) {
-            return (AggregateFunction) function.withNewChildren(seq(Arrays.asList(new Object[] {child})));
+        private static AggregateFunction over(AggregateFunction function, Expression... children) {
+            return (AggregateFunction) function.withNewChildren(seq(Arrays.asList((Object[]) children)));
         }
 
         /**

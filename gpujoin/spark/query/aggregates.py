@@ -34,6 +34,11 @@ _FUNCTIONS = {
     "VariancePop": AggregateFunction.VAR_POP,
     "First": AggregateFunction.FIRST,
     "Last": AggregateFunction.LAST,
+    "MinBy": AggregateFunction.MIN_BY,
+    "MaxBy": AggregateFunction.MAX_BY,
+    "BitAndAgg": AggregateFunction.BIT_AND,
+    "BitOrAgg": AggregateFunction.BIT_OR,
+    "BitXorAgg": AggregateFunction.BIT_XOR,
 }
 _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 _SUM_DIGITS = 10

@@ -16,13 +16,14 @@ import pytest
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
+from gpujoin.model.aggregates import BITWISE, CENTRAL_MOMENTS, EXTREMES_BY, AggregateFunction
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
+from gpujoin.testing.cells import cells
 from tests.engine.pipeline.places import everywhere, on_device, one_place, run
 from tests.expressions.values import VALUES
-from tests.oracle.aggregates import aggregated, assert_same_groups, merged
+from tests.oracle.aggregates import aggregated, assert_same_groups, group_key, merged
 from tests.trees import Aggregate, Tree, average, count, total
 
 KINDS = (
@@ -78,6 +79,43 @@ def test_extremes(function: AggregateFunction, kind: str, pieces: int, rng: np.r
         "g", v=Aggregate(function, (left(kind),)), w=Aggregate(function, (left(kind),), left("bool"))
     )
     check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("function", sorted(EXTREMES_BY, key=str))
+def test_values_of_the_row_of_an_extreme(
+    function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
+    """Equal orderings have equal values, so that one value is right."""
+    table = random_table(rng, 200, 20)
+    orderings = [group_key(value) for value in cells(table[kind])]
+    fitting = {value: None if i % 5 == 4 else i for i, value in enumerate(dict.fromkeys(orderings))}
+    table = table.append_column("fits", pa.array(map(fitting.get, orderings), pa.int64()))
+    table = table.append_column("row", pa.array(rng.permutation(table.num_rows)))
+    by = (left("fits"), left(kind))
+    tree = Tree.source(table.schema).group(
+        "g", v=Aggregate(function, by), w=Aggregate(function, by, left("bool")),
+        unique=Aggregate(function, (left(kind), left("row"))),
+    )  # fmt: skip
+    check(tree, table, f"seed {seed}", pieces=pieces)
+    whole = Tree.source(table.schema).group(v=Aggregate(function, by))
+    check(whole, table, f"seed {seed}", pieces=pieces)
+    check(whole, table.slice(0, 0), "no rows")
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("function", sorted(BITWISE, key=str))
+def test_bits(function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int) -> None:
+    table = random_table(rng, 200, 20)
+    calls = {
+        "v": Aggregate(function, (left(kind),)), "w": Aggregate(function, (left(kind),), left("bool")),
+        "n": Aggregate(function, (left(kind),), left(kind).is_null()),
+    }  # fmt: skip
+    for keys in (("g",), ()):
+        check(Tree.source(table.schema).group(*keys, **calls), table, f"seed {seed}", pieces=pieces)
+    check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 
 
 @everywhere

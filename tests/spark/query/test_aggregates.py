@@ -37,6 +37,14 @@ COVERED = {
     "rollup": "select k, s, sum(price), count(*) from sales group by rollup(k, s)",
     "cube": "select k, s, sum(price), grouping(k), grouping_id() from sales group by cube(k, s)",
     "grouping sets": "select k, s, sum(price) from sales group by grouping sets ((k), (s), ())",
+    "bits": """select k, bit_and(id), bit_or(id), bit_xor(cast(id as smallint)), bit_xor(id) filter (where flag)
+        from sales group by k""",
+    "bits of nothing": "select bit_and(id), bit_or(id), bit_xor(k) from none",
+    "rows of extremes": """select k, max_by(s, id), min_by(price, id), max_by(id, id) filter (where s = 'x'),
+        min_by(day, cast(id as double)) from sales group by k""",
+    "rows of extremes of nothing": "select max_by(s, id), min_by(price, s) from none",
+    "rows of extremes below": """select max(v), min(w), max(b) from
+        (select k, max_by(s, id) v, min_by(price, id) w, bit_or(id) b from sales group by k)""",
     "root": "select max(sqrt(abs(id))), count(*) from sales where sqrt(price) > 1",
 }
 
@@ -46,14 +54,16 @@ COVERED = {
     brief(
         COVERED, "moments", "moments of nothing", "moments below", "edges of keys", "edges filtered", "logic",
         "distinct of several", "distinct constants of nothing", "distinct with filters", "distinct above a join",
-        "cube",
+        "cube", "bits", "rows of extremes", "rows of extremes of nothing", "rows of extremes below",
     ),
 )  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
     assert check(tables.sql(COVERED[name])).islands
 
 
-@pytest.mark.parametrize("name", ["moments", "moments of nothing", "edges filtered", "distinct with filters"])
+@pytest.mark.parametrize(
+    "name", ["moments", "moments of nothing", "edges filtered", "distinct with filters", "bits", "rows of extremes"]
+)
 def test_partial_results_of_several_tasks_merge(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")

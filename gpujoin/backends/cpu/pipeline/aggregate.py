@@ -333,13 +333,16 @@ class _FloatSum(_State):
         return [pl.select(pl.when(count > 0).then(total)).to_series()]
 
 
+def _extreme(value: pl.Expr, dtype: pa.DataType, *, least: bool) -> pl.Expr:
+    """Least or greatest value. NaN is the greatest, so the least is a number if there is one."""
+    if least:
+        return value.min()
+    return value.nan_max() if is_float(dtype) else value.max()
+
+
 class _Extreme(_State):
     def _best(self, value: pl.Expr) -> pl.Expr:
-        least = self.call.function is AggregateFunction.MIN
-        if not is_float(self.call.dtype):
-            return value.min() if least else value.max()
-        # NaN is the greatest value, so the least value is a number if there is one.
-        return value.min() if least else value.nan_max()
+        return _extreme(value, self.call.dtype, least=self.call.function is AggregateFunction.MIN)
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
         del arguments, rows
@@ -348,6 +351,55 @@ class _Extreme(_State):
 
     def merge(self) -> list[pl.Expr]:
         return [self._best(self.column("v"))]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [_null(self.call.dtype).alias(self.name("v"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name("v")]]
+
+
+class _ExtremeBy(_State):
+    """``min_by`` and ``max_by``: a value, and the least or greatest ordering of the group."""
+
+    def _picked(self, value: pl.Expr, ordering: pl.Expr) -> list[pl.Expr]:
+        least = self.call.function is AggregateFunction.MIN_BY
+        best = _extreme(ordering, self.call.ordering_type, least=least)
+        return [value.filter(ordering == best).last().alias(self.name("v")), best.alias(self.name("o"))]
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        value = _one_width(self.value, self.call.dtype)
+        return self._picked(value, _one_width(self.column("x1"), self.call.ordering_type))
+
+    def merge(self) -> list[pl.Expr]:
+        return self._picked(self.column("v"), self.column("o"))
+
+    def nothing(self) -> list[pl.Expr]:
+        return [_null(self.call.dtype).alias(self.name("v")), _null(self.call.ordering_type).alias(self.name("o"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name("v")], state[self.name("o")]]
+
+
+class _Bitwise(_State):
+    """``bit_and``, ``bit_or``, ``bit_xor``."""
+
+    def _combined(self, value: pl.Expr) -> pl.Expr:
+        match self.call.function:
+            case AggregateFunction.BIT_AND:
+                return value.bitwise_and()
+            case AggregateFunction.BIT_OR:
+                return value.bitwise_or()
+            case _:
+                return value.bitwise_xor()
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        return [self._combined(self.value).alias(self.name("v"))]
+
+    def merge(self) -> list[pl.Expr]:
+        return [self._combined(self.column("v"))]
 
     def nothing(self) -> list[pl.Expr]:
         return [_null(self.call.dtype).alias(self.name("v"))]
@@ -432,6 +484,10 @@ def _state_of(call: AggregateCall, prefix: str) -> _State:
             return _Extreme(call, prefix)
         case AggregateFunction.FIRST | AggregateFunction.LAST:
             return _Edge(call, prefix)
+        case AggregateFunction.MIN_BY | AggregateFunction.MAX_BY:
+            return _ExtremeBy(call, prefix)
+        case AggregateFunction.BIT_AND | AggregateFunction.BIT_OR | AggregateFunction.BIT_XOR:
+            return _Bitwise(call, prefix)
         case _:
             assert call.function in CENTRAL_MOMENTS
             return _Moments(call, prefix)
