@@ -29,6 +29,11 @@ class AggregateFunction(Enum):
     STDDEV_POP = "stddev_pop"
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
+    SKEWNESS = "skewness"
+    KURTOSIS = "kurtosis"
+    COVAR_POP = "covar_pop"
+    COVAR_SAMP = "covar_samp"
+    CORR = "corr"
     FIRST = "first"
     """Value of the first row of a group; all such calls of a group take the same row."""
     LAST = "last"
@@ -53,6 +58,20 @@ CENTRAL_MOMENTS = frozenset(
     }
 )  # fmt: skip
 """Functions whose buffer is count, mean and sum of squared deviations; they differ only in the final step."""
+HIGHER_MOMENTS = frozenset({AggregateFunction.SKEWNESS, AggregateFunction.KURTOSIS})
+"""Functions whose buffer also has sums of deviations to the third, and to the fourth."""
+COMOMENTS = frozenset({AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP, AggregateFunction.CORR})
+"""Functions of two numbers; pairs in which either is null do not count."""
+MOMENTS = CENTRAL_MOMENTS | HIGHER_MOMENTS | COMOMENTS
+"""Functions of deviations from means, in doubles: their last digits depend on the order of rows."""
+_MOMENT_PARTS = {
+    **dict.fromkeys(CENTRAL_MOMENTS, ("n", "avg", "m2")),
+    AggregateFunction.SKEWNESS: ("n", "avg", "m2", "m3"),
+    AggregateFunction.KURTOSIS: ("n", "avg", "m2", "m3", "m4"),
+    AggregateFunction.COVAR_POP: ("n", "xAvg", "yAvg", "ck"),
+    AggregateFunction.COVAR_SAMP: ("n", "xAvg", "yAvg", "ck"),
+    AggregateFunction.CORR: ("n", "xAvg", "yAvg", "ck", "xMk", "yMk"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +87,9 @@ class AggregateCall:
     function: AggregateFunction
     """The aggregate function."""
     arguments: tuple[Expression, ...] = ()
-    """Typed, over the child's output. One, or any number for ``COUNT``, or a value and its ordering for ``MIN_BY`` and
-    ``MAX_BY``. ``AVG`` takes a number of any type; central moments take float64, bitwise functions integers."""
+    """Typed, over the child's output. One; any number for ``COUNT``; a value and its ordering for ``MIN_BY`` and
+    ``MAX_BY``; two numbers for covariances and ``CORR``. ``AVG`` takes a number of any type, functions of moments take
+    float64, bitwise functions integers."""
     name: str = field(default="")
     """Prefix of the buffer columns' names."""
     filter: Expression | None = None
@@ -87,13 +107,14 @@ class AggregateCall:
                 raise RelationError(f"{self}: {expression} is not resolved: every node needs a type")
         if self.filter is not None and not pat.is_boolean(logical(self.filter.type)):
             raise RelationError(f"{self}: the filter {self.filter} is {self.filter.type}, not boolean")
-        count, wanted = (2, "two arguments") if self.function in EXTREMES_BY else (1, "one argument")
+        count, wanted = (2, "two arguments") if self.function in EXTREMES_BY | COMOMENTS else (1, "one argument")
         if self.function is not AggregateFunction.COUNT and len(self.arguments) != count:
             raise RelationError(f"{self}: takes {wanted}, not {len(self.arguments)}")
         if self.mode is EvalMode.TRY:
             raise RelationError(f"{self}: try_ aggregates are not covered; their buffers differ")
-        if self.function in CENTRAL_MOMENTS and not pat.is_float64(self.dtype):
-            raise RelationError(f"{self}: takes float64, not {self.dtype}; cast it, as Spark does")
+        for argument in self.arguments if self.function in MOMENTS else ():
+            if not pat.is_float64(logical(argument.type)):
+                raise RelationError(f"{self}: takes float64, not {argument.type}; cast it, as Spark does")
         if self.function in BITWISE and not is_whole(self.dtype):
             raise RelationError(f"{self}: takes an integer, not {self.dtype}")
         numbers = (AggregateFunction.SUM, AggregateFunction.AVG)
@@ -127,6 +148,8 @@ class AggregateCall:
         ``avg``                        ``sum``: decimal(min(38, p + 10), s) or float64, zero if there was no value,
                                        null if it overflowed; ``count``: int64
         ``stddev…``, ``var…``          ``n``, ``avg``, ``m2``: float64
+        ``skewness``, ``kurtosis``     as these, and ``m3``; and ``m4``
+        ``covar…``, ``corr``           ``n``, ``xAvg``, ``yAvg``, ``ck``: float64; ``corr`` also ``xMk``, ``yMk``
         ``first``, ``last``            ``value``; ``is_set``
         ``min_by``, ``max_by``         ``value``; ``ordering``, null if there was none
         ``bit_and``, …                 ``value``, null if there was none
@@ -154,7 +177,8 @@ class AggregateCall:
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return self._field("value", self.dtype), self._field("is_set", pa.bool_(), nullable=False)
             case _:
-                return tuple(self._field(part, pa.float64(), nullable=False) for part in ("n", "avg", "m2"))
+                parts = _MOMENT_PARTS[self.function]
+                return tuple(self._field(part, pa.float64(), nullable=False) for part in parts)
 
     @property
     def _sum_type(self) -> pa.DataType:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import ANY_ROW, CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import ANY_ROW, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
@@ -82,7 +82,7 @@ def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]
 def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
     if any(_reads(expression, {Side.LEFT: below}) for expression in call.expressions()):
         return True
-    if call.function in ANY_ROW or call.function in CENTRAL_MOMENTS:
+    if call.function in ANY_ROW | MOMENTS:
         return True
     if call.function is AggregateFunction.AVG:
         return not pat.is_decimal(call.dtype)

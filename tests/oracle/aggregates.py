@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import BITWISE, COMOMENTS, EXTREMES_BY, AggregateCall, AggregateFunction
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
 from gpujoin.testing.cells import EXACT, Cell, cells
@@ -121,6 +121,8 @@ def _direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, .
         return _edge(call, values)
     if call.function in EXTREMES_BY:
         return _by_ordering(call, taken)
+    if call.function in COMOMENTS:
+        return _comoment(call.function, [pair for pair in taken if None not in pair])
     return _over_values(call, [v for (v,) in taken if v is not None])
 
 
@@ -177,7 +179,10 @@ def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
     if not _finite(values):
         return math.nan if n else None
     mean = math.fsum(values) / n if n else 0.0
-    return _moment(call.function, float(n), math.fsum((v - mean) ** 2 for v in values))
+    m2, m3, m4 = (math.fsum((v - mean) ** power for v in values) for power in (2, 3, 4))
+    if len({*values}) == 1:
+        m2 = m3 = m4 = 0.0
+    return _moment(call.function, float(n), m2, m3, m4)
 
 
 def _finite(values: Sequence[Cell]) -> bool:
@@ -222,7 +227,34 @@ def _decimal_result(call: AggregateCall, value: Decimal | None, count: int) -> C
     return exact if call.function is AggregateFunction.SUM else (exact, count)
 
 
-def _moment(function: AggregateFunction, n: float, m2: float) -> Cell:
+def _comoment(function: AggregateFunction, pairs: list[tuple[Cell, ...]]) -> Cell:
+    if not pairs:
+        return None
+    sides = list(zip(*pairs, strict=True))
+    if not all(map(_finite, sides)):
+        return math.nan
+    deviations = [[value - math.fsum(side) / len(side) for value in side] for side in sides]
+    xy, xx, yy = (math.fsum(map(operator.mul, deviations[a], deviations[b])) for a, b in ((0, 1), (0, 0), (1, 1)))
+    return _related(function, float(len(pairs)), xy, xx, yy)
+
+
+def _related(function: AggregateFunction, n: float, xy: float, xx: float, yy: float) -> Cell:
+    if n == 0 or (n == 1 and function is not AggregateFunction.COVAR_POP):
+        return None
+    match function:
+        case AggregateFunction.COVAR_POP:
+            return xy / n
+        case AggregateFunction.COVAR_SAMP:
+            return xy / (n - 1)
+        case _:
+            return xy / math.sqrt(xx * yy)
+
+
+def _moment(function: AggregateFunction, n: float, m2: float, m3: float, m4: float) -> Cell:
+    if function in (AggregateFunction.SKEWNESS, AggregateFunction.KURTOSIS):
+        if n == 0 or m2 == 0:
+            return None
+        return math.sqrt(n) * m3 / m2**1.5 if function is AggregateFunction.SKEWNESS else n * m4 / m2**2 - 3.0
     sample = function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP)
     if n == 0:
         return None
@@ -258,12 +290,35 @@ def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
                 lost = any(value is None for value, _ in buffers)
                 return _decimal_result(call, None if lost else sum_exactly(v for v, _ in buffers), count)
             return sum(v for v, _ in buffers) / count if count else None
-    n, mean, m2 = 0.0, 0.0, 0.0
-    for their_n, their_mean, their_m2 in buffers:
+    if call.function in COMOMENTS:
+        return _merged_comoments(call, buffers)
+    n, mean, m2, m3, m4 = 0.0, 0.0, 0.0, 0.0, 0.0
+    for their_n, their_mean, their_m2, *higher in buffers:
         if their_n == 0:
             continue
+        their_m3, their_m4 = [*higher, 0.0, 0.0][:2]
+        whole = n + their_n
         delta = their_mean - mean
-        m2 += their_m2 + delta * delta * n * their_n / (n + their_n)
-        mean += delta * their_n / (n + their_n)
-        n += their_n
-    return _moment(call.function, n, m2)
+        m4 += their_m4 + delta**4 * n * their_n * (n * n - n * their_n + their_n * their_n) / whole**3
+        m4 += 6 * delta**2 * (n * n * their_m2 + their_n * their_n * m2) / whole**2
+        m4 += 4 * delta * (n * their_m3 - their_n * m3) / whole
+        m3 += their_m3 + delta**3 * n * their_n * (n - their_n) / whole**2
+        m3 += 3 * delta * (n * their_m2 - their_n * m2) / whole
+        m2 += their_m2 + delta * delta * n * their_n / whole
+        mean += delta * their_n / whole
+        n = whole
+    return _moment(call.function, n, m2, m3, m4)
+
+
+def _merged_comoments(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
+    n, x, y, sums = 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]
+    for their_n, their_x, their_y, *theirs in buffers:
+        if their_n == 0:
+            continue
+        whole = n + their_n
+        dx, dy = their_x - x, their_y - y
+        weight = n * their_n / whole
+        added = (dx * dy, dx * dx, dy * dy)
+        sums = [a + b + weight * d for a, b, d in zip(sums, [*theirs, 0.0, 0.0][:3], added, strict=True)]
+        x, y, n = x + dx * their_n / whole, y + dy * their_n / whole, whole
+    return _related(call.function, n, *sums)

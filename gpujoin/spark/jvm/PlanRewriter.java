@@ -42,6 +42,7 @@ import org.apache.spark.sql.catalyst.expressions.SortDirection;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.SpecifiedWindowFrame;
 import org.apache.spark.sql.catalyst.expressions.UnboundedPreceding$;
+import org.apache.spark.sql.catalyst.expressions.UnresolvedNamedLambdaVariable;
 import org.apache.spark.sql.catalyst.expressions.UnscaledValue;
 import org.apache.spark.sql.catalyst.expressions.WindowExpression;
 import org.apache.spark.sql.catalyst.expressions.WindowFrame;
@@ -82,13 +83,6 @@ import scala.collection.immutable.Seq;
 /** Puts plans in the places of others of a plan that was read, from descriptions by Python. */
 public final class PlanRewriter {
     private static final ObjectMapper MAPPER = new ObjectMapper();
-    private static final String MERGED_MOMENTS =
-        "aggregate(collect_list(named_struct('n', gpujoin_n, 'avg', gpujoin_avg, 'm2', gpujoin_m2)), "
-            + "named_struct('n', 0D, 'avg', 0D, 'm2', 0D), (a, b) -> named_struct('n', a.n + b.n, "
-            + "'avg', a.avg + if(a.n + b.n = 0D, 0D, (b.avg - a.avg) / (a.n + b.n)) * b.n, "
-            + "'m2', a.m2 + b.m2 + (b.avg - a.avg) * if(a.n + b.n = 0D, 0D, (b.avg - a.avg) / (a.n + b.n))"
-            + " * a.n * b.n))";
-    private static final String[] MOMENTS = {"n", "avg", "m2"};
 
     /** Begins to rewrite a plan. */
     public Rewriting rewriting(PlanReader.Reading reading, SparkSession session) {
@@ -473,11 +467,11 @@ public final class PlanRewriter {
             if (kind.equals("average")) {
                 return new Expression[] {sum(buffers[0]), counted(buffers[1])};
             }
-            if (kind.equals("moments")) {
-                return moments(buffers);
+            if (kind.equals("folded")) {
+                return folded((DeclarativeAggregate) function, buffers);
             }
             if (kind.equals("edge")) {
-                Expression taken = complete(over(function, buffers[0]), new Some(buffers[1]));
+                Expression taken = complete(over(function, new Expression[] {buffers[0]}), new Some(buffers[1]));
                 return new Expression[] {taken, complete(new Max(buffers[1]), Option.empty())};
             }
             if (kind.equals("other")) {
@@ -495,28 +489,56 @@ public final class PlanRewriter {
             throw new IllegalArgumentException(kind);
         }
 
-        private static AggregateFunction over(AggregateFunction function, Expression... children) {
+        private static AggregateFunction over(AggregateFunction function, Expression[] children) {
             return (AggregateFunction) function.withNewChildren(seq(Arrays.asList((Object[]) children)));
         }
 
         /**
-         * Count, mean and squared deviations, merged two by two as Spark merges them.
+         * Buffers merged two by two as Spark merges them, for functions whose merging is no function of Spark's.
          *
-         * Sums over all partial results would do but for rounding: squares of means would be subtracted from each
-         * other.
+         * With the buffers n and avg this is an expression like aggregate(collect_list(named_struct('b0', n, 'b1',
+         * avg)), named_struct('b0', 0.0, 'b1', 0.0), (a, b) -> named_struct('b0', a.b0 + b.b0, 'b1', ...)).
          */
-        private static Expression[] moments(Expression[] buffers) {
+        private static Expression[] folded(DeclarativeAggregate function, Expression[] buffers) {
+            Expression parsed = new CatalystSqlParser().parseExpression(
+                "aggregate(collect_list(" + struct("buffer", buffers.length) + "), "
+                    + struct("initial", buffers.length) + ", (a, b) -> " + struct("merged", buffers.length) + ")"
+            );
+            HashMap sides = new HashMap();
             HashMap entries = new HashMap();
-            for (int i = 0; i < MOMENTS.length; i++) {
-                entries.put(UnresolvedAttribute.quoted("gpujoin_" + MOMENTS[i]), buffers[i]);
+            for (int i = 0; i < buffers.length; i++) {
+                sides.put(function.aggBufferAttributes().apply(i), field(variable("a"), i));
+                sides.put(function.inputAggBufferAttributes().apply(i), field(variable("b"), i));
+                entries.put(UnresolvedAttribute.quoted("gpujoin_buffer" + i), buffers[i]);
+                entries.put(UnresolvedAttribute.quoted("gpujoin_initial" + i), function.initialValues().apply(i));
             }
-            Expression parsed = new CatalystSqlParser().parseExpression(MERGED_MOMENTS);
-            Expression merged = (Expression) parsed.transform(PythonUtils.toScalaMap(entries));
-            Expression[] parts = new Expression[MOMENTS.length];
-            for (int i = 0; i < MOMENTS.length; i++) {
-                parts[i] = new UnresolvedExtractValue(merged, Literal.create(MOMENTS[i], DataTypes.StringType));
+            for (int i = 0; i < buffers.length; i++) {
+                Expression merged = (Expression) function.mergeExpressions().apply(i);
+                entries.put(variable("gpujoin_merged" + i), merged.transform(PythonUtils.toScalaMap(sides)));
+            }
+            Expression value = (Expression) parsed.transform(PythonUtils.toScalaMap(entries));
+            Expression[] parts = new Expression[buffers.length];
+            for (int i = 0; i < parts.length; i++) {
+                parts[i] = field(value, i);
             }
             return parts;
+        }
+
+        /** SQL text of a struct of placeholders. */
+        private static String struct(String kind, int size) {
+            StringBuilder text = new StringBuilder();
+            for (int i = 0; i < size; i++) {
+                text.append(i == 0 ? "" : ", ").append("'b" + i + "', gpujoin_" + kind + i);
+            }
+            return "named_struct(" + text + ")";
+        }
+
+        private static Expression variable(String name) {
+            return new UnresolvedNamedLambdaVariable(seq(Arrays.asList(new Object[] {name})));
+        }
+
+        private static Expression field(Expression struct, int number) {
+            return new UnresolvedExtractValue(struct, Literal.create("b" + number, DataTypes.StringType));
         }
 
         private static Expression complete(AggregateFunction function, Option filter) {

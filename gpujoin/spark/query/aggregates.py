@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import PartialAggregate, column
 from gpujoin.spark.catalyst.nodes import Node
@@ -32,6 +32,11 @@ _FUNCTIONS = {
     "StddevPop": AggregateFunction.STDDEV_POP,
     "VarianceSamp": AggregateFunction.VAR_SAMP,
     "VariancePop": AggregateFunction.VAR_POP,
+    "Skewness": AggregateFunction.SKEWNESS,
+    "Kurtosis": AggregateFunction.KURTOSIS,
+    "CovPopulation": AggregateFunction.COVAR_POP,
+    "CovSample": AggregateFunction.COVAR_SAMP,
+    "Corr": AggregateFunction.CORR,
     "First": AggregateFunction.FIRST,
     "Last": AggregateFunction.LAST,
     "MinBy": AggregateFunction.MIN_BY,
@@ -182,7 +187,7 @@ class FinalReader(ExpressionReader):
             return self._checked_sum(call, parts)
         if call.function is AggregateFunction.AVG:
             return _average(node, call, parts)
-        if call.function in CENTRAL_MOMENTS:
+        if call.function in MOMENTS:
             return _moment(node, call, parts)
         return parts[0]
 
@@ -221,8 +226,8 @@ def merging(node: Node, call: AggregateCall) -> dict[str, Any]:
     if decimals:
         kind = "decimal sum" if call.function is AggregateFunction.SUM else "decimal average"
         return {"kind": kind, "overflows": may_overflow(call)}
-    if call.function in CENTRAL_MOMENTS:
-        return {"kind": "moments"}
+    if call.function in MOMENTS:
+        return {"kind": "folded"}
     return {"kind": _MERGING.get(call.function, "other")}
 
 
@@ -248,27 +253,45 @@ def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Express
 
 
 def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
-    """The last step of Spark's `CentralMomentAgg`: null of no value, and of one if a sample's is asked for."""
-    n, _, m2 = parts
-    sample = call.function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP)
-    rooted = call.function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP)
+    """The last step of Spark's `CentralMomentAgg` and `Covariance`: null of no value, or of too few."""
     kind = pa.float64()
+    undefined = None if node.children[0].fields["nullOnDivideByZero"] else math.nan
 
     def number(value: float | None) -> Literal:
         return Literal(value=value, type=kind)
 
-    def counted(value: float) -> Expression:
-        return Call(function=Function.EQ, arguments=(n, number(value)), type=pa.bool_())
+    def computed(function: Function, *operands: Expression) -> Expression:
+        return Call(function=function, arguments=operands, type=kind)
 
-    cases = {0.0: number(None)}
-    divisor: Expression = n
-    if sample:
-        cases[1.0] = number(None if node.children[0].fields["nullOnDivideByZero"] else math.nan)
-        divisor = Call(function=Function.SUBTRACT, arguments=(n, number(1.0)), type=kind)
-    result: Expression = Call(function=Function.DIVIDE, arguments=(m2, divisor), type=kind)
-    if rooted:
-        result = Call(function=Function.SQRT, arguments=(result,), type=kind)
-    return Case(conditions=tuple(map(counted, cases)), values=tuple(cases.values()), otherwise=result, type=kind)
+    def is_equal(value: Expression, other: float) -> Expression:
+        return Call(function=Function.EQ, arguments=(value, number(other)), type=pa.bool_())
+
+    n, spread = parts[0], parts[-1]
+    cases = {is_equal(n, 0.0): number(None)}
+    match call.function:
+        case AggregateFunction.STDDEV_SAMP | AggregateFunction.VAR_SAMP | AggregateFunction.COVAR_SAMP:
+            cases[is_equal(n, 1.0)] = number(undefined)
+            result = computed(Function.DIVIDE, spread, computed(Function.SUBTRACT, n, number(1.0)))
+        case AggregateFunction.STDDEV_POP | AggregateFunction.VAR_POP | AggregateFunction.COVAR_POP:
+            result = computed(Function.DIVIDE, spread, n)
+        case AggregateFunction.SKEWNESS:
+            _, _, m2, m3 = parts
+            cases[is_equal(m2, 0.0)] = number(undefined)
+            cube = computed(Function.MULTIPLY, computed(Function.MULTIPLY, m2, m2), m2)
+            scaled = computed(Function.MULTIPLY, computed(Function.SQRT, n), m3)
+            result = computed(Function.DIVIDE, scaled, computed(Function.SQRT, cube))
+        case AggregateFunction.KURTOSIS:
+            _, _, m2, _, m4 = parts
+            cases[is_equal(m2, 0.0)] = number(undefined)
+            ratio = computed(Function.DIVIDE, computed(Function.MULTIPLY, n, m4), computed(Function.MULTIPLY, m2, m2))
+            result = computed(Function.SUBTRACT, ratio, number(3.0))
+        case _:
+            raise NotTranslatableError(
+                f"{call} below another operation: what it is of equal values follows from Spark's settings"
+            )
+    if call.function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP):
+        result = computed(Function.SQRT, result)
+    return Case(conditions=tuple(cases), values=tuple(cases.values()), otherwise=result, type=kind)
 
 
 def covered_aggregates() -> tuple[str, ...]:

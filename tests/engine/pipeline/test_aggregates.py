@@ -16,7 +16,7 @@ import pytest
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.aggregates import BITWISE, CENTRAL_MOMENTS, EXTREMES_BY, AggregateFunction
+from gpujoin.model.aggregates import BITWISE, CENTRAL_MOMENTS, COMOMENTS, EXTREMES_BY, HIGHER_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
@@ -208,6 +208,29 @@ def test_central_moments(function: AggregateFunction, pieces: int, rng: np.rando
     table = pa.table({"g": pa.array(np.arange(400) % 7, pa.int32()), "x": pa.array(values, from_pandas=False)})
     tree = Tree.source(table.schema).group("g", v=Aggregate(function, (left("x"),)))
     check(tree, table, f"seed {seed}", pieces=pieces)
+
+
+@pytest.mark.parametrize("pieces", [1, 9])
+@pytest.mark.parametrize("function", sorted(HIGHER_MOMENTS | COMOMENTS, key=str))
+def test_higher_moments_and_covariances(
+    function: AggregateFunction, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
+    """Group 0 has a NaN, 1 an infinity, 2 nothing but nulls, 3 one value in all rows, whose mean is rounded."""
+    count = 600
+    group = np.arange(count) % 9
+    columns = {}
+    for name in ("x", "y"):
+        values = rng.normal(1e4, 1.0, count)
+        values[9], values[10] = math.nan, math.inf
+        columns[name] = pa.array(np.where(group == 3, 0.1, values), mask=(rng.random(count) < 0.1) | (group == 2))
+    table = pa.table({"g": pa.array(group, pa.int32()), **columns})
+    arguments = (left("x"), left("y")) if function in COMOMENTS else (left("x"),)
+    calls = {"v": Aggregate(function, arguments), "w": Aggregate(function, arguments, left("x") > 1e4)}
+    if function is not AggregateFunction.CORR:  # of equal values it is Spark's division by zero
+        check(Tree.source(table.schema).group("g", **calls), table, f"seed {seed}", pieces=pieces)
+    rest = table.filter(pc.not_equal(table["g"], 3))
+    check(Tree.source(table.schema).group("g", **calls), rest, f"seed {seed}", pieces=pieces)
+    check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 
 
 @everywhere

@@ -45,6 +45,13 @@ COVERED = {
     "rows of extremes of nothing": "select max_by(s, id), min_by(price, s) from none",
     "rows of extremes below": """select max(v), min(w), max(b) from
         (select k, max_by(s, id) v, min_by(price, id) w, bit_or(id) b from sales group by k)""",
+    "higher moments": """select k, skewness(id), kurtosis(price), skewness(weight) filter (where flag),
+        covar_pop(id, k), covar_samp(price, id), corr(id, weight), skewness(1.1D), kurtosis(0.1D)
+        from sales group by k""",
+    "higher moments of nothing": "select skewness(id), kurtosis(id), corr(id, k), covar_samp(id, k) from none",
+    "higher moments below": """select max(v), min(w), max(x), max(y) from (select k, skewness(id) v, kurtosis(price) w,
+        covar_pop(id, price) x, covar_samp(weight, id) y from sales group by k)""",
+    "regressions": "select regr_count(id, k), regr_avgx(id, k), regr_avgy(id, k) from sales",
     "root": "select max(sqrt(abs(id))), count(*) from sales where sqrt(price) > 1",
 }
 
@@ -55,6 +62,7 @@ COVERED = {
         COVERED, "moments", "moments of nothing", "moments below", "edges of keys", "edges filtered", "logic",
         "distinct of several", "distinct constants of nothing", "distinct with filters", "distinct above a join",
         "cube", "bits", "rows of extremes", "rows of extremes of nothing", "rows of extremes below",
+        "higher moments", "higher moments of nothing", "higher moments below",
     ),
 )  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
@@ -62,7 +70,16 @@ def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["moments", "moments of nothing", "edges filtered", "distinct with filters", "bits", "rows of extremes"]
+    "name",
+    [
+        "moments",
+        "moments of nothing",
+        "edges filtered",
+        "distinct with filters",
+        "bits",
+        "rows of extremes",
+        "higher moments",
+    ],
 )
 def test_partial_results_of_several_tasks_merge(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
@@ -83,11 +100,11 @@ def test_rows_of_first_stay_together(tables: SparkSession) -> None:
     "query",
     [
         "select try_sum(price) from sales",
-        "select corr(id, k) from sales",
+        "select regr_slope(id, k) from sales",
         "select max(upper(s)), count(*) from sales",
         "select collect_list(id) from sales",
     ],
 )
 def test_functions_that_are_not_covered_are_named(tables: SparkSession, query: str) -> None:
-    with pytest.raises(FallbackError, match=r"try_sum|corr|upper|collect_list"):
+    with pytest.raises(FallbackError, match=r"try_sum|regr_slope|upper|collect_list"):
         accelerate(tables.sql(query))
