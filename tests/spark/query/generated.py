@@ -382,6 +382,8 @@ class Generator:
 
     def _aggregate(self, aliases: list[str]) -> str:
         number = self._column(aliases, _NUMBERS)
+        # Equal orderings have equal values, so that one value is right.
+        ordering = self._column(aliases, _EXACT)
         calls = (
             "count(*)", f"count({self._column(aliases, ''.join(COLUMNS))})",
             # Spark adds doubles for an average: of long numbers, what is left depends on the order of rows.
@@ -394,6 +396,8 @@ class Generator:
             f"{self._pick(('bool_or', 'bool_and'))}({self._column(aliases, 'o')})",
             f"sum({self._column(aliases, 'yhilmn')}) filter (where {self._condition(aliases, 2)})",
             f"sum(case when {self._condition(aliases, 2)} then {self._column(aliases, 'm')} else 0 end)",
+            f"{self._pick(('max_by', 'min_by'))}({ordering}, {ordering})",
+            f"{self._pick(('bit_and', 'bit_or', 'bit_xor'))}({self._column(aliases, _WHOLE)})",
         )  # fmt: skip
         return str(self._pick(calls))
 
