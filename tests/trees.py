@@ -39,6 +39,7 @@ class Aggregate:
     arguments: tuple[object, ...] = ()
     where: Expression | None = None
     ignore_nulls: bool = False
+    percentage: float | None = None
 
 
 def file_slice(path: str | Path, **parts: object) -> FileSlice:
@@ -142,6 +143,7 @@ class Tree:
                 filter=None if a.where is None else resolve(a.where, self.schema, self.schema, mode=self.mode),
                 mode=self.mode,
                 ignore_nulls=a.ignore_nulls,
+                percentage=a.percentage,
             )
             for name, a in aggregates.items()
         )

@@ -43,12 +43,16 @@ class AggregateFunction(Enum):
     BIT_AND = "bit_and"
     BIT_OR = "bit_or"
     BIT_XOR = "bit_xor"
+    PERCENTILE = "percentile"
+    """Exact percentile, between two values interpolated; ``median`` is that of 0.5."""
 
 
 EXTREMES_BY = frozenset({AggregateFunction.MIN_BY, AggregateFunction.MAX_BY})
 """Functions of a value and an ordering."""
 BITWISE = frozenset({AggregateFunction.BIT_AND, AggregateFunction.BIT_OR, AggregateFunction.BIT_XOR})
 """Functions of the bits of integers."""
+FINAL_ONLY = frozenset({AggregateFunction.PERCENTILE})
+"""Functions whose buffer in Spark only Spark reads: each group must come out once, with its value."""
 ANY_ROW = EXTREMES_BY | {AggregateFunction.FIRST, AggregateFunction.LAST}
 """Functions that return a value of one row; which, among several that fit, follows from the order of rows."""
 CENTRAL_MOMENTS = frozenset(
@@ -98,6 +102,8 @@ class AggregateCall:
     """``ANSI``: a sum of integers that leaves 64 bits is an error; ``LEGACY``: it wraps."""
     ignore_nulls: bool = False
     """For ``FIRST`` and ``LAST``: the first, or last, value that is not null."""
+    percentage: float | None = None
+    """For ``PERCENTILE``: from 0 to 1."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -117,6 +123,10 @@ class AggregateCall:
                 raise RelationError(f"{self}: takes float64, not {argument.type}; cast it, as Spark does")
         if self.function in BITWISE and not is_whole(self.dtype):
             raise RelationError(f"{self}: takes an integer, not {self.dtype}")
+        if (self.function is AggregateFunction.PERCENTILE) != (self.percentage is not None):
+            raise RelationError(f"{self}: percentage {self.percentage}; percentiles have one, other functions none")
+        if self.percentage is not None and not (is_whole(self.dtype) or pat.is_float64(self.dtype)):
+            raise RelationError(f"{self}: takes an integer or float64, not {self.dtype}")
         numbers = (AggregateFunction.SUM, AggregateFunction.AVG)
         if self.function in numbers and not is_numeric(self.dtype):
             raise RelationError(f"{self}: takes a number, not {self.dtype}")
@@ -153,6 +163,7 @@ class AggregateCall:
         ``first``, ``last``            ``value``; ``is_set``
         ``min_by``, ``max_by``         ``value``; ``ordering``, null if there was none
         ``bit_and``, …                 ``value``, null if there was none
+        ``percentile``                 ``value``: float64, the result
         =============================  =========================================================================
         """
         match self.function:
@@ -174,6 +185,8 @@ class AggregateCall:
                     self._field("sum", total, nullable=pat.is_decimal(total)),
                     self._field("count", pa.int64(), nullable=False),
                 )
+            case AggregateFunction.PERCENTILE:
+                return (self._field("value", pa.float64()),)
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return self._field("value", self.dtype), self._field("is_set", pa.bool_(), nullable=False)
             case _:
@@ -199,6 +212,7 @@ class AggregateCall:
         return (
             self.function, tuple(e.signature() for e in self.arguments), self.name,
             None if self.filter is None else self.filter.signature(), self.mode, self.ignore_nulls,
+            self.percentage,
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:

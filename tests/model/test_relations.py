@@ -145,6 +145,16 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
             lambda: AggregateCall(function=AggregateFunction.MAX_BY, arguments=(column(SCHEMA, "name"),)),
             "two arguments, not 1",
         ),
+        (
+            lambda: AggregateCall(function=AggregateFunction.PERCENTILE, arguments=(column(SCHEMA, "k"),)),
+            "percentage None",
+        ),
+        (
+            lambda: AggregateCall(
+                function=AggregateFunction.PERCENTILE, arguments=(column(SCHEMA, "name"),), percentage=0.5
+            ),
+            "an integer or float64",
+        ),
         (lambda: AggregateCall(function=AggregateFunction.BIT_OR, arguments=(column(SCHEMA, "x"),)), "an integer"),
         (
             lambda: AggregateCall(function=AggregateFunction.VAR_POP, arguments=(column(SCHEMA, "k"),)),

@@ -151,6 +151,19 @@ def _rank(value: Cell) -> Cell:
     return value.encode() if isinstance(value, str) else value
 
 
+def _percentile(call: AggregateCall, values: list[Cell]) -> Cell:
+    assert call.percentage is not None
+    if not values:
+        return None
+    ordered = sorted(values, key=_rank)
+    position = (len(values) - 1) * call.percentage
+    lower, higher = math.floor(position), math.ceil(position)
+    low, high = ordered[lower], ordered[higher]
+    if low == high:
+        return float(low)
+    return (higher - position) * float(low) + (position - lower) * float(high)
+
+
 _BITS: dict[AggregateFunction, Callable[[int, int], int]] = {
     AggregateFunction.BIT_AND: operator.and_, AggregateFunction.BIT_OR: operator.or_,
     AggregateFunction.BIT_XOR: operator.xor,
@@ -164,6 +177,8 @@ def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
             return _extreme(call, values)
         case function if function in BITWISE:
             return reduce(_BITS[function], values) if values else None
+        case AggregateFunction.PERCENTILE:
+            return _percentile(call, values)
         case AggregateFunction.SUM | AggregateFunction.AVG if pat.is_decimal(dtype):
             return _decimal_result(call, sum_exactly(values), len(values))
         case AggregateFunction.SUM if not is_float(dtype):
@@ -275,6 +290,9 @@ def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
             return _edge(call, [value for value, is_set in buffers if is_set])
         case function if function in EXTREMES_BY:
             return _by_ordering(call, buffers)
+        case AggregateFunction.PERCENTILE:
+            ((value,),) = buffers
+            return value
         case function if function in BITWISE:
             return _over_values(call, [v for (v,) in buffers if v is not None])
         case AggregateFunction.SUM if pat.is_decimal(call.dtype):

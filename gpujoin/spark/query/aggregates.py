@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import FINAL_ONLY, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import PartialAggregate, column
+from gpujoin.model.types import is_float, is_whole
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of
@@ -44,10 +45,13 @@ _FUNCTIONS = {
     "BitAndAgg": AggregateFunction.BIT_AND,
     "BitOrAgg": AggregateFunction.BIT_OR,
     "BitXorAgg": AggregateFunction.BIT_XOR,
+    "Percentile": AggregateFunction.PERCENTILE,
 }
 _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 _SUM_DIGITS = 10
 """Digits that Spark adds to a decimal's precision where it sums, if there is room: enough for 10**10 rows."""
+_DOUBLE_DIGITS = 15
+"""Most digits of decimals that are different as doubles wherever they are different."""
 _COUNT_DIGITS = 20
 """Digits of the decimal that Spark divides by when it averages decimals."""
 
@@ -73,6 +77,11 @@ class ReadAggregate:
         return frozenset().union(*(part.attribute_ids for part in parts))
 
     @property
+    def final_only(self) -> bool:
+        """Whether any aggregate's partial results could not be given to Spark."""
+        return any(_FUNCTIONS.get(node.children[0].name) in FINAL_ONLY for node in self.aggregates)
+
+    @property
     def distinct(self) -> bool:
         """Whether any aggregate is distinct."""
         return any(node.fields["isDistinct"] for node in self.aggregates)
@@ -94,6 +103,7 @@ class ReadAggregate:
                 call.filter is None,
                 call.mode,
                 call.ignore_nulls,
+                call.percentage,
             )
             calls[number] = seen.setdefault(key, call)
         return calls
@@ -120,7 +130,13 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         operands = operands[0].children
     if known is None:
         raise NotTranslatableError(f"{function} is not computed here")
+    percentage = None
+    if known is AggregateFunction.PERCENTILE:
+        percentage = _percentage(function, reader)
+        operands = operands[:1]
     arguments = tuple(reader(operand) for operand in operands)
+    if known is AggregateFunction.PERCENTILE:
+        arguments = (_distinguished(function, arguments[0]),)
     if known is AggregateFunction.COUNT:
         arguments = tuple(
             operand for operand in arguments if not (isinstance(operand, Literal) and operand.value is not None)
@@ -135,7 +151,27 @@ def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         filter=reader(condition[0]) if condition else None,
         mode=mode,
         ignore_nulls=known in _EDGES and bool(function.fields["ignoreNulls"]),
+        percentage=percentage,
     )
+
+
+def _percentage(function: Node, reader: ExpressionReader) -> float:
+    percentage, frequency = map(reader, function.children[1:3])
+    if not isinstance(percentage, Literal) or not isinstance(percentage.value, float):
+        raise NotTranslatableError(f"{function}: the percentage is no constant, or several")
+    if function.fields["reverse"] or not isinstance(frequency, Literal) or frequency.value != 1:
+        raise NotTranslatableError(f"{function}: in descending order, or with frequencies")
+    return percentage.value
+
+
+def _distinguished(function: Node, value: Expression) -> Expression:
+    """The argument of a percentile as an integer or a double, so that different values stay different."""
+    assert value.type is not None
+    if is_whole(value.type) or pat.is_float64(value.type):
+        return value
+    if not is_float(value.type) and not (pat.is_decimal(value.type) and value.type.precision <= _DOUBLE_DIGITS):
+        raise NotTranslatableError(f"{function} of {value.type}")
+    return Cast(child=value, to=pa.float64(), mode=EvalMode.LEGACY, type=pa.float64())
 
 
 def sums_unscaled(node: Node) -> bool:

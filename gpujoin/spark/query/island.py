@@ -219,6 +219,9 @@ class IslandFinder:
         try:
             read = read_aggregate(node)
             below = builder.input(node.children[0], read.attribute_ids)
+            if read.final_only:
+                ids = frozenset(column.expr_id for column in node.output)
+                return _columns(node, aggregated(builder, read, below, ids), builder)
             return _partial(node, read, below, builder)
         except NotTranslatableError as problem:
             raise BrokenError(node, str(problem)) from problem

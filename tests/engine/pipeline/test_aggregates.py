@@ -210,6 +210,29 @@ def test_central_moments(function: AggregateFunction, pieces: int, rng: np.rando
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("percentage", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("kind", ["i8", "i64", "f64"])
+def test_percentiles(kind: str, percentage: float, pieces: int, rng: np.random.Generator, seed: int) -> None:
+    table = random_table(rng, 300, 30)
+    calls = {
+        "v": Aggregate(AggregateFunction.PERCENTILE, (left(kind),), percentage=percentage),
+        "w": Aggregate(AggregateFunction.PERCENTILE, (left(kind),), left("bool"), percentage=percentage),
+    }
+    for keys in (("g",), ()):
+        tree = final(Tree.source(table.schema).group(*keys, **calls))
+        check(tree, table, f"seed {seed}", pieces=pieces)
+        check(tree, table.slice(0, 0), "no rows")
+    tree = final(Tree.source(table.schema).group("g", **calls))
+    assert check(tree, table, f"seed {seed}", pieces=9, memory_budget=2000).spills > 0
+
+
+def final(tree: Tree) -> Tree:
+    """The aggregation at the top, each of whose groups comes out once."""
+    assert isinstance(tree.relation, PartialAggregate)
+    return Tree(dataclasses.replace(tree.relation, once=True), tree.mode)
+
+
 @pytest.mark.parametrize("pieces", [1, 9])
 @pytest.mark.parametrize("function", sorted(HIGHER_MOMENTS | COMOMENTS, key=str))
 def test_higher_moments_and_covariances(

@@ -52,6 +52,11 @@ COVERED = {
     "higher moments below": """select max(v), min(w), max(x), max(y) from (select k, skewness(id) v, kurtosis(price) w,
         covar_pop(id, price) x, covar_samp(weight, id) y from sales group by k)""",
     "regressions": "select regr_count(id, k), regr_avgx(id, k), regr_avgy(id, k) from sales",
+    "percentiles": """select k, median(id), percentile(price, 0.3), percentile(id % 3, 0.9) filter (where flag),
+        percentile_cont(0.25) within group (order by weight), median(day - date'2000-01-01'), count(*)
+        from sales group by k""",
+    "percentiles below": """select max(v), min(w), count(*) from
+        (select s, median(id) v, percentile(weight, 1) w from sales group by s)""",
     "root": "select max(sqrt(abs(id))), count(*) from sales where sqrt(price) > 1",
 }
 
@@ -62,7 +67,7 @@ COVERED = {
         COVERED, "moments", "moments of nothing", "moments below", "edges of keys", "edges filtered", "logic",
         "distinct of several", "distinct constants of nothing", "distinct with filters", "distinct above a join",
         "cube", "bits", "rows of extremes", "rows of extremes of nothing", "rows of extremes below",
-        "higher moments", "higher moments of nothing", "higher moments below",
+        "percentiles", "percentiles below", "higher moments", "higher moments of nothing", "higher moments below",
     ),
 )  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:

@@ -409,6 +409,33 @@ class _Bitwise(_State):
         return [state[self.name("v")]]
 
 
+class _Percentile(_State):
+    """The values of a group as a list."""
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        return [self.value.drop_nulls().implode().alias(self.name("v"))]
+
+    def merge(self) -> list[pl.Expr]:
+        return [self.column("v").explode().drop_nulls().implode().alias(self.name("v"))]
+
+    def nothing(self) -> list[pl.Expr]:
+        kind = polars_type(self.call.dtype, wide=False)
+        return [pl.lit(pl.Series([[]], dtype=pl.List(kind))).alias(self.name("v"))]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        """Interpolate as Spark's `Percentile` does, in the same steps."""
+        assert self.call.percentage is not None
+        ordered = self.column("v").list.sort()
+        position = (self.column("v").list.len().cast(pl.Int64) - 1).cast(pl.Float64) * self.call.percentage
+        lower, higher = position.floor(), position.ceil()
+        places = (place.cast(pl.Int64) for place in (lower, higher))
+        below, above = (ordered.list.get(place, null_on_oob=True) for place in places)
+        low, high = below.cast(pl.Float64), above.cast(pl.Float64)
+        between = (higher - position) * low + (position - lower) * high
+        return [state.select(pl.when(below == above).then(low).otherwise(between)).to_series()]
+
+
 def _first(value: pl.Expr) -> pl.Expr:
     return value.filter(value.is_not_null()).first()
 
@@ -554,6 +581,8 @@ def _state_of(call: AggregateCall, prefix: str) -> _State:
             return _ExtremeBy(call, prefix)
         case AggregateFunction.BIT_AND | AggregateFunction.BIT_OR | AggregateFunction.BIT_XOR:
             return _Bitwise(call, prefix)
+        case AggregateFunction.PERCENTILE:
+            return _Percentile(call, prefix)
         case AggregateFunction.COVAR_POP | AggregateFunction.COVAR_SAMP | AggregateFunction.CORR:
             return _Comoments(call, prefix)
         case _:
