@@ -13,7 +13,7 @@ import pyarrow.types as pat
 
 from gpujoin.model.aggregates import FINAL_ONLY, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
-from gpujoin.model.relations import PartialAggregate, column
+from gpujoin.model.relations import Relation, column
 from gpujoin.model.types import is_float, is_whole
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
@@ -86,6 +86,30 @@ class ReadAggregate:
         """Whether any aggregate is distinct."""
         return any(node.fields["isDistinct"] for node in self.aggregates)
 
+    @cached_property
+    def distinct_columns(self) -> tuple[Node, ...]:
+        """What distinct aggregates read, beside the keys.
+
+        Raises ``NotTranslatableError`` if they do not all read the same.
+        """
+        distinct: dict[int | str, Node] = {}
+        sets: set[frozenset[int | str]] = set()
+        for node in self.aggregates:
+            if not node.fields["isDistinct"]:
+                continue
+            function, *condition = node.children
+            if condition:
+                raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
+            columns = [column for column in function.children if column.name != "Literal"]
+            if not columns and not self.keys:
+                raise NotTranslatableError(f"{node}: distinct constants, of which there are none if there are no rows")
+            sets.add(frozenset(map(identity, columns)))
+            distinct |= {identity(column): column for column in columns}
+        if len(sets) > 1:
+            raise NotTranslatableError("distinct aggregates over different columns")
+        keys = set(map(identity, self.keys))
+        return tuple(column for name, column in distinct.items() if name not in keys)
+
     def calls(self, reader: ExpressionReader) -> dict[int, AggregateCall]:
         """Translate the aggregates that are not distinct, by position among :attr:`aggregates`.
 
@@ -96,7 +120,7 @@ class ReadAggregate:
         for number, node in enumerate(self.aggregates):
             if node.fields["isDistinct"]:
                 continue
-            call = _call(node, reader, f"a{number}")
+            call = read_call(node, reader, f"a{number}")
             key = (
                 call.function,
                 *(part.signature() for part in call.expressions()),
@@ -122,7 +146,16 @@ def read_aggregate(node: PlanNode) -> ReadAggregate:
     return ReadAggregate(node.expressions("groupingExpressions"), node.expressions("aggregateExpressions"))
 
 
-def _call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
+def identity(node: Node) -> int | str:
+    """What two expressions over one input have in common if they are the same."""
+    return node.expr_id if node.name == "AttributeReference" else str(node)
+
+
+def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
+    """Translate an aggregate expression.
+
+    Raises ``NotTranslatableError`` if the function or an argument is not covered.
+    """
     function, *condition = node.children
     known = _FUNCTIONS.get(function.name)
     operands = function.children
@@ -189,12 +222,12 @@ def _mode(function: Node) -> EvalMode:
 
 
 class FinalReader(ExpressionReader):
-    """Translates an aggregation's results over the buffers of a :class:`PartialAggregate` that gives each group once.
+    """Translates an aggregation's results over a relation that gives each group once, with keys and buffers.
 
-    The relation gives keys, then buffers; ``calls`` are by position among the aggregates.
+    The keys come first; buffers have their names. ``calls`` are by position among the aggregates.
     """
 
-    def __init__(self, read: ReadAggregate, relation: PartialAggregate, calls: Mapping[int, AggregateCall]) -> None:
+    def __init__(self, read: ReadAggregate, relation: Relation, calls: Mapping[int, AggregateCall]) -> None:
         self._schema = relation.schema
         self._calls = {id(read.aggregates[number]): call for number, call in calls.items()}
         self._keys = {key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"}

@@ -273,8 +273,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
 
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
     reader = builder.reader(below)
-    distinct = _distinct_columns(read)
-    keys = [*read.keys, *distinct]
+    keys = [*read.keys, *read.distinct_columns]
     outputs = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(keys))
     calls = read.calls(reader)
     unique = unique_calls(calls)
@@ -290,7 +289,9 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
     whole = partial(_whole, node, read, below, builder)
     sources, rows = builder.sources, tuple(builder.spark_sources)
-    return Island(node, relation, plain, tuple(columns), sources, rows, finish, read, calls, distinct, whole)
+    return Island(
+        node, relation, plain, tuple(columns), sources, rows, finish, read, calls, read.distinct_columns, whole
+    )
 
 
 def _whole(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island | None:
@@ -299,29 +300,3 @@ def _whole(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBu
         return _columns(node, aggregated(builder, read, below, ids), builder)
     except (BrokenError, NotTranslatableError, RelationError):
         return None
-
-
-def _distinct_columns(read: ReadAggregate) -> tuple[Node, ...]:
-    """The columns whose distinct values are to be kept, beside the keys."""
-    distinct: list[Node] = []
-    sets: set[frozenset[int | str]] = set()
-    keys = set(map(_identity, read.keys))
-    for node in read.aggregates:
-        if not node.fields["isDistinct"]:
-            continue
-        function, *condition = node.children
-        if condition:
-            raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
-        columns = [column for column in function.children if column.name != "Literal"]
-        if not columns and not read.keys:
-            raise NotTranslatableError(f"{node}: distinct constants, of which there are none if there are no rows")
-        sets.add(frozenset(map(_identity, columns)))
-        distinct += [column for column in columns if _identity(column) not in keys]
-    if len(sets) > 1:
-        raise NotTranslatableError("distinct aggregates over different columns")
-    return tuple({_identity(column): column for column in distinct}.values())
-
-
-def _identity(node: Node) -> int | str:
-    """What two expressions over one input have in common if they are the same."""
-    return node.expr_id if node.name == "AttributeReference" else str(node)

@@ -33,6 +33,15 @@ COVERED = {
     "distinct of expressions": "select k, sum(distinct id % 3), count(*) from sales group by k",
     "distinct above a join": """select a.k, count(distinct b.s), count(distinct b.item) from sales a
         left join items b on a.k = b.k group by a.k""",
+    "distinct beside others": """select k, count(distinct s), sum(id), sum(price), avg(price), avg(weight), min(day),
+        max_by(day, id), bit_or(id), count(flag), count(*) filter (where flag), first(k) from sales group by k""",
+    "distinct decimals": "select k, sum(distinct price), sum(id), count(*) from sales group by k",
+    "averages of distinct decimals": "select k, avg(distinct price) from sales group by k",
+    "distinct beside others of nothing": "select count(distinct s), sum(price), avg(id), count(*), max(day) from none",
+    "distinct below others": """select max(n), sum(m), min(a) from (select k, count(distinct s) n, sum(price) m,
+        avg(id) a from sales group by k)""",
+    "distinct joined": """select a.k, a.n, b.item from (select k, count(distinct s, day) n from sales group by k) a
+        join items b on a.k = b.k""",
     "distinct below": "select k, count(*) from (select distinct k, s from sales) group by k",
     "rollup": "select k, s, sum(price), count(*) from sales group by rollup(k, s)",
     "cube": "select k, s, sum(price), grouping(k), grouping_id() from sales group by cube(k, s)",
@@ -66,6 +75,7 @@ COVERED = {
     brief(
         COVERED, "moments", "moments of nothing", "moments below", "edges of keys", "edges filtered", "logic",
         "distinct of several", "distinct constants of nothing", "distinct with filters", "distinct above a join",
+        "distinct beside others", "distinct decimals", "distinct below others", "distinct joined",
         "cube", "bits", "rows of extremes", "rows of extremes of nothing", "rows of extremes below",
         "percentiles", "percentiles below", "higher moments", "higher moments of nothing", "higher moments below",
     ),

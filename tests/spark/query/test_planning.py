@@ -82,8 +82,17 @@ def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int) -> 
     assert count <= 4
 
 
-def test_the_only_task_finishes_an_aggregation(tables: SparkSession) -> None:
-    frame = tables.sql("select s, sum(price), avg(id), count(*) from sales group by s order by s")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select s, sum(price), avg(id), count(*) from sales group by s order by s",
+        "select s, count(distinct k), sum(distinct k), sum(price), count(*), max(day) from sales group by s order by s",
+        "select count(distinct k), sum(distinct k), avg(price), count(*), min(day) from sales",
+        "select s, median(id), count(*) from sales group by s order by s",
+    ],
+)
+def test_the_only_task_finishes_an_aggregation(tables: SparkSession, query: str) -> None:
+    frame = tables.sql(query)
     accelerated = rewrite(frame).frame
     assert len(explain(accelerated).islands) == 1
     assert "Aggregate" not in accelerated._jdf.queryExecution().optimizedPlan().toString()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression, Literal
-from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Scan, Union
+from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Relation, Scan, Union
 from gpujoin.plan.explain import show_expression
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.nodes import Node
@@ -26,6 +26,7 @@ from gpujoin.spark.query.trees.builder import (
     check_column,
     narrowed,
 )
+from gpujoin.spark.query.trees.distinct import in_two_steps
 
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
@@ -142,11 +143,13 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
     Raises ``NotTranslatableError`` if Spark alone can finish an aggregate, or compute a result.
     """
     reader = builder.reader(below)
-    keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
-    calls = read.calls(reader)
+    relation: Relation
     if read.distinct:
-        raise NotTranslatableError("a distinct aggregation below another operation")
-    relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
+        relation, calls = in_two_steps(read, below.relation, reader)
+    else:
+        calls = read.calls(reader)
+        keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
+        relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
     final = FinalReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
     outputs = tuple(
