@@ -45,16 +45,22 @@ class AggregateFunction(Enum):
     BIT_XOR = "bit_xor"
     PERCENTILE = "percentile"
     """Exact percentile, between two values interpolated; ``median`` is that of 0.5."""
+    COLLECT_LIST = "collect_list"
+    """List of the values that are not null, in the order of the rows; also ``array_agg``."""
+    COLLECT_SET = "collect_set"
+    """Different values that are not null."""
 
 
 EXTREMES_BY = frozenset({AggregateFunction.MIN_BY, AggregateFunction.MAX_BY})
 """Functions of a value and an ordering."""
 BITWISE = frozenset({AggregateFunction.BIT_AND, AggregateFunction.BIT_OR, AggregateFunction.BIT_XOR})
 """Functions of the bits of integers."""
-FINAL_ONLY = frozenset({AggregateFunction.PERCENTILE})
+LISTS = frozenset({AggregateFunction.COLLECT_LIST, AggregateFunction.COLLECT_SET})
+"""Functions that return a list."""
+FINAL_ONLY = LISTS | {AggregateFunction.PERCENTILE}
 """Functions whose buffer in Spark only Spark reads: each group must come out once, with its value."""
-ANY_ROW = EXTREMES_BY | {AggregateFunction.FIRST, AggregateFunction.LAST}
-"""Functions that return a value of one row; which, among several that fit, follows from the order of rows."""
+ANY_ROW = EXTREMES_BY | LISTS | {AggregateFunction.FIRST, AggregateFunction.LAST}
+"""Functions whose result follows from the order of rows: which of several that fit is returned, or what comes first."""
 CENTRAL_MOMENTS = frozenset(
     {
         AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP, AggregateFunction.VAR_SAMP,
@@ -164,6 +170,7 @@ class AggregateCall:
         ``min_by``, ``max_by``         ``value``; ``ordering``, null if there was none
         ``bit_and``, …                 ``value``, null if there was none
         ``percentile``                 ``value``: float64, the result
+        ``collect_list``, …            ``value``: list, the result
         =============================  =========================================================================
         """
         match self.function:
@@ -187,6 +194,9 @@ class AggregateCall:
                 )
             case AggregateFunction.PERCENTILE:
                 return (self._field("value", pa.float64()),)
+            case AggregateFunction.COLLECT_LIST | AggregateFunction.COLLECT_SET:
+                values = pa.list_(pa.field("element", self.dtype, nullable=False))
+                return (self._field("value", values, nullable=False),)
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return self._field("value", self.dtype), self._field("is_set", pa.bool_(), nullable=False)
             case _:

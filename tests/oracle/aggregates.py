@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import BITWISE, COMOMENTS, EXTREMES_BY, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import BITWISE, COMOMENTS, EXTREMES_BY, FINAL_ONLY, AggregateCall, AggregateFunction
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
 from gpujoin.testing.cells import EXACT, Cell, cells
@@ -179,6 +179,10 @@ def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
             return reduce(_BITS[function], values) if values else None
         case AggregateFunction.PERCENTILE:
             return _percentile(call, values)
+        case AggregateFunction.COLLECT_LIST:
+            return tuple(values)
+        case AggregateFunction.COLLECT_SET:
+            return tuple(dict.fromkeys(values))
         case AggregateFunction.SUM | AggregateFunction.AVG if pat.is_decimal(dtype):
             return _decimal_result(call, sum_exactly(values), len(values))
         case AggregateFunction.SUM if not is_float(dtype):
@@ -290,7 +294,7 @@ def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
             return _edge(call, [value for value, is_set in buffers if is_set])
         case function if function in EXTREMES_BY:
             return _by_ordering(call, buffers)
-        case AggregateFunction.PERCENTILE:
+        case function if function in FINAL_ONLY:
             ((value,),) = buffers
             return value
         case function if function in BITWISE:

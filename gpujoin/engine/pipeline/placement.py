@@ -318,8 +318,7 @@ class MixedAggregation:
                 yield MixedPiece(schema, frame=groups)
             return
         mixed.metrics.host_steps += 1
-        for groups in self._on_host.add(mixed.to_host(piece)):
-            yield MixedPiece(schema, piece=groups)
+        yield from self._of_host(self._on_host.add(mixed.to_host(piece)))
 
     def _taken(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
         """Aggregate rows on the device; whether that succeeded."""
@@ -341,8 +340,12 @@ class MixedAggregation:
             for groups in self._on_device.finish():
                 yield MixedPiece(self._node.schema, frame=groups)
         if self._on_device is None or "_on_host" in vars(self):
-            for groups in self._on_host.finish():
-                yield MixedPiece(self._node.schema, piece=groups)
+            yield from self._of_host(self._on_host.finish())
+
+    def _of_host(self, groups: Iterator[Any]) -> Iterator[MixedPiece]:
+        """Groups of the host; tables, which have opaque columns, as they are."""
+        for piece in groups:
+            yield piece if isinstance(piece, pa.Table) else MixedPiece(self._node.schema, piece=piece)
 
 
 @dataclass(frozen=True)

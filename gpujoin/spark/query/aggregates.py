@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import FINAL_ONLY, MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import FINAL_ONLY, LISTS, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Relation, column
 from gpujoin.model.types import is_float, is_whole
@@ -46,6 +46,8 @@ _FUNCTIONS = {
     "BitOrAgg": AggregateFunction.BIT_OR,
     "BitXorAgg": AggregateFunction.BIT_XOR,
     "Percentile": AggregateFunction.PERCENTILE,
+    "CollectList": AggregateFunction.COLLECT_LIST,
+    "CollectSet": AggregateFunction.COLLECT_SET,
 }
 _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 _SUM_DIGITS = 10
@@ -170,6 +172,8 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
     arguments = tuple(reader(operand) for operand in operands)
     if known is AggregateFunction.PERCENTILE:
         arguments = (_distinguished(function, arguments[0]),)
+    if known in LISTS:
+        _check_list(known, function, arguments[0])
     if known is AggregateFunction.COUNT:
         arguments = tuple(
             operand for operand in arguments if not (isinstance(operand, Literal) and operand.value is not None)
@@ -186,6 +190,14 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         ignore_nulls=known in _EDGES and bool(function.fields["ignoreNulls"]),
         percentage=percentage,
     )
+
+
+def _check_list(known: AggregateFunction, function: Node, value: Expression) -> None:
+    if not function.fields.get("ignoreNulls", True):
+        raise NotTranslatableError(f"{function} with nulls")
+    assert value.type is not None
+    if known is AggregateFunction.COLLECT_SET and is_float(value.type):
+        raise NotTranslatableError(f"{function}: which zeros and NaNs Spark takes for equal")
 
 
 def _percentage(function: Node, reader: ExpressionReader) -> float:

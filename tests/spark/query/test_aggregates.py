@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from gpujoin import FallbackError, accelerate
+from gpujoin import FallbackError, accelerate, explain
+from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
-from tests.spark.query.queries import check
+from tests.spark.query.queries import EXCHANGED, check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -103,6 +104,41 @@ def test_partial_results_of_several_tasks_merge(tables: SparkSession, name: str)
     assert found.islands
 
 
+LISTS = {
+    "types": """select k, collect_list(id), collect_set(s), collect_list(price), collect_set(day), collect_list(flag),
+        array_agg(weight), collect_list(id) filter (where flag), count(*) from sales group by k""",
+    "no keys": "select collect_list(id), collect_set(k) from sales",
+    "of a join": "select a.k, collect_list(b.item), collect_set(a.s) from sales a join items b on a.k = b.k group by a.k",
+    "distinct": "select k, collect_list(distinct s), count(distinct s) from sales group by k",
+    "below": """select b.item, a.ids from (select k, collect_list(id) ids from sales group by k) a
+        join items b on a.k = b.k""",
+    "nothing": "select k, collect_list(id) from none group by k",
+}
+
+
+@pytest.mark.parametrize("exchanged", [False, True], ids=["one task", "exchanged"])
+@pytest.mark.parametrize("name", LISTS)
+def test_lists(tables: SparkSession, name: str, exchanged: bool) -> None:
+    """Their order is as little said as in Spark."""
+    if exchanged:
+        if name == "no keys":
+            pytest.skip("several tasks leave the only group to Spark")
+        for key, value in EXCHANGED.items():
+            tables.conf.set(key, value)
+    frame = tables.sql(LISTS[name])
+    accelerated = rewrite(frame).frame
+    assert explain(accelerated).islands
+    assert "Aggregate" not in accelerated._jdf.queryExecution().optimizedPlan().toString()
+    assert accelerated.schema == frame.schema
+    assert in_order(accelerated) == in_order(frame)
+
+
+def in_order(frame: DataFrame) -> list[str]:
+    """The rows as text, with the values of lists in order."""
+    rows = [[sorted(map(str, v)) if isinstance(v, list) else v for v in row] for row in frame.collect()]
+    return sorted(map(str, rows))
+
+
 def test_rows_of_first_stay_together(tables: SparkSession) -> None:
     found = accelerate(tables.table("sales").dropDuplicates(["k"]))
     rows = set(map(tuple, tables.table("sales").collect()))
@@ -117,9 +153,9 @@ def test_rows_of_first_stay_together(tables: SparkSession) -> None:
         "select try_sum(price) from sales",
         "select regr_slope(id, k) from sales",
         "select max(upper(s)), count(*) from sales",
-        "select collect_list(id) from sales",
+        "select collect_set(weight) from sales",
     ],
 )
 def test_functions_that_are_not_covered_are_named(tables: SparkSession, query: str) -> None:
-    with pytest.raises(FallbackError, match=r"try_sum|regr_slope|upper|collect_list"):
+    with pytest.raises(FallbackError, match=r"try_sum|regr_slope|upper|collect_set"):
         accelerate(tables.sql(query))

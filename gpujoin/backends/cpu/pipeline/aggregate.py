@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import INT64, Column, as_text, magnitude, polars_type, within
 from gpujoin.backends.cpu.pipeline.lowering import Extent
-from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
+from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh, to_batches
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, HIGHER_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Case, EvalMode, Expression, Literal
@@ -33,6 +34,7 @@ _SUMMABLE = 1 << 126
 _HASH_SEED = 0x5EED
 """Seed of the first division of states on disk; each further division takes the next one."""
 _WORD = 1 << 64
+_DIGITS = pl.Decimal(38, 0)
 _LOW = "_low"
 """Suffix of the column with the low half of a 128-bit integer on disk: Arrow has no such integers."""
 
@@ -106,27 +108,49 @@ class PolarsAggregation:
             return self._normalised(whole.select(merged)).collect()
         return self._normalised(whole.group_by(self._keys).agg(merged)).collect()
 
-    def finish(self, state: pl.DataFrame) -> Piece:
-        columns = [pl.col(name) for name in self._keys]
-        out: list[pl.Series] = [state.select(column).to_series() for column in columns]
+    def finish(self, state: pl.DataFrame) -> Piece | pa.Table:
+        """Convert a state to the keys and Spark's aggregation buffers: a table if there are lists."""
+        out = [state[name] for name in self._keys]
         for each in self._states:
             out += each.finish(state)
-        dtypes = [logical(f.type) for f in self._node.schema]
-        given = [
-            (as_text(series) if is_text(dtype) else series).alias(fresh())
-            for series, dtype in zip(out, dtypes, strict=True)
+        fields = zip(out, (logical(field.type) for field in self._node.schema), strict=True)
+        if not any(isinstance(each, _Collected) for each in self._states):
+            return self._piece(list(fields))
+        columns = [
+            self._lists(series, dtype) if pat.is_list(dtype) else self._arrow(series, dtype) for series, dtype in fields
         ]
-        return Piece.of_frame(pl.DataFrame(given), dtypes, self._metrics)
+        return pa.Table.from_arrays(columns, schema=self._node.schema)
+
+    def _piece(self, fields: Sequence[tuple[pl.Series, pa.DataType]]) -> Piece:
+        given = [(as_text(series) if is_text(dtype) else series).alias(fresh()) for series, dtype in fields]
+        return Piece.of_frame(pl.DataFrame(given), [dtype for _, dtype in fields], self._metrics)
+
+    def _arrow(self, series: pl.Series, dtype: pa.DataType) -> pa.ChunkedArray:
+        schema = pa.schema([("v", dtype)])
+        return pa.Table.from_batches(to_batches(self._piece([(series, dtype)]), schema, _WORD), schema).column(0)
+
+    def _lists(self, series: pl.Series, dtype: pa.DataType) -> pa.Array:
+        ends = np.cumsum(series.list.len().to_numpy(), dtype=np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), ends])
+        if offsets[-1] > np.iinfo(np.int32).max:
+            raise MemoryError(f"{offsets[-1]} values in lists of one Arrow column")
+        values = self._arrow(series.explode().drop_nulls(), dtype.value_type).combine_chunks()
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=dtype)
 
 
 def _for_spill(state: pl.DataFrame) -> pl.DataFrame:
-    """Replace 128-bit integers by a high half of the same name, rounded down, and a low half that is not negative."""
+    """Replace 128-bit integers by a high half of the same name, rounded down, and a low half that is not negative.
+
+    In lists they become decimals: those are values, of up to 38 digits, and no sums.
+    """
     halves = []
     for name, dtype in state.schema.items():
         if dtype == pl.Int128:
             high = pl.col(name) // pl.lit(_WORD, pl.Int128)
             low = pl.col(name) - high * pl.lit(_WORD, pl.Int128)
             halves += [high.cast(pl.Int64).alias(name), low.cast(pl.UInt64).alias(name + _LOW)]
+        elif dtype == pl.List(pl.Int128):
+            halves.append(pl.col(name).cast(pl.List(_DIGITS)))
     return state.with_columns(halves)
 
 
@@ -139,6 +163,8 @@ def _from_spill(batch: pa.RecordBatch) -> pl.DataFrame:
         if name + _LOW in frame.columns:
             high, low = pl.col(name).cast(pl.Int128), pl.col(name + _LOW).cast(pl.Int128)
             whole.append((high * pl.lit(_WORD, pl.Int128) + low).alias(name))
+        elif frame.schema[name] == pl.List(_DIGITS):
+            whole.append(pl.col(name).cast(pl.List(pl.Int128)))
     return frame.with_columns(whole).select(names)
 
 
@@ -409,20 +435,36 @@ class _Bitwise(_State):
         return [state[self.name("v")]]
 
 
-class _Percentile(_State):
+class _Values(_State):
     """The values of a group as a list."""
+
+    def _taken(self, values: pl.Expr) -> pl.Expr:
+        return values
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
         del arguments, rows
-        return [self.value.drop_nulls().implode().alias(self.name("v"))]
+        values = _one_width(self.value, self.call.dtype).drop_nulls()
+        return [self._taken(values).implode().alias(self.name("v"))]
 
     def merge(self) -> list[pl.Expr]:
-        return [self.column("v").explode().drop_nulls().implode().alias(self.name("v"))]
+        return [self._taken(self.column("v").explode().drop_nulls()).implode().alias(self.name("v"))]
 
     def nothing(self) -> list[pl.Expr]:
-        kind = polars_type(self.call.dtype, wide=False)
+        kind = pl.select(_null(self.call.dtype)).to_series().dtype
         return [pl.lit(pl.Series([[]], dtype=pl.List(kind))).alias(self.name("v"))]
 
+
+class _Collected(_Values):
+    """``collect_list`` and ``collect_set``."""
+
+    def _taken(self, values: pl.Expr) -> pl.Expr:
+        return values if self.call.function is AggregateFunction.COLLECT_LIST else values.unique(maintain_order=True)
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        return [state[self.name("v")]]
+
+
+class _Percentile(_Values):
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
         """Interpolate as Spark's `Percentile` does, in the same steps."""
         assert self.call.percentage is not None
@@ -583,6 +625,8 @@ def _state_of(call: AggregateCall, prefix: str) -> _State:
             return _Bitwise(call, prefix)
         case AggregateFunction.PERCENTILE:
             return _Percentile(call, prefix)
+        case AggregateFunction.COLLECT_LIST | AggregateFunction.COLLECT_SET:
+            return _Collected(call, prefix)
         case AggregateFunction.COVAR_POP | AggregateFunction.COVAR_SAMP | AggregateFunction.CORR:
             return _Comoments(call, prefix)
         case _:
