@@ -108,7 +108,8 @@ LISTS = {
     "types": """select k, collect_list(id), collect_set(s), collect_list(price), collect_set(day), collect_list(flag),
         array_agg(weight), collect_list(id) filter (where flag), count(*) from sales group by k""",
     "no keys": "select collect_list(id), collect_set(k) from sales",
-    "of a join": "select a.k, collect_list(b.item), collect_set(a.s) from sales a join items b on a.k = b.k group by a.k",
+    "of a join": """select a.k, collect_list(b.item), collect_set(a.s) from sales a join items b on a.k = b.k
+        group by a.k""",
     "distinct": "select k, collect_list(distinct s), count(distinct s) from sales group by k",
     "below": """select b.item, a.ids from (select k, collect_list(id) ids from sales group by k) a
         join items b on a.k = b.k""",
