@@ -348,22 +348,22 @@ def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expressi
         return Call(function=Function.EQ, arguments=(value, number(other)), type=pa.bool_())
 
     n, spread = parts[0], parts[-1]
-    cases = {is_equal(n, 0.0): number(None)}
+    cases = [(is_equal(n, 0.0), number(None))]
     match call.function:
         case AggregateFunction.STDDEV_SAMP | AggregateFunction.VAR_SAMP | AggregateFunction.COVAR_SAMP:
-            cases[is_equal(n, 1.0)] = number(undefined)
+            cases.append((is_equal(n, 1.0), number(undefined)))
             result = computed(Function.DIVIDE, spread, computed(Function.SUBTRACT, n, number(1.0)))
         case AggregateFunction.STDDEV_POP | AggregateFunction.VAR_POP | AggregateFunction.COVAR_POP:
             result = computed(Function.DIVIDE, spread, n)
         case AggregateFunction.SKEWNESS:
             _, _, m2, m3 = parts
-            cases[is_equal(m2, 0.0)] = number(undefined)
+            cases.append((is_equal(m2, 0.0), number(undefined)))
             cube = computed(Function.MULTIPLY, computed(Function.MULTIPLY, m2, m2), m2)
             scaled = computed(Function.MULTIPLY, computed(Function.SQRT, n), m3)
             result = computed(Function.DIVIDE, scaled, computed(Function.SQRT, cube))
         case AggregateFunction.KURTOSIS:
             _, _, m2, _, m4 = parts
-            cases[is_equal(m2, 0.0)] = number(undefined)
+            cases.append((is_equal(m2, 0.0), number(undefined)))
             ratio = computed(Function.DIVIDE, computed(Function.MULTIPLY, n, m4), computed(Function.MULTIPLY, m2, m2))
             result = computed(Function.SUBTRACT, ratio, number(3.0))
         case _:
@@ -372,7 +372,8 @@ def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expressi
             )
     if call.function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP):
         result = computed(Function.SQRT, result)
-    return Case(conditions=tuple(cases), values=tuple(cases.values()), otherwise=result, type=kind)
+    conditions, values = zip(*cases, strict=True)
+    return Case(conditions=conditions, values=values, otherwise=result, type=kind)
 
 
 def covered_aggregates() -> tuple[str, ...]:
