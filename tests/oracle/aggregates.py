@@ -158,10 +158,10 @@ def _percentile(call: AggregateCall, values: list[Cell]) -> Cell:
     ordered = sorted(values, key=_rank)
     position = (len(values) - 1) * call.percentage
     lower, higher = math.floor(position), math.ceil(position)
-    low, high = ordered[lower], ordered[higher]
-    if low == high:
-        return float(low)
-    return (higher - position) * float(low) + (position - lower) * float(high)
+    low, high = float(ordered[lower]), float(ordered[higher])
+    if ordered[lower] == ordered[higher]:
+        return low
+    return low + (position - lower) * (high - low)
 
 
 _BITS: dict[AggregateFunction, Callable[[int, int], int]] = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pat
+import pyspark
 
 from gpujoin.model.aggregates import FINAL_ONLY, LISTS, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
@@ -54,6 +55,8 @@ _SUM_DIGITS = 10
 """Digits that Spark adds to a decimal's precision where it sums, if there is room: enough for 10**10 rows."""
 _DOUBLE_DIGITS = 15
 """Most digits of decimals that are different as doubles wherever they are different."""
+_INTERPOLATES = (4, 3)
+"""First version of Spark in which percentiles are interpolated as they are here."""
 _COUNT_DIGITS = 20
 """Digits of the decimal that Spark divides by when it averages decimals."""
 
@@ -201,6 +204,8 @@ def _check_list(known: AggregateFunction, function: Node, value: Expression) -> 
 
 
 def _percentage(function: Node, reader: ExpressionReader) -> float:
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < _INTERPOLATES:
+        raise NotTranslatableError(f"{function}: Spark interpolated in other steps before 4.3, and rounded otherwise")
     percentage, frequency = map(reader, function.children[1:3])
     if not isinstance(percentage, Literal) or not isinstance(percentage.value, float):
         raise NotTranslatableError(f"{function}: the percentage is no constant, or several")

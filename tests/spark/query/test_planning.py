@@ -86,8 +86,11 @@ def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int) -> 
     "query",
     [
         "select s, sum(price), avg(id), count(*) from sales group by s order by s",
-        "select s, count(distinct k), sum(distinct k), sum(price), count(*), max(day) from sales group by s order by s",
-        "select count(distinct k), sum(distinct k), avg(price), count(*), min(day) from sales",
+        pytest.param(
+            "select s, count(distinct k), sum(distinct k), sum(price), count(*), max(day) from sales group by s order by s",
+            marks=pytest.mark.extra,
+        ),
+        "select count(distinct k), sum(distinct k), avg(id), sum(price), count(*), min(day) from sales",
         "select s, median(id), count(*) from sales group by s order by s",
     ],
 )

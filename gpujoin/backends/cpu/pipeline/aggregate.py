@@ -474,7 +474,7 @@ class _Percentile(_Values):
         places = (place.cast(pl.Int64) for place in (lower, higher))
         below, above = (ordered.list.get(place, null_on_oob=True) for place in places)
         low, high = below.cast(pl.Float64), above.cast(pl.Float64)
-        between = (higher - position) * low + (position - lower) * high
+        between = low + (position - lower) * (high - low)
         return [state.select(pl.when(below == above).then(low).otherwise(between)).to_series()]
 
 
