@@ -73,6 +73,8 @@ COVERED = {
     ),
 )  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
+    if "percentiles" in name and tables.version < "4.3":
+        pytest.skip("Spark interpolates in other steps")
     assert check(tables.sql(COVERED[name])).islands
 
 
@@ -92,7 +94,7 @@ def test_partial_results_of_several_tasks_merge(tables: SparkSession, name: str)
 
 HIGHER_MOMENTS = {
     "by key": """select k, skewness(id), kurtosis(price), skewness(weight) filter (where flag), covar_pop(id, k),
-        covar_samp(price, id), corr(id, weight), skewness(1.1D), kurtosis(0.1D) from sales group by k""",
+        covar_samp(price, id), corr(id, price), skewness(1.1D), kurtosis(0.1D) from sales group by k""",
     "of nothing": "select skewness(id), kurtosis(id), corr(id, k), covar_samp(id, k) from none",
     "below": """select max(v), min(w), max(x), max(y) from (select k, skewness(id) v, kurtosis(price) w,
         covar_pop(id, price) x, covar_samp(weight, id) y from sales group by k)""",

@@ -95,6 +95,8 @@ def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int) -> 
     ],
 )
 def test_the_only_task_finishes_an_aggregation(tables: SparkSession, query: str) -> None:
+    if "median" in query and tables.version < "4.3":
+        pytest.skip("Spark interpolates in other steps")
     frame = tables.sql(query)
     accelerated = rewrite(frame).frame
     assert len(explain(accelerated).islands) == 1
