@@ -60,6 +60,11 @@ NOTES = """
   unsigned bytes; inside structs nulls equal each other and come first.
 - Decimals are computed exactly and rounded half up to Spark's result type. Values of up to 18 digits are computed as
   64-bit integers; where an intermediate result might have more, as Python integers, some fifty times slower.
+- `round` and `bround` of doubles and floats round to 0 to 15 digits after the point, as the decimal that Java prints of
+  the value; `ceil` and `floor` of two arguments take integers and decimals. The number of digits is a constant.
+- Units of `trunc` and `date_trunc`, days of `next_day` and the third argument of `months_between` are constants.
+- `date_format` and `from_unixtime` take a constant pattern of `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `S` to `SSSSSS`,
+  separators and quoted words, unless `spark.sql.legacy.timeParserPolicy` is `LEGACY`.
 - `LIKE` takes patterns from a column too. `RLIKE` takes a constant pattern of the part of Java's syntax that means
   the same elsewhere: literal characters, `.`, character classes without `&&` or nesting, `\\d \\w \\s` and their
   negations, greedy and lazy quantifiers, groups, `|`, `^` at any place and `$` at the end. Others are left to Spark.

@@ -19,7 +19,7 @@ for each evaluator that is to have it, and one in the row-loop oracle of the tes
 from __future__ import annotations
 
 from gpujoin.errors import ConditionError
-from gpujoin.functions import arithmetic, comparison, dates, logic, structs, text
+from gpujoin.functions import arithmetic, comparison, dates, logic, rounding, structs, text
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.signatures import MANY, types_of
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
@@ -29,6 +29,7 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Logic": logic.TABLE,
     "Comparison": comparison.TABLE,
     "Arithmetic": arithmetic.TABLE,
+    "Rounding": rounding.TABLE,
     "Text": text.TABLE,
     "Dates and timestamps": dates.TABLE,
     "Structs": structs.TABLE,

@@ -154,4 +154,4 @@ TABLE = (
     FunctionSpec(_F.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64())),
 )  # fmt: skip
 
-SPARK_ONLY = (SparkOnly(("Round",), raises=Raises.ANSI), SparkOnly(("NaNvl",)))
+SPARK_ONLY = (SparkOnly(("NaNvl",)),)

@@ -8,16 +8,99 @@ import datetime as dt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.signatures import DATE, DURATION, INT, TIMESTAMP, Parameter, first, takes, type_of
+from gpujoin.functions.signatures import (
+    BOOLEAN,
+    DATE,
+    DURATION,
+    INT,
+    NUMBER,
+    TEXT,
+    TIMESTAMP,
+    Parameter,
+    first,
+    kept,
+    takes,
+    to,
+    type_of,
+    types_of,
+)
 from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Raises, SparkOnly
 from gpujoin.model.expressions import Call, Expression, Function, Literal
 from gpujoin.model.types import is_whole
+
+DATE_UNITS = {
+    "WEEK": "week",
+    **dict.fromkeys(("MON", "MONTH", "MM"), "month"),
+    "QUARTER": "quarter",
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),
+}
+"""Units of days that ``trunc`` and ``date_trunc`` cut to, by their names in capitals."""
+TIME_UNITS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 10**3,
+    "SECOND": 10**6,
+    "MINUTE": 60 * 10**6,
+    "HOUR": 3600 * 10**6,
+    **dict.fromkeys(("DAY", "DD"), 86_400 * 10**6),
+}
+"""Microseconds of the other units that ``date_trunc`` cuts to."""
+DAYS_OF_WEEK = {
+    name[:length]: day
+    for day, name in enumerate(("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"))
+    for length in (2, 3, len(name))
+}
+"""Days of the week, Monday is 0, by their names in capitals."""
+_MOST_MONTHS = 12 * 10_000
+"""Constant shifts up to here leave 32 bits only from dates that are millions of years away."""
 
 _PART = takes(DATE, gives=pa.int32())
 _TIME = takes(TIMESTAMP, gives=pa.int32())
 _SHIFT = takes(DATE, INT, gives=pa.date32())
 _MICROS = Parameter(lambda t: pat.is_timestamp(t) and t.unit == "us", TIMESTAMP.convert)
 _TIMESTAMP_SHIFT = takes(_MICROS, DURATION, gives=first)
+
+
+def _is_instant(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.unit == "us" and dtype.tz is not None)
+
+
+def _constant(example: object, like: Parameter) -> Parameter:
+    return Parameter(like.accepts, like.convert, example=example, constant=True)
+
+
+_INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
+_WHOLE = Parameter(is_whole, NUMBER.convert)
+_DATE_ONLY = Parameter(pat.is_date, to(pa.date32(), pat.is_date))
+_INT_COLUMN = Parameter(INT.accepts, INT.convert)
+_UTC = pa.timestamp("us", "UTC")
+
+
+def constant_word(node: Expression) -> str:
+    """A constant text in capitals; empty if it is no constant, or not ASCII."""
+    if not isinstance(node, Literal) or not isinstance(node.value, str) or not node.value.isascii():
+        return ""
+    return node.value.upper()
+
+
+def shifts_little(node: Call) -> bool:
+    """Whether a date is shifted by a constant number of months that no usual date overflows."""
+    months = node.arguments[1]
+    return isinstance(months, Literal) and abs(months.value or 0) <= _MOST_MONTHS
+
+
+def _names_a_day(node: Call) -> bool:
+    return constant_word(node.arguments[1]) in DAYS_OF_WEEK
+
+
+def _writes_constantly(node: Call) -> bool:
+    """Whether the pattern is a constant; evaluators take known ones alone."""
+    return isinstance(node.arguments[1], Literal)
+
+
+def _fits_micros(node: Call) -> bool:
+    return types_of(node)[0].bit_width <= 32
+
+
 _F = Function
 
 TABLE = (
@@ -28,7 +111,30 @@ TABLE = (
     FunctionSpec(_F.DAY_OF_WEEK, ("DayOfWeek",), _PART),
     FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),
     FunctionSpec(_F.DAY_OF_YEAR, ("DayOfYear",), _PART),
+    FunctionSpec(_F.WEEK_OF_YEAR, ("WeekOfYear",), _PART, lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(_F.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(_F.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()), lacks=NOT_FUSED | NOT_ON_GPU),
     FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32())),
+    FunctionSpec(
+        _F.NEXT_DAY, ("NextDay",), takes(DATE, _constant("monday", TEXT), gives=pa.date32()),
+        raises=Raises.ANSI, safe=_names_a_day, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.TRUNC, ("TruncDate",), takes(DATE, _constant("month", TEXT), gives=pa.date32()),
+        lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.DATE_TRUNC, ("TruncTimestamp",), takes(_constant("hour", TEXT), _INSTANT, gives=lambda types: types[1]),
+        zoned=True, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.DATE_FORMAT, ("DateFormatClass",), takes(_INSTANT, _constant("yyyy-MM", TEXT), gives=pa.string()),
+        raises=Raises.VARIABLE, safe=_writes_constantly, zoned=True, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.FROM_UNIXTIME, ("FromUnixTime",), takes(_WHOLE, _constant("yyyy-MM", TEXT), gives=pa.string()),
+        raises=Raises.VARIABLE, safe=_writes_constantly, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
     FunctionSpec(_F.HOUR, ("Hour",), _TIME, zoned=True, lacks=NOT_FUSED),
     FunctionSpec(_F.MINUTE, ("Minute",), _TIME, zoned=True, lacks=NOT_FUSED),
     FunctionSpec(_F.SECOND, ("Second",), _TIME, zoned=True, lacks=NOT_FUSED),
@@ -36,23 +142,49 @@ TABLE = (
     FunctionSpec(_F.DATE_SUB, ("DateSub",), _SHIFT),
     FunctionSpec(_F.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()), zoned=True),
     FunctionSpec(
-        _F.TIMESTAMP_ADD, (), _TIMESTAMP_SHIFT, raises=Raises.ALWAYS, zoned=True, lacks=NOT_FUSED | NOT_ON_GPU
+        _F.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
+        raises=Raises.VARIABLE, safe=shifts_little, lacks=NOT_FUSED | NOT_ON_GPU,
     ),
-)
+    FunctionSpec(
+        _F.MONTHS_BETWEEN, ("MonthsBetween",), takes(_INSTANT, _INSTANT, _constant(True, BOOLEAN), gives=pa.float64()),
+        zoned=True, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.MAKE_DATE, ("MakeDate",), takes(_INT_COLUMN, INT, INT, gives=pa.date32()),
+        raises=Raises.ALWAYS, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(_F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()), lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(
+        _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(_INT_COLUMN, gives=pa.date32()),
+        lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(_INSTANT, gives=pa.int64()),
+        lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(_F.UNIX_SECONDS, ("UnixSeconds",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(_F.UNIX_MILLIS, ("UnixMillis",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(_F.UNIX_MICROS, ("UnixMicros",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(
+        _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(_WHOLE, gives=_UTC),
+        raises=Raises.ALWAYS, safe=_fits_micros, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(_WHOLE, gives=_UTC),
+        raises=Raises.ALWAYS, safe=_fits_micros, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(_WHOLE, gives=_UTC), lacks=NOT_FUSED | NOT_ON_GPU
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
+        raises=Raises.VARIABLE, zoned=True, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+)  # fmt: skip
 
 SPARK_ONLY = (
-    SparkOnly(("WeekOfYear", "AddMonths")),
-    SparkOnly(("UnixDate", "UnixSeconds", "UnixMillis", "UnixMicros")),
-    SparkOnly(
-        (
-            "ExtractANSIIntervalDays",
-            "DateAddYMInterval",
-            "TimeAdd",
-            "TimestampAddInterval",
-            "TimestampAddYMInterval",
-        ),
-        "intervals are not computed with",
-    ),
+    SparkOnly(("YearOfWeek",)),
+    SparkOnly(("ExtractANSIIntervalDays", "TimestampAddYMInterval"), "intervals are not computed with"),
 )
 
 

@@ -74,6 +74,8 @@ class Parameter:
     ``None`` where the operand is refused."""
     example: object = None
     """Constant shown for the operand in the generated documentation; ``None``: a column is shown."""
+    constant: bool = False
+    """Whether only constants are computed with."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class Raises(Enum):
     ANSI = "in ANSI mode"
     ANSI_OR_DECIMAL = "in ANSI mode; decimals in any mode"
     PATTERN = "if a pattern is malformed"
+    VARIABLE = "in any mode, if the second operand is no constant"
     ALWAYS = "in any mode"
 
     def may(self, mode: EvalMode, operand: pa.DataType | None) -> bool:
@@ -29,7 +30,7 @@ class Raises(Enum):
         match self:
             case Raises.NEVER:
                 return False
-            case Raises.PATTERN | Raises.ALWAYS:
+            case Raises.PATTERN | Raises.VARIABLE | Raises.ALWAYS:
                 return True
             case Raises.OVERFLOW if operand is not None and is_float(operand):
                 return False

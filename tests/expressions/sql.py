@@ -60,6 +60,8 @@ def _call(node: Call) -> str:
         case Function.LIKE:
             escape = f" ESCAPE {arguments[2]}" if len(arguments) > 2 else ""
             return f"({arguments[0]} LIKE {arguments[1]}{escape})"
+        case Function.ROUND_CEIL | Function.ROUND_FLOOR:
+            return f"{node.function.value.removeprefix('round_')}({', '.join(arguments)})"
         case Function.TIMESTAMP_ADD:
             return f"({arguments[0]} + {arguments[1]})"
         case Function.GET_FIELD:

@@ -52,6 +52,96 @@ def test_shifts(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS).check(trees, mode)
 
 
+DATE_UNITS = ["week", "mon", "MONTH", "mm", "Quarter", "year", "yyyy", "yy"]
+TIME_UNITS = ["microsecond", "millisecond", "second", "MINUTE", "hour", "day", "dd"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_cutting(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    trees: list[Expression] = [call(Function.TRUNC, left(k), unit) for k in ("date", "ntz") for unit in DATE_UNITS]
+    trees += [call(Function.DATE_TRUNC, unit, left("ts")) for unit in (*DATE_UNITS, *TIME_UNITS)]
+    judge(*KINDS, pairs=False).check(trees, mode)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_months_and_days_of_the_week(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    days = ["mo", "Tue", "WEDNESDAY", "th", "fri", "Saturday", "SU"]
+    trees: list[Expression] = [call(Function.NEXT_DAY, left("date"), day) for day in days]
+    trees += [call(Function.ADD_MONTHS, left("date"), n) for n in (right("i8"), lit(1), lit(-13))]
+    trees += [call(Function.MONTHS_BETWEEN, left("ts"), right("ts"), lit(r)) for r in (True, False)]
+    judge(*KINDS).check(trees, mode)
+
+
+PATTERNS = [
+    "yyyy",
+    "yyyy-MM",
+    "yyyyMMdd",
+    "dd.MM.yyyy HH:mm",
+    "yyyy-MM-dd'T'HH:mm:ss.SSS",
+    "HH:mm:ss,SSSSSS",
+    "ss S",
+    "; /",
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_patterns(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    trees = [call(Function.DATE_FORMAT, left("ts"), pattern) for pattern in PATTERNS]
+    judge(*KINDS, pairs=False).check(trees, mode)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["y", "yyyyy", "MMM", "d", "hh", "SSSSSSS", "yyyy''MM", "'T''Z'", "'", "[yyyy]", "yyyy#", "E", "é", "yyyy-MMMM"],
+)
+def test_patterns_that_are_left_to_spark(pattern: str) -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "UTC"))])
+    assert not can_evaluate(resolve_value(call(Function.DATE_FORMAT, left("t"), pattern), schema, schema))
+
+
+@pytest.mark.parametrize(
+    ("tree", "covered"),
+    [
+        (call(Function.TRUNC, left("d"), "week"), True),
+        (call(Function.TRUNC, left("d"), "day"), False),
+        (call(Function.TRUNC, left("d"), left("s")), False),
+        (call(Function.DATE_TRUNC, "decade", left("t")), False),
+        (call(Function.NEXT_DAY, left("d"), "x"), False),
+        (call(Function.ADD_MONTHS, left("d"), 12), True),
+        (call(Function.ADD_MONTHS, left("d"), 2_000_000_000), False),
+        (call(Function.MONTHS_BETWEEN, left("t"), left("t"), left("b")), False),
+    ],
+    ids=str,
+)
+def test_constants_that_are_left_to_spark(tree: Expression, covered: bool) -> None:
+    schema = pa.schema([("d", pa.date32()), ("t", pa.timestamp("us", "UTC")), ("s", pa.string()), ("b", pa.bool_())])
+    assert can_evaluate(resolve_value(tree, schema, schema)) is covered
+
+
+def test_cutting_in_a_zone_of_another_offset() -> None:
+    batch = pa.record_batch({"t": pa.array([0, -1], pa.timestamp("us", "+05:30"))})
+    for unit, expected in (("day", [-19_800_000_000] * 2), ("hour", [-1_800_000_000] * 2)):
+        tree = resolve_value(call(Function.DATE_TRUNC, unit, left("t")), batch.schema, batch.schema)
+        assert evaluate_column(tree, batch, batch, 2).cast(pa.int64()).to_pylist() == expected
+    moving = pa.schema([("t", pa.timestamp("us", "Europe/Berlin"))])
+    assert not can_evaluate(resolve_value(call(Function.DATE_TRUNC, "day", left("t")), moving, moving))
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_dates_beyond_32_bits_are_an_error_in_every_mode(mode: EvalMode) -> None:
+    batch = pa.record_batch({"d": pa.array([0], pa.date32()), "n": pa.array([1 << 30], pa.int32())})
+    for tree in (
+        call(Function.ADD_MONTHS, left("d"), left("n")),
+        call(Function.MAKE_DATE, left("n") - 500_000_000, 1, 1),
+    ):
+        resolved = resolve_value(tree, batch.schema, batch.schema, mode=mode)
+        with pytest.raises(ExpressionEvaluationError, match="32 bits"):
+            evaluate_column(resolved, batch, batch, 1)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_shifts_of_timestamps(judge: Callable[..., Judge], mode: EvalMode) -> None:

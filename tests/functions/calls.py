@@ -33,5 +33,5 @@ def _columns(
 ) -> Iterator[object]:
     for position, parameter in enumerate(parameters, 1):
         fitting = [k for k in (kind, *kinds) if parameter.accepts(kinds[k])]
-        constant = not fitting or (parameter.example is not None and isinstance(parameter.example, str))
+        constant = not fitting or parameter.constant or isinstance(parameter.example, str)
         yield parameter.example if constant else column(fitting[0], position)

@@ -26,7 +26,18 @@ FUNCTIONS = (
     Function.ABS,
     Function.FLOOR,
     Function.CEIL,
+    Function.ROUND,
+    Function.ROUND_EVEN,
+    Function.ROUND_CEIL,
+    Function.ROUND_FLOOR,
 )
+_ROUNDINGS = {
+    Function.ROUND: decimal.ROUND_HALF_UP,
+    Function.ROUND_EVEN: decimal.ROUND_HALF_EVEN,
+    Function.ROUND_CEIL: decimal.ROUND_CEILING,
+    Function.ROUND_FLOOR: decimal.ROUND_FLOOR,
+}
+_LONG = decimal.Context(prec=400)
 _DIVISIONS = (Function.DIVIDE, Function.INTEGRAL_DIVIDE, Function.REMAINDER, Function.PMOD)
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _MOST, _KEPT_SCALE = 38, 6
@@ -48,7 +59,11 @@ def result_type(function: Function, operands: Sequence[pa.DataType]) -> pa.DataT
     if function in (Function.FLOOR, Function.CEIL):
         kind = numbers[0]
         return pa.decimal128(min(kind.precision - kind.scale + 1, _MOST), 0) if pat.is_decimal(kind) else pa.int64()
-    if function in (Function.NEGATE, Function.ABS):
+    if function in _ROUNDINGS and pat.is_decimal(numbers[0]):
+        raise NotImplementedError(
+            f"the oracle takes the type of {function.value} over {numbers[0]} from resolved trees"
+        )
+    if function in (Function.NEGATE, Function.ABS, *_ROUNDINGS):
         return numbers[0]
     if function is Function.INTEGRAL_DIVIDE:
         return pa.int64()
@@ -112,8 +127,8 @@ def operation(
     else:
         compute, prepare = _INTEGERS[function], int
 
-    # Spark's negation of a decimal checks the result's digits in every mode.
-    on_overflow = EvalMode.ANSI if exact and function in (Function.NEGATE, Function.ABS) else mode
+    # Spark's negation and rounding of a decimal check the result's digits in every mode.
+    on_overflow = EvalMode.ANSI if exact and function in (Function.NEGATE, Function.ABS, *_ROUNDINGS) else mode
 
     def run(*values: Cell) -> Cell:
         prepared = [prepare(value) for value in values]
@@ -191,6 +206,26 @@ def _whole(value: Decimal, rounding: str) -> Decimal:
     return value.to_integral_value(rounding, context=EXACT)
 
 
+def _rounded(value: Decimal, digits: int, rounding: str) -> Decimal:
+    return value.quantize(Decimal((0, (1,), -digits)), rounding, _LONG)
+
+
+def _rounded_float(function: Function) -> Callable[[float, float], float]:
+    """Round the decimal that is printed of a float."""
+    mode = _ROUNDINGS[function]
+    return lambda a, n: float(_rounded(Decimal(repr(a)), int(n), mode)) + 0.0 if math.isfinite(a) else a
+
+
+def _rounded_decimal(function: Function) -> Callable[[Decimal, Decimal], Decimal]:
+    mode = _ROUNDINGS[function]
+    return lambda a, n: _rounded(a, int(n), mode)
+
+
+def _rounded_integer(function: Function) -> Callable[[int, int], int]:
+    mode = _ROUNDINGS[function]
+    return lambda a, n: a if n >= 0 else int(_rounded(Decimal(a), n, mode))
+
+
 _FLOATS: dict[Function, Callable[..., Cell]] = {
     Function.ADD: lambda a, b: a + b,
     Function.SUBTRACT: lambda a, b: a - b,
@@ -202,6 +237,7 @@ _FLOATS: dict[Function, Callable[..., Cell]] = {
     Function.ABS: abs,
     Function.FLOOR: _float_rounding(math.floor),
     Function.CEIL: _float_rounding(math.ceil),
+    **{function: _rounded_float(function) for function in _ROUNDINGS},
 }
 _INTEGERS: dict[Function, Callable[..., Cell]] = {
     Function.ADD: lambda a, b: a + b,
@@ -214,6 +250,7 @@ _INTEGERS: dict[Function, Callable[..., Cell]] = {
     Function.ABS: abs,
     Function.FLOOR: int,
     Function.CEIL: int,
+    **{function: _rounded_integer(function) for function in _ROUNDINGS},
 }
 _DECIMALS: dict[Function, Callable[..., Cell]] = {
     Function.ADD: EXACT.add,
@@ -227,4 +264,5 @@ _DECIMALS: dict[Function, Callable[..., Cell]] = {
     Function.ABS: lambda a: _SPARKS_NEGATION.minus(a) if a < 0 else a,
     Function.FLOOR: lambda a: _whole(a, decimal.ROUND_FLOOR),
     Function.CEIL: lambda a: _whole(a, decimal.ROUND_CEILING),
+    **{function: _rounded_decimal(function) for function in _ROUNDINGS},
 }

@@ -10,17 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 
 import pyarrow as pa
 
-from gpujoin.errors import ConditionError, did_you_mean
+from gpujoin.errors import ConditionError, ExpressionEvaluationError, did_you_mean
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
 from tests.oracle import arithmetic, texts
-from tests.oracle.casting import caster, local_micros
-from tests.oracle.civil import MICROS_PER_DAY, civil, day_number
+from tests.oracle.casting import caster, failed, local_micros, wrap
+from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, to_utc
 from tests.oracle.ordering import aligner, common_type
 
 Rows = tuple[Sequence[Cell], Sequence[Cell]]
@@ -271,7 +272,7 @@ def _of_operands(function: Callable[[Cell], Cell], dtype: pa.DataType) -> _Handl
     return lambda _node, operands: Compiled(dtype, lambda rows: function(operands[0].run(rows)))
 
 
-def _of_day(compute: Callable[[int], int], dtype: pa.DataType = _INT) -> _Handler:
+def _of_day(compute: Callable[[int], Cell], dtype: pa.DataType = _INT) -> _Handler:
     """From the number of the day, of which 0 is Thursday, 1970-01-01."""
 
     def handler(node: Call, operands: list[Compiled]) -> Compiled:
@@ -328,6 +329,143 @@ def _timestamp_add(moment: int, shift: int) -> int:
     if not -(1 << 63) <= micros < 1 << 63:
         raise OverflowError(micros)
     return micros
+
+
+_MONTH = 2_678_400
+"""Seconds of 31 days."""
+_DAY_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _week_of_year(day: int) -> int:
+    """Number of Thursdays that the year of this week's Thursday has had with it."""
+    thursday = day - (day + 3) % 7 + 3
+    return (thursday - _number(civil(thursday)[0], 1, 1)) // 7 + 1
+
+
+def _date32(day: int) -> int:
+    if not -(1 << 31) <= day < 1 << 31:
+        raise ExpressionEvaluationError(f"day {day} does not fit 32 bits")
+    return day
+
+
+def _plus_months(day: int, months: int) -> int:
+    year, month, of_month = civil(day)
+    years, month = divmod(year * 12 + month - 1 + months, 12)
+    fitting = next(n for n in range(of_month, 0, -1) if day_number(years, month + 1, n) is not None)
+    return _date32(_number(years, month + 1, fitting))
+
+
+def _add_months(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[0].type
+    return _strict(pa.date32(), lambda value, n: _plus_months(local_micros(value, dtype) // MICROS_PER_DAY, n))(
+        node, operands
+    )
+
+
+def _make_date(node: Call, operands: list[Compiled]) -> Compiled:
+    def make(year: int, month: int, day: int) -> Cell:
+        number = None if abs(year) > 999_999_999 else day_number(year, month, day)
+        return failed(node.mode, f"no date {year}-{month}-{day}") if number is None else _date32(number)
+
+    return _strict(pa.date32(), make)(node, operands)
+
+
+def _months_between(node: Call, operands: list[Compiled]) -> Compiled:
+    later, earlier = operands[0].type, operands[1].type
+
+    def between(a: int, b: int, rounded: bool) -> float:
+        (day, time), (other, other_time) = (
+            divmod(local_micros(value, dtype), MICROS_PER_DAY) for value, dtype in ((a, later), (b, earlier))
+        )
+        (y1, m1, d1), (y2, m2, d2) = civil(day), civil(other)
+        months = float(12 * (y1 - y2) + m1 - m2)
+        if d1 == d2 or (_last_day(day) == day and _last_day(other) == other):
+            return months
+        seconds = (d1 - d2) * 86_400 + time // 1_000_000 - other_time // 1_000_000
+        exact = months + seconds / _MONTH
+        return math.floor(Fraction(exact * 1e8) + Fraction(1, 2)) / 1e8 if rounded else exact
+
+    return _strict(pa.float64(), between)(node, operands)
+
+
+def _cut(unit: str, day: int) -> int:
+    year, month, _ = civil(day)
+    match unit.upper():
+        case "WEEK":
+            return day - (day + 3) % 7
+        case "MON" | "MONTH" | "MM":
+            return _number(year, month, 1)
+        case "QUARTER":
+            return _number(year, month - (month - 1) % 3, 1)
+        case "YEAR" | "YYYY" | "YY":
+            return _number(year, 1, 1)
+    raise NotImplementedError(f"the oracle has no unit {unit}")
+
+
+def _trunc(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[0].type
+    return _strict(pa.date32(), lambda value, unit: _cut(unit, local_micros(value, dtype) // MICROS_PER_DAY))(
+        node, operands
+    )
+
+
+_MICROS = {
+    "MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6,
+    "DAY": MICROS_PER_DAY, "DD": MICROS_PER_DAY,
+}  # fmt: skip
+
+
+def _date_trunc(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[1].type
+
+    def cut(unit: str, value: int) -> int:
+        clock = local_micros(value, dtype)
+        micros = _MICROS.get(unit.upper())
+        start = clock // micros * micros if micros else _cut(unit, clock // MICROS_PER_DAY) * MICROS_PER_DAY
+        return to_utc(start, dtype.tz)
+
+    return _strict(dtype, cut)(node, operands)
+
+
+def _date_format(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[0].type
+
+    def written(value: int, pattern: str) -> str:
+        moment = local_micros(value, dtype) if pa.types.is_timestamp(dtype) else wrap(value * 10**6, 64)
+        day, micros = divmod(moment, MICROS_PER_DAY)
+        year, month, of_month = civil(day)
+        text = f"{abs(year):04d}"
+        text = f"-{text}" if year < 0 else f"+{text}" if year > 9999 else text
+        for field, number in (
+            ("MM", month), ("dd", of_month), ("HH", micros // 3_600_000_000), ("mm", micros // 60_000_000 % 60),
+            ("ss", micros // 1_000_000 % 60),
+        ):  # fmt: skip
+            pattern = pattern.replace(field, f"{number:02d}")
+        pattern = pattern.replace("SSSSSS", f"{micros % 1_000_000:06d}").replace("SSS", f"{micros % 1_000_000:06d}"[:3])
+        return pattern.replace("yyyy", text).replace("'", "")
+
+    return _strict(pa.string(), written)(node, operands)
+
+
+def _next_day(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[0].type
+
+    def following(value: int, name: str) -> int:
+        day = local_micros(value, dtype) // MICROS_PER_DAY
+        wanted = [n.upper()[:2] for n in _DAY_NAMES].index(name.upper()[:2])
+        return next(d for d in range(day + 1, day + 8) if (d + 3) % 7 == wanted)
+
+    return _strict(pa.date32(), following)(node, operands)
+
+
+def _from_epoch(unit: int) -> _Handler:
+    def instant(value: int) -> int:
+        if not -(1 << 63) <= value * unit < 1 << 63:
+            raise ExpressionEvaluationError(f"{value} overflows")
+        return value * unit
+
+    return _strict(pa.timestamp("us", "UTC"), instant)
 
 
 def _length(node: Call, operands: list[Compiled]) -> Compiled:
@@ -409,6 +547,26 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.WEEKDAY: _of_day(lambda day: (day + 3) % 7),
     Function.LAST_DAY: _of_day(_last_day, pa.date32()),
     Function.DAY_OF_YEAR: _date_part(lambda y, m, d: _number(y, m, d) - _number(y, 1, 1) + 1),
+    Function.WEEK_OF_YEAR: _of_day(_week_of_year),
+    Function.DAY_NAME: _of_day(lambda day: _DAY_NAMES[(day + 3) % 7], pa.string()),
+    Function.MONTH_NAME: _of_day(lambda day: _MONTH_NAMES[civil(day)[1] - 1], pa.string()),
+    Function.NEXT_DAY: _next_day,
+    Function.DATE_FORMAT: _date_format,
+    Function.FROM_UNIXTIME: _date_format,
+    Function.TRUNC: _trunc,
+    Function.DATE_TRUNC: _date_trunc,
+    Function.ADD_MONTHS: _add_months,
+    Function.MONTHS_BETWEEN: _months_between,
+    Function.MAKE_DATE: _make_date,
+    Function.UNIX_DATE: _of_day(lambda day: day),
+    Function.DATE_FROM_UNIX_DATE: _strict(pa.date32(), lambda day: day),
+    Function.UNIX_TIMESTAMP: _strict(pa.int64(), lambda micros: abs(micros) // 10**6 * (1 if micros > 0 else -1)),
+    Function.UNIX_SECONDS: _strict(pa.int64(), lambda micros: micros // 10**6),
+    Function.UNIX_MILLIS: _strict(pa.int64(), lambda micros: micros // 10**3),
+    Function.UNIX_MICROS: _strict(pa.int64(), lambda micros: micros),
+    Function.TIMESTAMP_SECONDS: _from_epoch(10**6),
+    Function.TIMESTAMP_MILLIS: _from_epoch(10**3),
+    Function.TIMESTAMP_MICROS: _from_epoch(1),
     Function.HOUR: _time_part(3_600_000_000, 24),
     Function.MINUTE: _time_part(60_000_000, 60),
     Function.SECOND: _time_part(1_000_000, 60),

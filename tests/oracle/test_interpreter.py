@@ -165,6 +165,38 @@ CASES: dict[str, Expression] = {
     "date_add(date, n)": f(F.DATE_ADD, C["date"], C["n"]),
     "date_sub(date, n)": f(F.DATE_SUB, C["date"], C["n"]),
     "datediff(date, day)": f(F.DATE_DIFF, C["date"], C["day"]),
+    "weekofyear(date)": f(F.WEEK_OF_YEAR, C["date"]),
+    "dayname(date)": f(F.DAY_NAME, C["date"]),
+    "monthname(date)": f(F.MONTH_NAME, C["date"]),
+    "next_day(date, 'tue')": f(F.NEXT_DAY, C["date"], "tue"),
+    **{
+        f"trunc(date, '{unit}')": f(F.TRUNC, C["date"], unit) for unit in ("week", "month", "quarter", "yyyy")
+    },
+    **{
+        f"date_trunc('{unit}', ts)": f(F.DATE_TRUNC, unit, C["ts"])
+        for unit in ("millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+    },
+    "date_format(ts, 'yyyy/MM/dd HH:mm:ss.SSS')": f(F.DATE_FORMAT, C["ts"], "yyyy/MM/dd HH:mm:ss.SSS"),
+    "add_months(date, n)": f(F.ADD_MONTHS, C["date"], C["n"]),
+    "months_between(ts, timestamp'2024-02-29 12:00:00')": f(
+        F.MONTHS_BETWEEN, C["ts"], dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC), lit(True)
+    ),
+    "make_date(2000 + n, n, i8)": f(F.MAKE_DATE, C["n"] + 2000, C["n"], C["i8"]),
+    "unix_date(date)": f(F.UNIX_DATE, C["date"]),
+    "date_from_unix_date(n)": f(F.DATE_FROM_UNIX_DATE, C["n"]),
+    "unix_timestamp(ts)": f(F.UNIX_TIMESTAMP, C["ts"]),
+    "from_unixtime(n, 'yyyy-MM-dd HH:mm:ss')": f(F.FROM_UNIXTIME, C["n"], "yyyy-MM-dd HH:mm:ss"),
+    "unix_seconds(ts)": f(F.UNIX_SECONDS, C["ts"]),
+    "unix_millis(ts)": f(F.UNIX_MILLIS, C["ts"]),
+    "unix_micros(ts)": f(F.UNIX_MICROS, C["ts"]),
+    "timestamp_seconds(n)": f(F.TIMESTAMP_SECONDS, C["n"]),
+    "timestamp_millis(n)": f(F.TIMESTAMP_MILLIS, C["n"]),
+    "timestamp_micros(n)": f(F.TIMESTAMP_MICROS, C["n"]),
+    **{
+        f"{name}({column}, {digits})": f(function, C[column], digits)
+        for column, digits in (("i32", -2), ("i8", -1), ("d", 2), ("d", 0))
+        for name, function in {"round": F.ROUND, "bround": F.ROUND_EVEN}.items()
+    },
     "st.x": C["st"].field("x"),
     "st.y": C["st"].field("y"),
     **{

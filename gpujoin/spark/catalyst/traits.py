@@ -33,6 +33,8 @@ def eval_mode(node: Node) -> EvalMode:
     """Tell what an operation does on overflow, division by zero and malformed input."""
     if "failOnError" in node.fields:
         return EvalMode.ANSI if node.fields["failOnError"] else EvalMode.LEGACY
+    if "ansiEnabled" in node.fields:
+        return EvalMode.ANSI if node.fields["ansiEnabled"] else EvalMode.LEGACY
     if "nullOnOverflow" in node.fields:
         return EvalMode.LEGACY if node.fields["nullOnOverflow"] else EvalMode.ANSI
     holder = node.fields.get("evalContext") or node.fields
@@ -85,13 +87,22 @@ def _safe_itself(node: Node) -> bool:
     match row.raises:
         case Raises.NEVER:
             return True
-        case Raises.PATTERN:
+        case Raises.PATTERN | Raises.VARIABLE:
             return node.children[1].name == "Literal"
+        case Raises.ANSI_OR_DECIMAL if node.name in _ROUNDINGS and _is_whole_number(node.children[1]):
+            return True
         case Raises.OVERFLOW if _fits(node):
             return True
     return not row.raises.may(eval_mode(node), _arrow(node.children[0].data_type))
 
 
+def _is_whole_number(node: Node) -> bool:
+    """Whether a node is a constant integer that is not negative."""
+    value = node.fields.get("@value") if node.name == "Literal" else None
+    return value is not None and int(value) >= 0
+
+
+_ROUNDINGS = frozenset({"Round", "BRound", "RoundCeil", "RoundFloor"})
 _MOMENTS = (t.DateType, t.TimestampType, t.TimestampNTZType)
 
 

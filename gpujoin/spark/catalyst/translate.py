@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS
-from gpujoin.model.expressions import Call, Case, Cast, Expression, Literal
+from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.compat import arrow_type
@@ -32,6 +32,9 @@ class ExpressionReader:
     A node that is not exactly understood, its types and its evaluation mode included, is not translated.
     """
 
+    legacy_patterns = False
+    """Whether the session writes times by the patterns and the calendar of Spark 2."""
+
     def column(self, node: Node) -> Expression:
         """Translate an attribute reference. Raises ``NotTranslatableError`` if it is none that is known."""
         raise NotTranslatableError(f"{node} is no column that is known here")
@@ -39,6 +42,11 @@ class ExpressionReader:
     def subquery(self, node: Node) -> Expression:
         """Translate a scalar subquery. Raises ``NotTranslatableError`` if subqueries are not covered."""
         raise NotTranslatableError(f"{node.name} is a subquery")
+
+    def zones(self, node: Node) -> None:
+        """Refuse what depends on the session's time zone, unless that is UTC, in which timestamps are read here."""
+        if node.fields.get("timeZoneId") not in UTC_NAMES:
+            refuse_zones(node)
 
     def __call__(self, node: Node) -> Expression:
         """Translate an expression.
@@ -57,23 +65,75 @@ class ExpressionReader:
     def _operation(self, node: Node) -> Expression:
         if node.name in _TRANSPARENT:
             return self(node.children[0])
+        if node.name in _WITH_CONSTANTS:
+            return _WITH_CONSTANTS[node.name](node, self(node.children[0]))
         spec = BY_CLASS.get(node.name)
         if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
             raise NotTranslatableError(f"{node} is not computed here")
         operands = [self(child) for child in node.children]
         result = arrow_of(node.data_type)
         if spec is None and node.name == "Cast":
-            _refuse_zones(node)
+            self.zones(node)
             return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
         if spec is None:
             return _case(node.name, operands, result)
         if spec.zoned:
-            _refuse_zones(node)
+            self.zones(node)
+        if node.name == "FromUnixTime" and node.fields.get("timeZoneId") not in UTC_NAMES:
+            raise NotTranslatableError(f"{node} depends on the session's time zone")
+        if node.name in _PATTERNS and self.legacy_patterns:
+            raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy=LEGACY")
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
             raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not computed here")
         return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
+
+
+def _shifted_date(node: Node, date: Expression) -> Expression:
+    """Translate a date plus a constant interval of years and months."""
+    interval = node.children[1]
+    if interval.name != "Literal" or interval.fields["@value"] is None:
+        raise NotTranslatableError(f"{interval} is no constant interval of years and months")
+    months = Literal(value=int(interval.fields["@value"]), type=pa.int32())
+    return Call(function=Function.ADD_MONTHS, arguments=(date, months), type=pa.date32())
+
+
+def _shifted_timestamp(node: Node, moment: Expression) -> Expression:
+    """Translate a timestamp plus a constant interval of days to seconds."""
+    without_zone = isinstance(node.data_type, t.TimestampNTZType)
+    zone = "UTC" if without_zone else str(node.fields.get("timeZoneId") or "UTC")
+    return Call(
+        function=Function.TIMESTAMP_ADD,
+        arguments=(moment, _constant_interval(node.children[1], zone)),
+        type=arrow_of(node.data_type),
+    )
+
+
+def _unix_timestamp(node: Node, moment: Expression) -> Expression:
+    """Translate the seconds of a timestamp with a zone; its pattern is for texts."""
+    if not isinstance(node.children[0].data_type, t.TimestampType):
+        raise NotTranslatableError(f"{node} is not computed here")
+    return Call(function=Function.UNIX_TIMESTAMP, arguments=(moment,), type=pa.int64())
+
+
+def _constant_interval(node: Node, zone: str) -> Literal:
+    """Translate a constant interval of days and less, which is added to a timestamp in a time zone.
+
+    Raises ``NotTranslatableError`` if it is none, or if it has a day or more, which is not always 24 hours there.
+    """
+    negated = False
+    while node.name == "UnaryMinus":
+        node, negated = node.children[0], not negated
+    if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
+        raise NotTranslatableError(f"{node} is no constant interval of days and less")
+    if node.fields["@value"] is None:
+        raise NotTranslatableError(f"{node} is null")
+    micros = int(node.fields["@value"])
+    shift = dt.timedelta(microseconds=-micros if negated else micros)
+    if abs(shift) >= _DAY and zone not in UTC_NAMES:
+        raise NotTranslatableError(f"{node} is a day or more, which is not always 24 hours in {zone}")
+    return Literal(value=shift, type=pa.duration("us"))
 
 
 def _case(name: str, operands: list[Expression], result: pa.DataType) -> Expression:
@@ -182,13 +242,28 @@ def refuse_collation(node: Node) -> None:
         raise NotTranslatableError(f"{node} has type {node.type_name}; only strings compared by bytes are covered")
 
 
-def _refuse_zones(node: Node) -> None:
-    """Conversions between timestamps with a zone and anything else depend on the session's zone: Spark's business."""
+def refuse_zones(node: Node) -> None:
+    """Refuse conversions between timestamps with a zone and anything else, by ``NotTranslatableError``.
+
+    They depend on the session's time zone.
+    """
     kinds = [child.data_type for child in node.children] + [node.data_type]
     if any(isinstance(kind, t.TimestampType) for kind in kinds) and len({type(kind) for kind in kinds}) > 1:
         raise NotTranslatableError(f"{node} depends on the session's time zone")
 
 
+UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
+"""Names of UTC, as a session's time zone."""
+_DAY = dt.timedelta(days=1)
+_PATTERNS = frozenset({"DateFormatClass", "FromUnixTime"})
+_WITH_CONSTANTS: dict[str, Callable[[Node, Expression], Expression]] = {
+    "DateAddYMInterval": _shifted_date,
+    "TimestampAddInterval": _shifted_timestamp,
+    "TimeAdd": _shifted_timestamp,
+    "UnixTimestamp": _unix_timestamp,
+    "ToUnixTimestamp": _unix_timestamp,
+}
+"""Functions whose second operand is a constant of its own kind; ``TimeAdd`` is the name before Spark 4.1."""
 _TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable"})
 _CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
 _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {

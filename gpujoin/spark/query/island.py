@@ -155,6 +155,8 @@ class IslandFinder:
         Why workers may read no files; ``None``: they may.
     stream_rows : float or None
         Rows of a micro-batch of a stream; ``None``: not known.
+    legacy_patterns : bool
+        Whether the session writes times by the patterns and the calendar of Spark 2.
 
     Attributes
     ----------
@@ -168,11 +170,14 @@ class IslandFinder:
         constant: Callable[[Node], Literal],
         unreadable: Reason | None = None,
         stream_rows: float | None = None,
+        *,
+        legacy_patterns: bool = False,
     ) -> None:
         self._options = options
         self._constant = constant
         self._unreadable = unreadable
         self._stream_rows = stream_rows
+        self._legacy_patterns = legacy_patterns
         self.broken: dict[int, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
@@ -182,7 +187,14 @@ class IslandFinder:
         """
         if not _may_top(node) or id(node) in self.broken:
             return None
-        builder = TreeBuilder(self._options, self._constant, BUILDERS, self._unreadable, stream_rows=self._stream_rows)
+        builder = TreeBuilder(
+            self._options,
+            self._constant,
+            BUILDERS,
+            self._unreadable,
+            stream_rows=self._stream_rows,
+            legacy_patterns=self._legacy_patterns,
+        )
         island: Island | None
         try:
             if top is None and node.class_name == AGGREGATE:

@@ -155,7 +155,8 @@ class QueryPlanner:
 
     def _finder_with(self, constant: Callable[[Node], Literal]) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
-        return IslandFinder(self._options, constant, self._unreadable, rows)
+        legacy = self._conf.get("spark.sql.legacy.timeParserPolicy", "").upper() == "LEGACY"
+        return IslandFinder(self._options, constant, self._unreadable, rows, legacy_patterns=legacy)
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:

@@ -13,23 +13,19 @@ out below the join; it does not for keys such as ``nullif(l.k, 3)``, whose nulls
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql import types as t
-
-from gpujoin.model.expressions import Call, Expression, Function, Literal
+from gpujoin.model.expressions import Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_zones
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
@@ -52,9 +48,6 @@ _TERMS = _SHIFTS | {
     "UnaryMinus",
 }  # fmt: skip
 """Operators that Spark's ``StreamingJoinHelper`` solves comparisons of."""
-_DAY = dt.timedelta(days=1)
-_FIXED_ZONES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
-"""In which a day of an interval always has 24 hours."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +70,14 @@ class ReadJoin:
 
 
 class _StreamReader(ColumnReader):
-    """Translates conditions with constant intervals, which only joins of streams take."""
+    """Translates conditions; what depends on the session's time zone is left to Spark, in UTC too.
 
-    def _operation(self, node: Node) -> Expression:
-        if node.name not in _SHIFTS:
-            return super()._operation(node)
-        moment, interval = node.children
-        zone = str(node.fields.get("timeZoneId") or "UTC")
-        shift = _interval(interval, zone)
-        operand = self(moment)
-        return Call(function=Function.TIMESTAMP_ADD, arguments=(operand, shift), type=operand.type)
+    So every cast of an event time keeps its instant, as those do from which Spark reads how long rows are kept.
+    """
+
+    def zones(self, node: Node) -> None:
+        """Refuse what depends on the session's time zone."""
+        refuse_zones(node)
 
 
 class _StreamBuilder(TreeBuilder):
@@ -221,17 +212,3 @@ def _may_bound(part: Node) -> bool:
     return part.name in _COMPARISONS and all(
         inner.name in _TERMS for operand in part.children for inner in operand.walk()
     )
-
-
-def _interval(node: Node, zone: str) -> Literal:
-    """A constant interval of days and less. A day is 24 hours only where clocks do not change."""
-    negated = False
-    while node.name == "UnaryMinus":
-        node, negated = node.children[0], not negated
-    if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
-        raise NotTranslatableError(f"{node} is no constant interval of days and less")
-    micros = int(node.fields["@value"])
-    shift = dt.timedelta(microseconds=-micros if negated else micros)
-    if abs(shift) >= _DAY and zone not in _FIXED_ZONES:
-        raise NotTranslatableError(f"{node} is a day or more, which is not always 24 hours in {zone}")
-    return Literal(value=shift, type=pa.duration("us"))

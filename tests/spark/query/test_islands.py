@@ -104,6 +104,46 @@ def test_queries_run_whole(tables: SparkSession, name: str) -> None:
     assert all(join.accelerated and join.backend == "cpu" for join in found.joins)
 
 
+COMPUTED = {
+    "rounding": """select round(price, 1), bround(price), ceil(price, 1), floor(price, -1), round(weight, 1),
+        round(id, -1), count(*) from sales group by all""",
+    "shifts of dates": """select trunc(day, 'month') m, add_months(day, 1), day + interval '2' month,
+        next_day(day, 'mon'), weekofyear(day), dayname(day), monthname(day), unix_date(day), date_from_unix_date(id),
+        make_date(2024, k, 29 - k), count(*) from sales group by all""",
+    "timestamps": """select date_trunc('month', t), to_date(t), hour(t),
+        months_between(t, timestamp'2024-02-29 12:00:00'), unix_seconds(t), timestamp_millis(id), unix_timestamp(t),
+        from_unixtime(id),
+        t + interval '1' day, cast(t as string), date_format(t, 'yyyy-MM'), count(*)
+        from (select *, timestamp_seconds(k * 86399 + id) t from sales) group by all""",
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_functions_are_computed_in_the_island(tables: SparkSession, name: str) -> None:
+    (island,) = check(tables.sql(COMPUTED[name])).islands
+    assert not any("rows from Spark" in line for line in island.tree), island.tree
+
+
+@pytest.mark.parametrize(
+    ("settings", "by_spark"),
+    [
+        ({}, False),
+        ({"spark.sql.session.timeZone": "Etc/UTC"}, False),
+        ({"spark.sql.session.timeZone": "Europe/Berlin"}, True),
+        ({"spark.sql.legacy.timeParserPolicy": "LEGACY"}, True),
+    ],
+    ids=["UTC", "another name of UTC", "moving zone", "patterns of Spark 2"],
+)
+def test_timestamps_are_written_here_in_utc_alone(
+    tables: SparkSession, settings: dict[str, str], by_spark: bool
+) -> None:
+    for key, value in settings.items():
+        tables.conf.set(key, value)
+    query = "select a.id, b.item from sales a join items b on a.k = b.k and date_format(a.day, 'yyyy') <> b.s"
+    (island,) = check(tables.sql(query)).islands
+    assert any("rows from Spark" in line for line in island.tree) is by_spark, island.tree
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.expressions import arithmetic, compare, dates, logic, text
+from gpujoin.backends.cpu.expressions import arithmetic, compare, dates, logic, patterns, rounding, text
 from gpujoin.backends.cpu.expressions.casts import can_cast, cast
 from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
@@ -98,8 +98,10 @@ _FUNCTIONS: dict[Function, Run] = {
     **logic.FUNCTIONS,
     **compare.FUNCTIONS,
     **arithmetic.FUNCTIONS,
+    **rounding.FUNCTIONS,
     **text.FUNCTIONS,
     **dates.FUNCTIONS,
+    **patterns.FUNCTIONS,
     Function.GET_FIELD: _field,
 }
 FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
@@ -107,7 +109,14 @@ FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
 _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.LIKE: text.constant_escape,
     Function.RLIKE: text.known_regex,
+    **dict.fromkeys(rounding.FUNCTIONS, rounding.exact_scale),
     Function.TIMESTAMP_ADD: dates.exact_shift,
+    Function.ADD_MONTHS: dates.exact_months,
+    Function.TRUNC: dates.exact_trunc,
+    Function.DATE_TRUNC: dates.exact_date_trunc,
+    **dict.fromkeys(patterns.FUNCTIONS, patterns.exact_pattern),
+    Function.NEXT_DAY: dates.exact_next_day,
+    Function.MONTHS_BETWEEN: dates.exact_months_between,
     **dict.fromkeys((Function.HOUR, Function.MINUTE, Function.SECOND), dates.known_zone),
 }
 """Tests of the calls that are computed exactly, for functions that are not exact for all operands."""

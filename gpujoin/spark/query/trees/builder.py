@@ -148,9 +148,16 @@ class ColumnReader(ExpressionReader):
     ``constant`` gives the value of a scalar subquery.
     """
 
-    def __init__(self, fragments: Mapping[Side, Fragment], constant: Callable[[Node], Literal]) -> None:
+    def __init__(
+        self,
+        fragments: Mapping[Side, Fragment],
+        constant: Callable[[Node], Literal],
+        *,
+        legacy_patterns: bool = False,
+    ) -> None:
         self._fragments = fragments
         self._constant = constant
+        self.legacy_patterns = legacy_patterns
 
     def column(self, node: Node) -> Expression:
         """Translate an attribute reference."""
@@ -216,6 +223,8 @@ class TreeBuilder:
     """The backend that a join of the tree was asked to run on."""
     stream_rows: float | None = None
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
+    legacy_patterns: bool = False
+    """Whether the session writes times by the patterns and the calendar of Spark 2."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate the plan below a node; attributes that are not required may be left out.
@@ -321,7 +330,8 @@ class TreeBuilder:
 
     def reader(self, *fragments: Fragment) -> ColumnReader:
         """Make a translator over one fragment, or over a join's two."""
-        return ColumnReader(dict(zip(Side, fragments, strict=False)), self.constant)
+        sides = dict(zip(Side, fragments, strict=False))
+        return ColumnReader(sides, self.constant, legacy_patterns=self.legacy_patterns)
 
     def rows(self, fragment: Fragment) -> float:
         """Estimate how many rows a fragment has."""

@@ -1,0 +1,100 @@
+"""Rounding to a constant number of digits, after the point or, if negative, before it.
+
+``round(x, 1)`` of 2.25 is 2.3, ``round(x, -1)`` of 25 is 30. Integers keep their type; a decimal gets room for one more
+digit before the point, as 9.9 becomes 10. ``ceil`` and ``floor`` of two operands convert theirs to a decimal first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.functions.signatures import (
+    INT,
+    NUMBER,
+    Convert,
+    Parameter,
+    Signature,
+    cast_to,
+    to,
+    type_of,
+    typed,
+    types_of,
+)
+from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Raises
+from gpujoin.functions.widening import decimal_for
+from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
+from gpujoin.model.types import MAX_PRECISION, is_float, is_whole
+
+_SCALE = Parameter(INT.accepts, INT.convert, example=1, constant=True)
+_DECIMALS_OF_FLOATS = {pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)}
+"""The decimals that floats are converted to where a decimal is wanted."""
+_NULL_AS_DECIMAL = to(pa.decimal128(38, 18))
+
+
+def constant_scale(node: Expression) -> int | None:
+    """The constant number of digits that a call rounds to; ``None`` if it is no constant."""
+    scale = node.children[1]
+    return int(scale.value) if isinstance(scale, Literal) and scale.value is not None else None
+
+
+def rounded_decimal(dtype: pa.DataType, scale: int) -> pa.DataType:
+    """Type of a decimal that was rounded to a number of digits after the point."""
+    whole = dtype.precision - dtype.scale + 1
+    if scale < 0:
+        return pa.decimal128(min(max(whole, 1 - scale), MAX_PRECISION), 0)
+    kept = min(dtype.scale, scale)
+    return pa.decimal128(min(whole + kept, MAX_PRECISION), kept)
+
+
+def _to_decimal(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
+    if is_whole(source) or pat.is_decimal(source):
+        return decimal_for(source)
+    return _DECIMALS_OF_FLOATS.get(source) or _NULL_AS_DECIMAL(source, mode)
+
+
+def _rounding(convert: Convert) -> Signature:
+    """Signature of a function of a number and a constant scale."""
+    number = Parameter(NUMBER.accepts, convert)
+
+    def resolve(node: Call) -> Call | None:
+        value, scale = node.arguments
+        target = number.convert(type_of(value), node.mode)
+        if target is None or not isinstance(scale, Literal) or not isinstance(scale.value, int):
+            return None
+        scale = dataclasses.replace(scale, type=pa.int32())
+        result = rounded_decimal(target, scale.value) if pat.is_decimal(target) else target
+        return typed(node, result, cast_to(value, target, node.mode), scale)
+
+    def accepts(node: Call) -> bool:
+        value, scale = types_of(node)
+        return number.accepts(value) and _SCALE.accepts(scale)
+
+    return Signature(resolve, accepts, (2, 2), (None, _SCALE.example), (number, _SCALE))
+
+
+def _never_raises(node: Call) -> bool:
+    """Whether no value can overflow: digits are dropped after the point alone, or a decimal has room for one more."""
+    scale, dtype = constant_scale(node), types_of(node)[0]
+    if is_float(dtype) or (scale is not None and scale >= 0):
+        return True
+    return pat.is_decimal(dtype) and scale is not None and max(dtype.precision - dtype.scale, -scale) < MAX_PRECISION
+
+
+_NUMBERS = _rounding(NUMBER.convert)
+_DECIMALS = _rounding(_to_decimal)
+_LACKS = NOT_FUSED | NOT_ON_GPU
+_F = Function
+
+TABLE = (
+    FunctionSpec(_F.ROUND, ("Round",), _NUMBERS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS),
+    FunctionSpec(_F.ROUND_EVEN, ("BRound",), _NUMBERS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS),
+    FunctionSpec(
+        _F.ROUND_CEIL, ("RoundCeil",), _DECIMALS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS
+    ),
+    FunctionSpec(
+        _F.ROUND_FLOOR, ("RoundFloor",), _DECIMALS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS
+    ),
+)
