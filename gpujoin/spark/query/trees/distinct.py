@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import ANY_ROW, BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.spark.catalyst.nodes import Node
@@ -82,7 +82,7 @@ class _Merging:
         call, function, parts = self._call, self._call.function, self._parts
         if function in _SAME:
             return [self._made(function, *parts)]
-        if function in ANY_ROW:
+        if function in (AggregateFunction.FIRST, AggregateFunction.LAST):
             return [self._made(function, parts[0], filter_=parts[1])]
         if function is AggregateFunction.COUNT:
             return [self._made(AggregateFunction.SUM, parts[0])]
