@@ -49,6 +49,10 @@ class InvalidTextError(GpuJoinError, ValueError):
     """A function that reads characters met text that is no UTF-8; Spark, to which such text is data, computes it."""
 
 
+class UnsupportedValueError(GpuJoinError, ValueError):
+    """A function met a value for which only Spark knows the result; Spark, given the query, computes it."""
+
+
 class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
     """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
 

@@ -68,11 +68,18 @@ NOTES = """
 - `LIKE` takes patterns from a column too. `RLIKE` takes a constant pattern of the part of Java's syntax that means
   the same elsewhere: literal characters, `.`, character classes without `&&` or nesting, `\\d \\w \\s` and their
   negations, greedy and lazy quantifiers, groups, `|`, `^` at any place and `$` at the end. Others are left to Spark.
-- `lower` and `upper` follow the Unicode version of Spark's own library, so they are left to Spark.
+- `lower`, `upper` and `initcap` map ASCII, and characters whose case is the same in every version of Unicode since 13.
+  Over other text (among it capital sigma), and for a result of `lpad`, `rpad` or `repeat` of more than 268,435,456
+  characters, they raise `UnsupportedValueError`: most actions then have Spark compute the query. They are left to Spark
+  where the JVM's language has mappings of its own (Armenian, Azerbaijani, Dutch, Greek, Lithuanian, Turkish).
+- `regexp_extract` and `regexp_replace` take constants: the patterns that `RLIKE` takes, without quantifiers over groups
+  that capture and over what may be empty; `regexp_replace` no pattern that may match nothing, and none with `$`.
+- `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value. Text is cast to timestamps only if
   it is a constant. Floating-point numbers are not printed here, and not turned into decimals.
-- Text that is no UTF-8 is compared, ordered, searched, trimmed and concatenated as the bytes it is. Functions that read
-  characters (`length`, `substring`, `LIKE` with `_` or several parts, `RLIKE`, casts) raise `InvalidTextError` over it.
+- Text that is no UTF-8 is compared, ordered, searched, hashed, concatenated and trimmed of spaces as the bytes it is.
+  Functions that read characters (`length`, `substring`, `LIKE` with `_` or several parts, `RLIKE`, casts) raise
+  `InvalidTextError` over it.
 - The tables ask for `x AND x`, `x = y`, `x LIKE 'a'` and so on with both operands of the column's type; for
   functions of two kinds of operands, such as `date_add`, the column is the first.
 """
@@ -122,7 +129,7 @@ def functions() -> str:
     for spec in _specs():
         answers = [answer(probe(spec), t) for t in TYPES.values()]
         if any(answers):
-            lines.append(_row([f"`{spec.function.value}`", *answers]))
+            lines.append(_row([_title(spec), *answers]))
     case = when(left("x").is_null(), left("x")).else_(right("x"))
     lines.append(_row(["`case when`", *(answer(case, t) for t in TYPES.values())]))
     return "".join(lines)
@@ -136,7 +143,7 @@ def rows() -> str:
     for spec in _specs():
         lacks = [spec.lacks.get(e) for e in Evaluator]
         marks = [YES if why is None else f"no ({notes.setdefault(why, len(notes) + 1)})" for why in lacks]
-        lines.append(_row([f"`{spec.function.value}`", _names(spec.classes), spec.raises.value, *marks]))
+        lines.append(_row([_title(spec), _names(spec.classes), spec.raises.value, *marks]))
     return "".join(lines) + "\n" + "".join(f"{number}. {why}\n" for why, number in notes.items())
 
 
@@ -144,6 +151,10 @@ def spark_only() -> str:
     """The table of functions that are left to Spark, whatever their operands."""
     head = _row(["Spark's class", "raises", "why"]) + "|---" * 3 + "|\n"
     return head + "".join(_row([_names(entry.classes), entry.raises.value, entry.why]) for entry in SPARK_ONLY)
+
+
+def _title(spec: FunctionSpec) -> str:
+    return "`" + spec.function.value.replace("|", "\\|") + "`"
 
 
 def _names(classes: tuple[str, ...]) -> str:

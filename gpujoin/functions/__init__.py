@@ -19,7 +19,7 @@ for each evaluator that is to have it, and one in the row-loop oracle of the tes
 from __future__ import annotations
 
 from gpujoin.errors import ConditionError
-from gpujoin.functions import arithmetic, comparison, dates, logic, rounding, structs, text
+from gpujoin.functions import arithmetic, bits, comparison, dates, hashes, logic, maths, rounding, structs, text
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.signatures import MANY, types_of
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
@@ -30,11 +30,14 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Comparison": comparison.TABLE,
     "Arithmetic": arithmetic.TABLE,
     "Rounding": rounding.TABLE,
+    "Mathematics": maths.TABLE,
+    "Bits": bits.TABLE,
     "Text": text.TABLE,
+    "Hashes": hashes.TABLE,
     "Dates and timestamps": dates.TABLE,
     "Structs": structs.TABLE,
 }
-SPARK_ONLY: tuple[SparkOnly, ...] = (*arithmetic.SPARK_ONLY, *dates.SPARK_ONLY)
+SPARK_ONLY: tuple[SparkOnly, ...] = (*maths.SPARK_ONLY, *dates.SPARK_ONLY)
 
 SPECS = {spec.function: spec for family in FAMILIES.values() for spec in family}
 BY_CLASS = {name: spec for spec in SPECS.values() for name in spec.classes}

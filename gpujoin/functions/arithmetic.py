@@ -26,7 +26,7 @@ from gpujoin.functions.signatures import (
     typed,
     types_of,
 )
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls, Order, Raises, SparkOnly
+from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls, Order, Raises
 from gpujoin.functions.widening import LEAST_SCALE, adjusted_decimal, bounded_decimal, decimal_for, tightest
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function
 from gpujoin.model.types import is_float, is_numeric, is_text, is_whole
@@ -153,5 +153,3 @@ TABLE = (
     FunctionSpec(_F.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()), nulls=Nulls.READ),
     FunctionSpec(_F.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64())),
 )  # fmt: skip
-
-SPARK_ONLY = (SparkOnly(("NaNvl",)),)

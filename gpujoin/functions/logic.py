@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.comparison import alike, comparable
-from gpujoin.functions.signatures import ANY, BOOLEAN, MANY, Signature, over, takes, type_of, types_of
-from gpujoin.functions.spec import FunctionSpec, Nulls
-from gpujoin.functions.widening import wider_of
+from gpujoin.functions.signatures import ANY, BOOLEAN, FLOAT, MANY, Signature, over, takes, type_of, types_of
+from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls
+from gpujoin.functions.widening import tightest, wider_of
 from gpujoin.model.expressions import Call, Function
 
 
@@ -19,6 +19,18 @@ def _coalesce(node: Call) -> Call | None:
 def _alike_values(node: Call) -> bool:
     types = types_of(node)
     return alike(types) and (comparable(types[0]) or pat.is_null(types[0]))
+
+
+def _nanvl(node: Call) -> Call | None:
+    types = [FLOAT.convert(type_of(a), node.mode) for a in node.arguments]
+    if types[0] is None or types[1] is None:
+        return None
+    return over(node, tightest(types[0], types[1], node.mode))
+
+
+def _alike_floats(node: Call) -> bool:
+    first, second = types_of(node)
+    return FLOAT.accepts(first) and first == second
 
 
 _CONNECTED = takes(BOOLEAN, BOOLEAN, gives=pa.bool_(), repeated=True)
@@ -32,4 +44,8 @@ TABLE = (
     FunctionSpec(_F.IS_NULL, ("IsNull",), _TESTED, nulls=Nulls.READ, selectivity=0.05),
     FunctionSpec(_F.IS_NOT_NULL, ("IsNotNull",), _TESTED, nulls=Nulls.READ, selectivity=1.0),
     FunctionSpec(_F.COALESCE, ("Coalesce",), Signature(_coalesce, _alike_values, (1, MANY)), nulls=Nulls.READ),
-)
+    FunctionSpec(
+        _F.NANVL, ("NaNvl",), Signature(_nanvl, _alike_floats, parameters=(FLOAT, FLOAT)),
+        nulls=Nulls.READ, lacks=NOT_FUSED | NOT_ON_GPU,
+    ),
+)  # fmt: skip

@@ -147,6 +147,10 @@ def _to_int(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
     return pa.int32() if known or (fractional and mode is not EvalMode.ANSI) else None
 
 
+def _to_long(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
+    return None if _to_int(source, mode) is None else pa.int64()
+
+
 def _is_micros(dtype: pa.DataType) -> bool:
     return bool(pat.is_duration(dtype) and dtype.unit == "us")
 
@@ -160,6 +164,7 @@ NUMBER = Parameter(lambda t: is_numeric(t) and not pat.is_decimal256(t), kept(is
 FLOAT = Parameter(is_float, kept(is_float, TO_DOUBLE))
 DOUBLE = Parameter(pat.is_float64, TO_DOUBLE)
 INT = Parameter(lambda t: is_whole(t) and t.bit_width <= 32, _to_int, example=1)
+LONG = Parameter(pat.is_int64, _to_long)
 TEXT = Parameter(is_text, _TO_TEXT)
 PATTERN = Parameter(is_text, _TO_TEXT, example="a")
 ESCAPE = Parameter(is_text, _TO_TEXT, example="!")

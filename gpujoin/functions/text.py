@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from gpujoin.functions.signatures import ESCAPE, INT, PATTERN, TEXT, TEXT_OR_BYTES, Types, first, takes
+from gpujoin.functions.signatures import ESCAPE, INT, LONG, PATTERN, TEXT, TEXT_OR_BYTES, Parameter, Types, first, takes
 from gpujoin.functions.spec import (
     NOT_FUSED,
     NOT_ON_GPU,
     Evaluator,
     FunctionSpec,
+    Nulls,
     Order,
     Raises,
     lacking,
@@ -74,14 +75,30 @@ def is_well_formed(node: Call) -> bool:
         return False
 
 
+def has_position(node: Call) -> bool:
+    """Whether the last operand is a constant other than 0 and null."""
+    position = node.arguments[-1]
+    return isinstance(position, Literal) and bool(position.value)
+
+
+def has_constants(node: Call) -> bool:
+    """Whether all operands but the first are constants."""
+    return all(isinstance(a, Literal) for a in node.arguments[1:])
+
+
 def _text(types: Types) -> pa.DataType:
     return types[0] if types else pa.string()
 
 
 _AFFIX = takes(TEXT_OR_BYTES, TEXT_OR_BYTES, gives=pa.bool_())
 _MAPPED = takes(TEXT, gives=first)
-_NO_CASES = lacking("case mapping follows the Unicode version of Spark's own library", *Evaluator)
+_TRIMMED = takes(TEXT, PATTERN, gives=first, optional=1)
+_PADDED = takes(TEXT, INT, TEXT, gives=first, optional=1)
 _GRAPHEMES = lacking("Polars keeps the characters of a grapheme cluster in order", Evaluator.POLARS)
+_GROUPED = Parameter(TEXT.accepts, TEXT.convert, example="([a-z])b?")
+_REWRITE = Parameter(TEXT.accepts, TEXT.convert, example="<$1>")
+_NO_JAVA_REGEX = NOT_FUSED | lacking("libcudf's regular expressions differ from Java's", Evaluator.CUDF)
+_ON_CPU = NOT_FUSED | NOT_ON_GPU
 _F = Function
 
 TABLE = (
@@ -92,17 +109,26 @@ TABLE = (
     FunctionSpec(
         _F.RLIKE, ("RLike",), takes(TEXT, PATTERN, gives=pa.bool_()),
         raises=Raises.PATTERN, safe=lambda node: isinstance(node.arguments[1], Literal), selectivity=0.1,
-        lacks=NOT_FUSED | lacking("libcudf's regular expressions differ from Java's", Evaluator.CUDF),
+        lacks=_NO_JAVA_REGEX,
+    ),
+    FunctionSpec(
+        _F.REGEXP_EXTRACT, ("RegExpExtract",), takes(TEXT, _GROUPED, INT, gives=first, optional=1),
+        raises=Raises.ALWAYS, safe=has_constants, lacks=_NO_JAVA_REGEX,
+    ),
+    FunctionSpec(
+        _F.REGEXP_REPLACE, ("RegExpReplace",), takes(TEXT, _GROUPED, _REWRITE, INT, gives=first, optional=1),
+        raises=Raises.ALWAYS, safe=has_constants, lacks=_NO_JAVA_REGEX,
     ),
     FunctionSpec(_F.STARTS_WITH, ("StartsWith",), _AFFIX, selectivity=0.1),
     FunctionSpec(_F.ENDS_WITH, ("EndsWith",), _AFFIX, selectivity=0.1),
     FunctionSpec(_F.CONTAINS, ("Contains",), _AFFIX, selectivity=0.1),
-    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, lacks=_NO_CASES),
-    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, lacks=_NO_CASES),
-    FunctionSpec(_F.TRIM, ("StringTrim",), _MAPPED, lacks=NOT_ON_GPU),
-    FunctionSpec(_F.TRIM_LEFT, ("StringTrimLeft",), _MAPPED, lacks=NOT_ON_GPU),
-    FunctionSpec(_F.TRIM_RIGHT, ("StringTrimRight",), _MAPPED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, lacks=_ON_CPU),
+    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, lacks=_ON_CPU),
+    FunctionSpec(_F.TRIM, ("StringTrim",), _TRIMMED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.TRIM_LEFT, ("StringTrimLeft",), _TRIMMED, lacks=NOT_ON_GPU),
+    FunctionSpec(_F.TRIM_RIGHT, ("StringTrimRight",), _TRIMMED, lacks=NOT_ON_GPU),
     FunctionSpec(_F.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=NOT_ON_GPU),
+    FunctionSpec(_F.BIT_LENGTH, ("BitLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=_ON_CPU),
     FunctionSpec(_F.REVERSE, ("Reverse",), _MAPPED, lacks=_GRAPHEMES | NOT_ON_GPU),
     FunctionSpec(_F.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()), lacks=NOT_FUSED | NOT_ON_GPU),
     FunctionSpec(_F.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32())),
@@ -113,4 +139,22 @@ TABLE = (
         _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True),
         order=Order.ALL, lacks=NOT_ON_GPU,
     ),
+    FunctionSpec(
+        _F.CONCAT_WS, ("ConcatWs",), takes(TEXT, TEXT, gives=pa.string(), optional=1, repeated=True),
+        nulls=Nulls.READ, lacks=_ON_CPU,
+    ),
+    FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, lacks=_ON_CPU),
+    FunctionSpec(_F.LPAD, ("StringLPad",), _PADDED, lacks=_ON_CPU),
+    FunctionSpec(_F.RPAD, ("StringRPad",), _PADDED, lacks=_ON_CPU),
+    FunctionSpec(_F.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), lacks=_ON_CPU),
+    FunctionSpec(_F.REPLACE, ("StringReplace",), takes(TEXT, TEXT, TEXT, gives=first), lacks=_ON_CPU),
+    FunctionSpec(_F.TRANSLATE, ("StringTranslate",), takes(TEXT, TEXT, TEXT, gives=first), lacks=_ON_CPU),
+    FunctionSpec(_F.SUBSTRING_INDEX, ("SubstringIndex",), takes(TEXT, TEXT, INT, gives=first), lacks=_ON_CPU),
+    FunctionSpec(
+        _F.SPLIT_PART, (), takes(TEXT, TEXT, INT, gives=first),
+        raises=Raises.ALWAYS, safe=has_position, lacks=_ON_CPU,
+    ),
+    FunctionSpec(_F.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=_ON_CPU),
+    FunctionSpec(_F.ASCII, ("Ascii",), takes(TEXT, gives=pa.int32()), lacks=_ON_CPU),
+    FunctionSpec(_F.CHR, ("Chr",), takes(LONG, gives=pa.string()), lacks=_ON_CPU),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Exp
 _INFIX = {
     Function.EQ, Function.LT, Function.LE, Function.GT, Function.GE, Function.NE, Function.EQ_NULL_SAFE,
     Function.AND, Function.OR, Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.DIVIDE,
-    Function.INTEGRAL_DIVIDE, Function.REMAINDER, Function.RLIKE,
+    Function.INTEGRAL_DIVIDE, Function.REMAINDER, Function.RLIKE, Function.BIT_AND, Function.BIT_OR, Function.BIT_XOR,
 }  # fmt: skip
 
 
@@ -51,6 +51,8 @@ def _call(node: Call) -> str:
             return "(" + f" {f.value.upper()} ".join(arguments) + ")"
         case Function.NOT:
             return f"(NOT {arguments[0]})"
+        case Function.BIT_NOT:
+            return f"(~ {arguments[0]})"
         case Function.NEGATE:
             return f"negative({arguments[0]})"
         case Function.IS_NULL | Function.IS_NOT_NULL:
@@ -62,6 +64,9 @@ def _call(node: Call) -> str:
             return f"({arguments[0]} LIKE {arguments[1]}{escape})"
         case Function.ROUND_CEIL | Function.ROUND_FLOOR:
             return f"{node.function.value.removeprefix('round_')}({', '.join(arguments)})"
+        case Function.TRIM | Function.TRIM_LEFT | Function.TRIM_RIGHT if len(arguments) > 1:
+            end = {Function.TRIM: "BOTH", Function.TRIM_LEFT: "LEADING", Function.TRIM_RIGHT: "TRAILING"}[node.function]
+            return f"trim({end} {arguments[1]} FROM {arguments[0]})"
         case Function.TIMESTAMP_ADD:
             return f"({arguments[0]} + {arguments[1]})"
         case Function.GET_FIELD:

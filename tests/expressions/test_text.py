@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate
-from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate, evaluate_column
+from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
-from gpujoin.plan.resolve import resolve
+from gpujoin.plan.resolve import resolve, resolve_value
 from tests.expressions.oracle import Judge
 
 KINDS = ["str", "bin", "i32", "date", "num_str"]
@@ -104,7 +104,121 @@ def test_like_with_a_misplaced_escape(pattern: str, why: str) -> None:
         assert evaluate(resolved, nulls, nulls, 2).tolist() == [False, False]
 
 
-def test_case_mapping_is_left_to_spark() -> None:
+TRIMS = (Function.TRIM, Function.TRIM_LEFT, Function.TRIM_RIGHT)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+def test_functions_of_two_texts_and_more(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    text, other = left("str"), right("str")
+    trees: list[Expression] = [
+        call(Function.REPLACE, text, other, "<>"),
+        call(Function.REPLACE, text, "a", other),
+        call(Function.REPLACE, text, "", "x"),
+        call(Function.REPLACE, text, "a", ""),
+        call(Function.REPLACE, text, None, "x"),
+        call(Function.TRANSLATE, text, "aab日😀", "xyz"),
+        call(Function.TRANSLATE, text, other, "😀"),
+        call(Function.TRANSLATE, text, "a%", ""),
+        call(Function.CONCAT_WS, "-", text, other),
+        call(Function.CONCAT_WS, text, other, left("i32"), right("date")),
+        call(Function.CONCAT_WS, text),
+        call(Function.CONCAT_WS, None, text),
+        call(Function.CONCAT_WS, "日", "a", None, text),
+        call(Function.LOCATE, other, text),
+        call(Function.LOCATE, "a", call(Function.CONCAT, text, other), 2),
+        call(Function.LOCATE, "", text, 9),
+        call(Function.LOCATE, "b", text, 0),
+        call(Function.LOCATE, "語", text, 2147483647),
+        call(Function.ASCII, text),
+        *(call(f, text, *rest) for f in TRIMS for rest in ((), ("a",), ("b a😀",), ("",), (other,), (None,))),
+        call(Function.BIT_LENGTH, text),
+        call(Function.BIT_LENGTH, left("bin")),
+        call(Function.ASCII, call(Function.CONCAT, "\0", text)),
+        call(Function.CHR, left("i32")),
+    ]
+    numbers = [-2147483647, -3, -2, -1, 0, 1, 2, 3, 2147483647]
+    twice = call(Function.CONCAT, text, "a", text)
+    trees += [call(Function.SUBSTRING_INDEX, twice, part, n) for n in numbers for part in ("a", "", "zz", "日", other)]
+    trees += [call(Function.SPLIT_PART, twice, part, n) for n in numbers if n for part in ("a", "", "zz", other)]
+    trees += [call(Function.SPLIT_PART, text, "b", right("i32")), call(Function.SPLIT_PART, text, None, 1)]
+    judge(*KINDS).check(trees, mode)
+
+
+@pytest.mark.spark
+def test_padding_and_repeating(judge: Callable[..., Judge]) -> None:
+    text, other = left("str"), right("str")
+    trees: list[Expression] = []
+    for function in (Function.LPAD, Function.RPAD):
+        trees += [call(function, text, n, pad) for n in (-1, 0, 1, 2, 7, 50) for pad in ("", "x", "日😀", other)]
+        trees += [call(function, text, 3), call(function, text, None, "x")]
+    trees += [call(Function.REPEAT, text, n) for n in (-1, 0, 1, 3, None)]
+    judge(*KINDS).check(trees)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        call(Function.LPAD, left("s"), 1 << 30, "x"),
+        call(Function.RPAD, left("s"), -(1 << 31), "x"),
+        call(Function.REPEAT, left("s"), 1 << 30),
+        call(Function.SUBSTRING_INDEX, left("s"), "a", -(1 << 31)),
+    ],
+    ids=lambda tree: tree.function.value,
+)
+def test_what_spark_may_have_no_memory_for_is_left_to_it(tree: Expression) -> None:
+    batch = pa.record_batch({"s": ["abc"]})
+    with pytest.raises(UnsupportedValueError, match="left to Spark"):
+        evaluate_column(resolve_value(tree, batch.schema, batch.schema), batch, batch, 1)
+
+
+def test_a_start_from_a_column_is_left_to_spark() -> None:
+    schema = pa.schema([("s", pa.string()), ("n", pa.int32())])
+    for start, known in ((left("n"), False), (lit(None), False), (lit(2), True)):
+        assert can_evaluate(resolve_value(call(Function.LOCATE, "a", left("s"), start), schema, schema)) is known
+
+
+GROUPS = [
+    ("(a)(b?)", 2), ("(a)|(b)", 2), ("a(.*?)c", 1), ("(a|ab)(c|bcd|)", 1), ("([^,]*),", 1), (r"(\d+)-(\d+)", 2),
+    ("日(.)", 1), ("(b)$", 1), ("^(a?)", 1), ("(.)", 0), (".{2}", 0), ("(a)(?:b|c)+", 0), ("a??b", 0), ("(%)|_", 1),
+    ("", 0), ("x{0}(a)", 1), ("(?:a|ab)+(b?)", 1), (r"(\w+?)(\d*),", 2),
+]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_regexp_extract(judge: Callable[..., Judge]) -> None:
+    texts = [left("str"), call(Function.CONCAT, left("str"), ",12-345", right("str"))]
+    judge(*KINDS).check([call(Function.REGEXP_EXTRACT, text, *group) for text in texts for group in GROUPS])
+
+
+REPLACEMENTS = [
+    ("a", "b"), ("(a)(b?)", "<$2$1>"), (".", "$0$0"), ("[^a-c]", ""), (r"\d+", "#"), ("(a|ab)(c?)", r"\\\$$1"),
+    ("😀|日", "é"), ("(.)(.)", "$2$1"), ("^a", "x"), ("a+?", "$0 "), ("(b)", "$10"), ("(a)|(b)", "[$1|$2]"),
+]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_regexp_replace(judge: Callable[..., Judge]) -> None:
+    texts = [left("str"), call(Function.CONCAT, left("str"), right("str"), "aab12")]
+    judge(*KINDS).check([call(Function.REGEXP_REPLACE, text, *pair) for text in texts for pair in REPLACEMENTS])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group"),
+    [("(a)+", 1), ("(a*)*", 0), ("(?:a?)+", 0), ("(a$)", 1), ("a$", 0), ("(a)", 2), ("a", 1), ("a", -1),
+     ("(?:(a)b)*", 1), (r"(a)\1", 1), ("(?:|a){2}", 0)],
+)  # fmt: skip
+def test_groups_that_are_left_to_spark(pattern: str, group: int) -> None:
     schema = pa.schema([("s", pa.string())])
-    for function in (Function.LOWER, Function.UPPER):
-        assert not can_evaluate(resolve(call(function, left("s")) == "a", schema, schema))
+    assert not can_evaluate(resolve_value(call(Function.REGEXP_EXTRACT, left("s"), pattern, group), schema, schema))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [("a*", "x"), ("", "x"), ("a$", "x"), ("a|b?", "x"), ("a", "$1"), ("a", "$"), ("a", "\\"), ("a", "${n}"),
+     ("(a)" * 11, "$11"), ("(a)+", "x")],
+)  # fmt: skip
+def test_replacements_that_are_left_to_spark(pattern: str, replacement: str) -> None:
+    schema = pa.schema([("s", pa.string())])
+    tree = call(Function.REGEXP_REPLACE, left("s"), pattern, replacement)
+    assert not can_evaluate(resolve_value(tree, schema, schema))

@@ -6,7 +6,9 @@ Slow, and kept apart from the backends' evaluation on purpose: it is what they a
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,7 +21,7 @@ from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, F
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
-from tests.oracle import arithmetic, texts
+from tests.oracle import arithmetic, hashes, texts
 from tests.oracle.casting import caster, failed, local_micros, wrap
 from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, to_utc
 from tests.oracle.ordering import aligner, common_type
@@ -504,7 +506,125 @@ def _arithmetic(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(dtype, run)
 
 
+def _nanvl(node: Call, operands: list[Compiled]) -> Compiled:
+    (first, second), dtype = _unified(operands, node.type)
+
+    def run(rows: Rows) -> Cell:
+        value = first(rows)
+        return second(rows) if value is not None and value != value else value
+
+    return Compiled(dtype, run)
+
+
+def _concat_ws(_node: Call, operands: list[Compiled]) -> Compiled:
+    def run(rows: Rows) -> Cell:
+        separator, *parts = (operand.run(rows) for operand in operands)
+        return None if separator is None else separator.join(p for p in parts if p is not None)
+
+    return Compiled(pa.string(), run)
+
+
+def _hash(dtype: pa.DataType) -> _Handler:
+    def handler(_node: Call, operands: list[Compiled]) -> Compiled:
+        types = [operand.type for operand in operands]
+        wide = dtype == pa.int64()
+        return Compiled(dtype, lambda rows: hashes.chained([o.run(rows) for o in operands], types, wide=wide))
+
+    return handler
+
+
+def _integers(compute: Callable[..., int]) -> _Handler:
+    """A function of integers whose result is cut to the bits of its first operand."""
+
+    def handler(node: Call, operands: list[Compiled]) -> Compiled:
+        dtype = operands[0].type
+        for operand in operands[1:]:
+            dtype = common_type(dtype, operand.type) if not node.function.value.startswith("shift") else dtype
+        half = 1 << (dtype.bit_width - 1)
+
+        def run(*values: int) -> int:
+            return (compute(*values, dtype.bit_width) + half) % (2 * half) - half
+
+        return _strict(dtype, run)(node, operands)
+
+    return handler
+
+
+def _bit_count(node: Call, operands: list[Compiled]) -> Compiled:
+    return _strict(pa.int32(), lambda value: (int(value) % (1 << 64)).bit_count())(node, operands)
+
+
+def _sign(value: float) -> float:
+    return value if value == 0 or value != value else math.copysign(1.0, value)
+
+
+def _width_bucket(value: float, first: float, last: float, count: int) -> int | None:
+    if count <= 0 or count == (1 << 63) - 1 or value != value or first == last:
+        return None
+    if not (math.isfinite(first) and math.isfinite(last)):
+        return None
+    if first > last:
+        value, first, last = -value, -first, -last
+    if value < first:
+        return 0
+    if value >= last:
+        return count + 1
+    share = count * (value - first) / (last - first)
+    bucket = 0 if share != share else min(int(min(share, 2.0**63)), (1 << 63) - 1)
+    return bucket + 1 if bucket < (1 << 63) - 1 else -(1 << 63)
+
+
+def _hex(value: int | str | bytes) -> str:
+    if isinstance(value, int):
+        return f"{value % (1 << 64):X}"
+    return (value.encode() if isinstance(value, str) else value).hex().upper()
+
+
+def _digest(name: str) -> _Handler:
+    return _strict(pa.string(), lambda value: hashlib.new(name, value).hexdigest())
+
+
+def _sha2(value: bytes, bits: int) -> str | None:
+    names = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}
+    return hashlib.new(names[bits], value).hexdigest() if bits in names else None
+
+
 FUNCTIONS: dict[Function, _Handler] = {
+    Function.NANVL: _nanvl,
+    Function.SIGN: _strict(pa.float64(), _sign),
+    Function.DEGREES: _strict(pa.float64(), lambda value: value * (180 / math.pi)),
+    Function.RADIANS: _strict(pa.float64(), lambda value: value * (math.pi / 180)),
+    Function.WIDTH_BUCKET: _strict(pa.int64(), _width_bucket),
+    Function.BIT_AND: _integers(lambda a, b, _: a & b),
+    Function.BIT_OR: _integers(lambda a, b, _: a | b),
+    Function.BIT_XOR: _integers(lambda a, b, _: a ^ b),
+    Function.BIT_NOT: _integers(lambda a, _: -a - 1),
+    Function.SHIFT_LEFT: _integers(lambda a, n, bits: a << n % bits),
+    Function.SHIFT_RIGHT: _integers(lambda a, n, bits: a >> n % bits),
+    Function.SHIFT_RIGHT_UNSIGNED: _integers(lambda a, n, bits: a % (1 << bits) >> n % bits),
+    Function.BIT_COUNT: _bit_count,
+    Function.CONCAT_WS: _concat_ws,
+    Function.INITCAP: _like_first(texts.initcap),
+    Function.LPAD: _like_first(lambda text, n, pad=" ": texts.pad(text, n, pad, left=True)),
+    Function.RPAD: _like_first(lambda text, n, pad=" ": texts.pad(text, n, pad, left=False)),
+    Function.REPEAT: _like_first(lambda text, times: text * times),
+    Function.REPLACE: _like_first(lambda text, search, by: by.join(text.split(search)) if search else text),
+    Function.TRANSLATE: _like_first(texts.translate),
+    Function.SUBSTRING_INDEX: _like_first(texts.substring_index),
+    Function.SPLIT_PART: _like_first(texts.split_part),
+    Function.LOCATE: _strict(pa.int32(), texts.locate),
+    Function.ASCII: _strict(pa.int32(), lambda text: ord(text[:1] or "\0")),
+    Function.CHR: _strict(pa.string(), lambda number: "" if number < 0 else chr(number % 256)),
+    Function.REGEXP_EXTRACT: _like_first(texts.regexp_extract),
+    Function.REGEXP_REPLACE: _like_first(texts.regexp_replace),
+    Function.HEX: _strict(pa.string(), _hex),
+    Function.BIN: _strict(pa.string(), lambda value: f"{value % (1 << 64):b}"),
+    Function.MD5: _digest("md5"),
+    Function.SHA1: _digest("sha1"),
+    Function.SHA2: _strict(pa.string(), _sha2),
+    Function.CRC32: _strict(pa.int64(), zlib.crc32),
+    Function.HASH: _hash(pa.int32()),
+    Function.XXHASH64: _hash(pa.int64()),
     Function.EQ: _comparison(lambda a, b: a == b),
     Function.NE: _comparison(lambda a, b: a != b),
     Function.LT: _comparison(lambda a, b: a < b),  # type: ignore[operator]
@@ -530,11 +650,12 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.CONTAINS: _strict(pa.bool_(), lambda text, part: part in text),
     Function.LOWER: _like_first(str.lower),
     Function.UPPER: _like_first(str.upper),
-    Function.TRIM: _like_first(lambda text: text.strip(" ")),
-    Function.TRIM_LEFT: _like_first(lambda text: text.lstrip(" ")),
-    Function.TRIM_RIGHT: _like_first(lambda text: text.rstrip(" ")),
+    Function.TRIM: _like_first(lambda text, chars=" ": text.strip(chars)),
+    Function.TRIM_LEFT: _like_first(lambda text, chars=" ": text.lstrip(chars)),
+    Function.TRIM_RIGHT: _like_first(lambda text, chars=" ": text.rstrip(chars)),
     Function.LENGTH: _length,
     Function.OCTET_LENGTH: _strict(pa.int32(), lambda v: len(v.encode() if isinstance(v, str) else v)),
+    Function.BIT_LENGTH: _strict(pa.int32(), lambda v: 8 * len(v.encode() if isinstance(v, str) else v)),
     Function.REVERSE: _like_first(lambda text: text[::-1]),
     Function.INSTR: _strict(pa.int32(), lambda text, part: text.find(part) + 1),
     Function.SUBSTRING: _like_first(texts.substring),

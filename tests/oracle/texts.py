@@ -39,3 +39,74 @@ def substring(text: str | bytes, position: int, length: int = (1 << 31) - 1) -> 
     """SQL ``substring``: positions count from 1, negative ones from the end, 0 is 1."""
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     return text[max(start, 0) : max(start + length, 0)]
+
+
+def pad(text: str, length: int, filling: str, *, left: bool) -> str:
+    """``lpad`` and ``rpad``: cut to a length, or filled up to it."""
+    lacking = length - len(text)
+    if lacking <= 0 or not filling:
+        return text[: max(length, 0)]
+    added = "".join(filling[i % len(filling)] for i in range(lacking))
+    return added + text if left else text + added
+
+
+def translate(text: str, characters: str, replacements: str) -> str:
+    """Characters at one place become those at the same place; those without one, or with NUL, are dropped."""
+    out = []
+    for char in text:
+        place = characters.find(char)
+        if place < 0:
+            out.append(char)
+        elif replacements[place : place + 1] != "\0":
+            out.append(replacements[place : place + 1])
+    return "".join(out)
+
+
+def substring_index(text: str, delimiter: str, count: int) -> str:
+    """All before the occurrence of a number, or after it, counted from the end; occurrences overlap."""
+    if not delimiter or not count:
+        return ""
+    places = [i for i in range(len(text)) if text.startswith(delimiter, i)]
+    if abs(count) > len(places):
+        return text
+    return text[: places[count - 1]] if count > 0 else text[places[count] + len(delimiter) :]
+
+
+def split_part(text: str, delimiter: str, number: int) -> str:
+    """The part of a number, from the end if negative; empty if there is none."""
+    if number == 0:
+        raise ExpressionEvaluationError("split_part has no part 0")
+    parts = text.split(delimiter) if delimiter else [text]
+    if number < 0:
+        parts.reverse()
+    return (parts[abs(number) - 1 :] or [""])[0]
+
+
+def locate(part: str, text: str, start: int = 1) -> int:
+    """Position of a part from a start on; 0 if there is none."""
+    if start < 1:
+        return 0
+    if not part:
+        return 1
+    return next((i + 1 for i in range(start - 1, len(text)) if text.startswith(part, i)), 0)
+
+
+def initcap(text: str) -> str:
+    """The first letter of each word upper case, the others lower."""
+    starts = [i == 0 or text[i - 1] == " " for i in range(len(text))]
+    return "".join(c.upper() if first else c.lower() for c, first in zip(text, starts, strict=True))
+
+
+def regexp_extract(text: str, pattern: str, group: int = 1) -> str:
+    """A group of the first match; only for patterns that Java and Python read alike."""
+    match = re.search(pattern, text, re.ASCII)
+    return (match[group] or "") if match else ""
+
+
+def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1) -> str:
+    """All matches replaced; groups are written ``$1``."""
+    start = position - 1
+    template = re.sub(
+        r"\\(.)|\$(\d)", lambda part: f"\\g<{part[2]}>" if part[2] else part[1].replace("\\", r"\\"), replacement
+    )
+    return text[:start] + re.sub(pattern, template, text[start:], flags=re.ASCII)

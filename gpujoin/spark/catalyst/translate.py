@@ -9,7 +9,8 @@ import base64
 import datetime as dt
 import decimal
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import types as t
@@ -20,6 +21,9 @@ from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Li
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.compat import arrow_type
+
+if TYPE_CHECKING:
+    from gpujoin.spark.jvm.gateway import JvmNames
 
 
 class NotTranslatableError(Exception):
@@ -67,6 +71,8 @@ class ExpressionReader:
             return self(node.children[0])
         if node.name in _WITH_CONSTANTS:
             return _WITH_CONSTANTS[node.name](node, self(node.children[0]))
+        if node.name == "ElementAt":
+            return self._part(node)
         spec = BY_CLASS.get(node.name)
         if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
             raise NotTranslatableError(f"{node} is not computed here")
@@ -88,6 +94,16 @@ class ExpressionReader:
         if not low <= len(operands) <= high:
             raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not computed here")
         return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
+
+    def _part(self, node: Node) -> Expression:
+        """Translate ``split_part``, which Spark writes as an element of the array of all parts."""
+        array, number = node.children
+        default = node.fields.get("defaultValueOutOfBound")
+        outside = node.reading.tree(default) if isinstance(default, list) else None
+        if array.name != "StringSplitSQL" or outside is None or outside.fields.get("@value") != "":
+            raise NotTranslatableError(f"{node} is not computed here")
+        operands = (*map(self, array.children), self(number))
+        return Call(function=Function.SPLIT_PART, arguments=operands, type=arrow_of(node.data_type))
 
 
 def _shifted_date(node: Node, date: Expression) -> Expression:
@@ -264,14 +280,46 @@ _WITH_CONSTANTS: dict[str, Callable[[Node, Expression], Expression]] = {
     "ToUnixTimestamp": _unix_timestamp,
 }
 """Functions whose second operand is a constant of its own kind; ``TimeAdd`` is the name before Spark 4.1."""
+
+
+def _refuse_other_seeds(node: Node) -> list[Literal]:
+    if int(node.fields["seed"]) != _HASH_SEED:
+        raise NotTranslatableError(f"{node}: a hash with another seed than {_HASH_SEED}")
+    return []
+
+
+def _refuse_languages(node: Node) -> list[Literal]:
+    """Refuse to map case where the JVM's default language has mappings of its own: those of Turkish, for one."""
+    language = _language(node.reading.gateway)
+    if language in _CASE_LANGUAGES:
+        raise NotTranslatableError(f"{node} follows the JVM's language, {language!r}")
+    return []
+
+
+def _language(gateway: JvmNames) -> str:
+    """Default language of the JVM, asked for once."""
+    if gateway not in _languages:
+        _languages[gateway] = str(gateway.java.util.Locale.getDefault().getLanguage())
+    return _languages[gateway]
+
+
+_languages: WeakKeyDictionary[JvmNames, str] = WeakKeyDictionary()
+CASE_MAPPINGS = ("Upper", "Lower", "InitCap")
+"""Functions that Spark alone computes for characters whose case is not settled."""
+_HASH_SEED = 42
+"""Seed of ``hash`` and ``xxhash64`` in SQL."""
+_CASE_LANGUAGES = frozenset({"az", "el", "hy", "lt", "nl", "tr"})
+"""Languages of which Java or ICU maps some characters by rules of their own."""
 _TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable"})
 _CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
 _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "InSet": _members,
     "GetStructField": _field_name,
     "Like": lambda node: [Literal(value=node.fields["escapeChar"], type=pa.string())],
+    **dict.fromkeys(("Murmur3Hash", "XxHash64"), _refuse_other_seeds),
+    **dict.fromkeys(CASE_MAPPINGS, _refuse_languages),
 }
-"""Operands that are no children of a node, by its class."""
+"""Operands that are no children of a node, by its class; or a refusal by what else the node has."""
 
 
 def covered_expressions() -> tuple[str, ...]:
@@ -281,6 +329,8 @@ def covered_expressions() -> tuple[str, ...]:
         *_CONDITIONALS,
         *_TRANSPARENT,
         "Cast",
+        "ElementAt",
+        "StringSplitSQL",
         "AttributeReference",
         "Literal",
         "ScalarSubquery",

@@ -18,14 +18,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpujoin.model.expressions import Literal
+from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_zones
+from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, NotTranslatableError, refuse_zones
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
@@ -73,7 +73,13 @@ class _StreamReader(ColumnReader):
     """Translates conditions; what depends on the session's time zone is left to Spark, in UTC too.
 
     So every cast of an event time keeps its instant, as those do from which Spark reads how long rows are kept.
+    A running stream is not given back to Spark, so it computes no function that only Spark can for some characters.
     """
+
+    def _operation(self, node: Node) -> Expression:
+        if node.name in CASE_MAPPINGS:
+            raise NotTranslatableError(f"{node} of some characters is known to Spark alone")
+        return super()._operation(node)
 
     def zones(self, node: Node) -> None:
         """Refuse what depends on the session's time zone."""

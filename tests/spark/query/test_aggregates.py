@@ -168,10 +168,10 @@ def test_rows_of_first_stay_together(tables: SparkSession) -> None:
     [
         "select try_sum(price) from sales",
         "select regr_slope(id, k) from sales",
-        "select max(upper(s)), count(*) from sales",
+        "select max(soundex(s)), count(*) from sales",
         "select collect_set(weight) from sales",
     ],
 )
 def test_functions_that_are_not_covered_are_named(tables: SparkSession, query: str) -> None:
-    with pytest.raises(FallbackError, match=r"try_sum|regr_slope|upper|collect_set"):
+    with pytest.raises(FallbackError, match=r"try_sum|regr_slope|(?i:soundex)|collect_set"):
         accelerate(tables.sql(query))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
@@ -106,6 +108,24 @@ def test_functions_that_read_characters_are_left_to_spark(texts: None, spark: Sp
     frame = spark.sql("select a.id, length(a.s) from notes a join tags b on a.id = b.id where length(a.s) > 0")
     expected = counted(frame)
     assert rewrite(frame).explanation.islands
+    gpujoin.enable(spark)
+    try:
+        assert counted(frame) == expected
+    finally:
+        gpujoin.disable(spark)
+
+
+@rows_in
+def test_characters_without_a_settled_case_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    rows = [("abc",), ("straße",), ("ɤ",), ("ΟΔΟΣ",), (None,)]
+    spark.createDataFrame(rows, "s string").write.parquet(str(tmp_path / "words"))
+    frame = spark.read.parquet(str(tmp_path / "words")).selectExpr("upper(s) u", "lower(s) l").distinct()
+    expected = counted(frame)
+    rewritten = rewrite(frame)
+    assert rewritten.explanation.islands
+    with pytest.raises(PythonException, match="UnsupportedValueError"):
+        rewritten.frame.collect()
     gpujoin.enable(spark)
     try:
         assert counted(frame) == expected

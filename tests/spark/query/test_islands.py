@@ -81,6 +81,19 @@ WHOLE = {
         group by last_day(day), weekday(day), dayofweek(day)""",
     "functions of text": """select s, sum(instr(s, 'z')), sum(octet_length(s)), max(reverse(s)), min(ltrim(rtrim(s)))
         from sales group by s""",
+    "more functions of text": """select upper(s), sum(length(lpad(replace(s, 'x', 'yy'), 5, 'ab'))),
+        min(concat_ws('-', s, translate(s, 'xy', 'ab'), k)), max(split_part(s, '%', 2)), max(initcap(lower(s))),
+        max(substring_index(s, 'z', -1)), sum(locate('z', s)), max(regexp_extract(s, '(y)(.)', 2)),
+        max(regexp_replace(s, '[x-z]', '<$0>')), count(btrim(repeat(s, k))), min(left(s, 1) || right(s, 1)),
+        max(rpad(s, k, 'é')), max(ascii(s)), max(chr(id + 64)), max(position('z' in s)),
+        max(trim(both 'x' from s)), max(s ilike 'X%'), max(bit_length(s))
+        from sales group by upper(s)""",
+    "functions of bits and hashes": """select pmod(hash(s, k, price), 4), max(xxhash64(day, weight, flag)), max(md5(s)),
+        max(sha1(s)), max(sha2(s, 256)), max(crc32(s)), max(hex(id)), sum((k & 3) | shiftleft(id, 2)),
+        sum(bit_count(k ^ ~id)), max(nanvl(weight, 7)), sum(sign(price)), max(degrees(weight)),
+        max(width_bucket(weight, 0, 10, 5)), max(nvl2(s, k, id)), max(nullif(k, 1)), max(if(flag, s, 'n')),
+        max(nvl(s, 'none')), max(ifnull(k, 0)), max(radians(weight))
+        from sales group by pmod(hash(s, k, price), 4)""",
     "order and limit": """select a.id, sum(b.cost) c from sales a join items b using (k) group by a.id
         order by c desc, a.id limit 3""",
     "window above": """select id, rank() over (partition by k order by c, id) from
@@ -93,7 +106,8 @@ SHORT = (
     "global", "nothing left", "empty file", "empty groups", "wide decimal", "float keys", "result expression",
     "filtered aggregate", "distinct beside others", "join and aggregate", "full join", "semi", "not in null",
     "not in correlated", "existence", "aggregate below", "correlated", "empty scalar subquery", "cte",
-    "computed and named twice", "lateral", "text", "dates", "functions of text", "window above",
+    "computed and named twice", "lateral", "text", "dates", "functions of text", "more functions of text",
+    "functions of bits and hashes", "window above",
 )  # fmt: skip
 
 
@@ -142,6 +156,13 @@ def test_timestamps_are_written_here_in_utc_alone(
     query = "select a.id, b.item from sales a join items b on a.k = b.k and date_format(a.day, 'yyyy') <> b.s"
     (island,) = check(tables.sql(query)).islands
     assert any("rows from Spark" in line for line in island.tree) is by_spark, island.tree
+
+
+@pytest.mark.parametrize("name", ["functions of text", "more functions of text", "functions of bits and hashes"])
+def test_functions_are_computed_from_files(tables: SparkSession, name: str) -> None:
+    (island,) = rewrite(tables.sql(WHOLE[name])).explanation.islands
+    assert not any("rows from Spark" in line for line in island.tree)
+    assert any("scan" in line for line in island.tree)
 
 
 @pytest.mark.parametrize(

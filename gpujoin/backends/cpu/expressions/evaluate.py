@@ -11,7 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.expressions import arithmetic, compare, dates, logic, patterns, rounding, text
+from gpujoin.backends.cpu.expressions import (
+    arithmetic,
+    compare,
+    dates,
+    hashes,
+    logic,
+    maths,
+    patterns,
+    rounding,
+    text,
+)
 from gpujoin.backends.cpu.expressions.casts import can_cast, cast
 from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
@@ -99,7 +109,9 @@ _FUNCTIONS: dict[Function, Run] = {
     **compare.FUNCTIONS,
     **arithmetic.FUNCTIONS,
     **rounding.FUNCTIONS,
+    **maths.FUNCTIONS,
     **text.FUNCTIONS,
+    **hashes.FUNCTIONS,
     **dates.FUNCTIONS,
     **patterns.FUNCTIONS,
     Function.GET_FIELD: _field,
@@ -110,6 +122,9 @@ _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.LIKE: text.constant_escape,
     Function.RLIKE: text.known_regex,
     **dict.fromkeys(rounding.FUNCTIONS, rounding.exact_scale),
+    Function.REGEXP_EXTRACT: text.known_groups,
+    Function.REGEXP_REPLACE: text.known_replacement,
+    Function.LOCATE: text.constant_start,
     Function.TIMESTAMP_ADD: dates.exact_shift,
     Function.ADD_MONTHS: dates.exact_months,
     Function.TRUNC: dates.exact_trunc,

@@ -98,6 +98,17 @@ def _coalesce(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     return so_far
 
 
+def _nanvl(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Take the second operand where the first is NaN; null where the first is."""
+    first = evaluate(node.arguments[0], rows)
+    nan = np.isnan(first.values)
+    if first.valid is not None:
+        nan = nan & first.valid
+    if not nan.any():
+        return first
+    return choose(~nan, first, partly(node.arguments[1], rows, nan, evaluate))
+
+
 def case(node: Case, rows: Rows, evaluate: Evaluator) -> Vector:
     """Take the value of the first branch whose condition is true."""
     assert node.type is not None
@@ -169,5 +180,6 @@ LAZY: dict[Function, Callable[[Call, Rows, Evaluator], Vector]] = {
     Function.OR: _connect,
     Function.COALESCE: _coalesce,
     Function.IN: _membership,
+    Function.NANVL: _nanvl,
 }
 """Functions that evaluate their operands themselves."""

@@ -6,6 +6,7 @@ RE2 lacks. :func:`java_to_re2` therefore accepts a subset and refuses everything
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
@@ -42,7 +43,11 @@ def java_to_re2(pattern: str) -> str:
 
     Raises ``UnsupportedPatternError`` if the pattern leaves the subset in which the two engines agree.
     """
-    translated = _Translator(pattern).translate()
+    return _compiled(_Translator(pattern).translate(), pattern)
+
+
+def _compiled(translated: str, pattern: str) -> str:
+    """Give a translated pattern if RE2 takes it; the pattern itself is for the error."""
     try:
         pc.match_substring_regex(pa.array([""]), translated)
     except pa.ArrowException as problem:
@@ -50,23 +55,113 @@ def java_to_re2(pattern: str) -> str:
     return translated
 
 
+@dataclass(frozen=True)
+class Groups:
+    """A pattern whose groups capture in RE2 what they capture in Java."""
+
+    regex: str
+    """Pattern in which the whole match is the group ``g0``, and group ``n`` is ``gn``."""
+    unnamed: str
+    """The same with groups that have numbers only."""
+    count: int
+    """Number of groups, the whole match not counted."""
+    least_width: int
+    """Least number of characters that it matches."""
+    at_line_end: bool
+    """Whether it has a ``$``, which takes a line end into the whole match."""
+
+
+@lru_cache(maxsize=1024)
+def java_to_groups(pattern: str) -> Groups:
+    """Translate a java.util.regex pattern so that its groups are the same.
+
+    Both engines prefer the same match: the leftmost one, and of those the one that comes first by the order of
+    alternatives and quantifiers. They differ where a quantifier repeats what may be empty, or a group: such patterns
+    are refused. Raises ``UnsupportedPatternError``, as :func:`java_to_re2` does.
+    """
+    translator = _Translator(pattern, captures=True)
+    named = _compiled(f"{_DOT_ALL}(?P<g0>{translator.translate().removeprefix(_DOT_ALL)})", pattern)
+    unnamed = _Translator(pattern, captures=True, named=False).translate()
+    return Groups(named, unnamed, translator.groups, translator.width, translator.saw_end)
+
+
+def java_to_rewrite(replacement: str, groups: int) -> str:
+    r"""Translate a replacement of java.util.regex, with groups as ``$1``, to one of RE2, with groups as ``\1``.
+
+    Raises ``UnsupportedPatternError`` if Java refuses it, or RE2 cannot express it.
+    """
+    out: list[str] = []
+    at = 0
+    while at < len(replacement):
+        char = replacement[at]
+        at += 1
+        if char == "$":
+            number, at = _group_number(replacement, at, groups)
+            out.append(f"\\{number}")
+            continue
+        if char == "\\":
+            char = replacement[at : at + 1]
+            at += 1
+            if not char:
+                raise UnsupportedPatternError(f"{replacement!r}: a backslash at the end")
+        out.append("\\\\" if char == "\\" else char)
+    return "".join(out)
+
+
+def _group_number(replacement: str, at: int, groups: int) -> tuple[int, int]:
+    """Read a group's number: as many digits as make the number of a group; and where it ends."""
+    digit = replacement[at : at + 1]
+    if not (digit.isascii() and digit.isdigit()) or int(digit) > groups:
+        raise UnsupportedPatternError(f"{replacement!r}: a group that does not exist, or has a name")
+    number, at = int(digit), at + 1
+    following = replacement[at : at + 1]
+    if following.isascii() and following.isdigit() and number * 10 + int(following) <= groups:
+        raise UnsupportedPatternError(f"{replacement!r}: a group of two digits")
+    return number, at
+
+
+_DOT_ALL = "(?s)"
 _CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r"\t\n\x{b}\f\r "}
 _CONTROLS = {"n": r"\n", "t": r"\t", "r": r"\r", "f": r"\f"}
 
 
+@dataclass
+class _Branches:
+    """Alternatives of a group that is being read, or of the whole pattern."""
+
+    captures: bool = False
+    """Whether it captures, or a group inside of it does."""
+    width: int = 0
+    """Least width of the alternative so far."""
+    least: int | None = None
+    """Least width of the alternatives before it."""
+
+    def close(self) -> int:
+        """End an alternative; give the least width of all."""
+        self.least = self.width if self.least is None else min(self.least, self.width)
+        self.width = 0
+        return self.least
+
+
 class _Translator:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, captures: bool = False, named: bool = True) -> None:
         self._pattern = pattern
         self._at = 0
-        self._depth = 0
+        self._branches = [_Branches()]
+        self._captures = captures
+        self._named = named
         self._saw_return = False
+        self.saw_end = False
+        self.groups = 0
+        self.width = 0
 
     def translate(self) -> str:
-        out = [r"(?s)"]
+        out = [_DOT_ALL]
         while self._at < len(self._pattern):
             out.append(self._element())
-        if self._depth:
+        if len(self._branches) > 1:
             self._refuse("an unclosed group")
+        self.width = self._branches[0].close()
         return "".join(out)
 
     def _refuse(self, why: str) -> None:
@@ -86,11 +181,13 @@ class _Translator:
             case "(":
                 return self._open()
             case ")":
-                self._depth -= 1
-                if self._depth < 0:
+                if len(self._branches) == 1:
                     self._refuse("an unopened group")
-                return ")" + self._quantifier()
+                group = self._branches.pop()
+                self._branches[-1].captures |= group.captures
+                return ")" + self._quantifier(group.close(), captures=group.captures)
             case "|":
+                self._branches[-1].close()
                 return "|"
             case "^":
                 if self._peek() and self._peek() in "*+?{":
@@ -101,12 +198,16 @@ class _Translator:
             case "*" | "+" | "?" | "{":
                 self._refuse("a dangling quantifier")
         atom = self._atom(char)
-        return atom + self._quantifier()
+        return atom + self._quantifier(1)
 
     def _open(self) -> str:
-        self._depth += 1
+        self._branches.append(_Branches())
         if self._peek() != "?":
-            return "(?:"
+            if not self._captures:
+                return "(?:"
+            self._branches[-1].captures = True
+            self.groups += 1
+            return f"(?P<g{self.groups}>" if self._named else "("
         if self._pattern.startswith("?:", self._at):
             self._at += 2
             return "(?:"
@@ -119,6 +220,9 @@ class _Translator:
             self._refuse("$ inside a pattern")
         if self._saw_return:
             self._refuse("$ after something that may match a carriage return")
+        if self._captures and len(self._branches) > 1:
+            self._refuse("$ inside a group")
+        self.saw_end = True
         return rf"(?:(?:\r\n|[{_LINE_ENDS}])?\z)"
 
     def _atom(self, char: str) -> str:
@@ -192,19 +296,26 @@ class _Translator:
             self._refuse("a range outside ASCII, or reversed")
         return f"{first}-{last}"
 
-    def _quantifier(self) -> str:
+    def _quantifier(self, width: int, *, captures: bool = False) -> str:
+        """Translate the quantifier of an atom, if it has one, and count the atom's least width."""
         char = self._peek()
         if char and char in "*+?":
             self._at += 1
-            text = char
+            text, least = char, int(char == "+")
         elif char == "{":
             text = self._counted()
+            least = int(text[1:-1].partition(",")[0])
         else:
+            self._branches[-1].width += width
             return ""
+        if self._captures and (captures or not width):
+            self._refuse("a repeated group, or what may be empty")
+        self._branches[-1].width += least * width
         if self._peek() == "+":
             self._refuse("a possessive quantifier")
         if self._peek() == "?":
             self._at += 1
+            text += "?"
         if self._peek() and self._peek() in "*+?{":
             self._refuse("a quantifier on a quantifier")
         return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpujoin.backends.cpu.expressions import cases
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_arrow, of_characters, of_python
-from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_re2, like_to_re2
-from gpujoin.backends.cpu.expressions.vector import Mask, Vector, as_numpy_bool, mask_and, nulls
+from gpujoin.backends.cpu.expressions.regex import (
+    UnsupportedPatternError,
+    java_to_groups,
+    java_to_re2,
+    java_to_rewrite,
+    like_to_re2,
+)
+from gpujoin.backends.cpu.expressions.vector import (
+    Mask,
+    Vector,
+    as_numpy_bool,
+    bytes_layout,
+    from_arrow,
+    mask_and,
+    nulls,
+)
 from gpujoin.backends.cpu.utf8 import check_utf8
+from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.text import LikePatternError, like_parts
 from gpujoin.model.expressions import Call, Function, Literal
 from gpujoin.model.types import is_bytes, is_text
 
 _INT_MAX = (1 << 31) - 1
 _COMPARED_BYTES = 1 << 22
+_MOST_CHARACTERS = 1 << 28
+"""Longest text that is made here of a shorter one; Spark fails at some eight times that."""
 
 Matcher = Callable[[pa.Array], pa.Array]
 
@@ -132,20 +151,10 @@ def _bytes_list(array: pa.Array) -> list[bytes | None]:
     return array.cast(pa.large_binary()).to_pylist()
 
 
-def _layout(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Offsets and data bytes of a text or bytes array."""
-    array = array.cast(pa.large_binary())
-    _, offsets, data = array.buffers()
-    if offsets is None:
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    starts = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
-    return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-
-
 def _aligned(texts: pa.Array, parts: pa.Array, *, at_end: bool) -> Mask:
     """Compare each text's first or last bytes with its own part, a bounded number of bytes at a time."""
-    text_at, text_bytes = _layout(texts)
-    part_at, part_bytes = _layout(parts)
+    text_at, text_bytes = bytes_layout(texts)
+    part_at, part_bytes = bytes_layout(parts)
     sizes = np.diff(part_at)
     result = np.asarray(sizes <= np.diff(text_at))
     candidates = np.flatnonzero(result & (sizes > 0))
@@ -175,6 +184,12 @@ def _concat(node: Call, vectors: list[Vector], length: int) -> Vector:
     columns = [v.expand(1 if constant else length).values.cast(wide) for v in vectors]
     separator = pa.scalar(b"" if is_bytes(node.type) else "", wide)
     return Vector(node.type, pc.binary_join_element_wise(*columns, separator, null_handling="emit_null"))
+
+
+def _trim(kernel: Callable[..., pa.Array], by_row: Callable[[str, str], str]) -> Run:
+    """Make an implementation that removes spaces, and only spaces, or the characters of a second operand."""
+    spaces, characters = of_arrow(lambda text: kernel(text, " ")), of_python(by_row)
+    return lambda node, vectors, length: (spaces if len(vectors) == 1 else characters)(node, vectors, length)
 
 
 def _substring(node: Call, vectors: list[Vector], rows: int) -> Vector:
@@ -212,6 +227,179 @@ def _cut(text: Any, position: int, length: int = _INT_MAX) -> Any:
 _cut_by_row = of_python(_cut)
 
 
+def _concat_ws(node: Call, vectors: list[Vector], length: int) -> Vector:
+    """Join the texts that are not null, with the first operand between them; null if that is null."""
+    assert node.type is not None
+    rows = 1 if all(v.constant for v in vectors) else length
+    separator, *texts = (v.expand(rows).values.cast(pa.large_string()) for v in vectors)
+    if not texts:
+        return from_arrow(pc.if_else(separator.is_valid(), pa.scalar("", separator.type), separator))
+    # Arrow leaves out the rows in which every text is null.
+    nothing = reduce(pc.and_, (text.is_null() for text in texts))
+    texts[0] = pc.if_else(nothing, pa.scalar("", texts[0].type), texts[0])
+    return Vector(node.type, pc.binary_join_element_wise(*texts, separator, null_handling="skip"))
+
+
+def _spaces(text: str, length: int) -> int:
+    """How many characters a text lacks of a length; none if it is long enough."""
+    count = length - len(text)
+    if count > _MOST_CHARACTERS or count < -(1 << 31):
+        raise UnsupportedValueError(f"a text of {length} characters is left to Spark")
+    return max(count, 0)
+
+
+def _fill(count: int, pad: str) -> str:
+    return (pad * (count // len(pad) + 1))[:count] if pad else ""
+
+
+def _lpad(text: str, length: int, pad: str = " ") -> str:
+    count = _spaces(text, length)
+    return _fill(count, pad) + text if count else text[: max(length, 0)]
+
+
+def _rpad(text: str, length: int, pad: str = " ") -> str:
+    count = _spaces(text, length)
+    return text + _fill(count, pad) if count else text[: max(length, 0)]
+
+
+def _repeat(text: str, times: int) -> str:
+    if len(text) * times > _MOST_CHARACTERS:
+        raise UnsupportedValueError(f"{times} times {len(text)} characters are left to Spark")
+    return text * times
+
+
+def _replace(node: Call, vectors: list[Vector], length: int) -> Vector:
+    """Replace all occurrences; an empty text occurs nowhere."""
+    text, search, by = vectors
+    if search.constant and by.constant:
+        pattern, replacement = search.values[0].as_py(), by.values[0].as_py()
+        if pattern is None or replacement is None:
+            return nulls(text.dtype)
+        if pattern:
+            return from_arrow(pc.replace_substring(text.values, pattern, replacement))
+        return text
+    return _replace_by_row(node, vectors, length)
+
+
+_replace_by_row = of_python(lambda text, search, by: text.replace(search, by) if search else text)
+
+
+@lru_cache(maxsize=256)
+def _translation(characters: str, replacements: str) -> dict[int, str | None]:
+    """What each character becomes: the first of equal ones counts; ``None`` and NUL remove it."""
+    table: dict[int, str | None] = {}
+    for i, char in enumerate(characters):
+        replacement = replacements[i : i + 1]
+        table.setdefault(ord(char), None if replacement in ("", "\0") else replacement)
+    return table
+
+
+def _substring_index(text: str, delimiter: str, count: int) -> str:
+    """All before the delimiter's occurrence of a number, from the left; or after it, from the right, if negative."""
+    if count == -(1 << 31):
+        raise UnsupportedValueError(f"substring_index of {count} is left to Spark")
+    if not delimiter or not count:
+        return ""
+    at = -1 if count > 0 else len(text) - len(delimiter) + 1
+    for _ in range(abs(count)):
+        # Occurrences may overlap.
+        at = text.find(delimiter, at + 1) if count > 0 else text.rfind(delimiter, 0, max(at - 1 + len(delimiter), 0))
+        if at < 0:
+            return text
+    return text[:at] if count > 0 else text[at + len(delimiter) :]
+
+
+def _split_part(node: Call, vectors: list[Vector], length: int) -> Vector:
+    """Give the part of a number between delimiters, from the end if negative; an error for number 0."""
+    valid = reduce(mask_and, (v.mask() for v in vectors))
+    zero = vectors[2].values == 0
+    if (zero if valid is None else zero & valid).any():
+        fail(node, "parts are numbered from 1")
+    return _part_by_row(node, vectors, length)
+
+
+def _part(text: str, delimiter: str, number: int) -> str:
+    parts = text.split(delimiter) if delimiter else [text]
+    if not 0 < abs(number) <= len(parts):
+        return ""
+    return parts[number - 1 if number > 0 else number]
+
+
+_part_by_row = of_python(_part)
+
+
+def _locate(node: Call, vectors: list[Vector], length: int) -> Vector:
+    part, text, *start = vectors
+    return _locate_by_row(node, [text, part, *start], length)
+
+
+def _position(text: str, part: str, start: int = 1) -> int:
+    if start < 1:
+        return 0
+    return text.find(part, start - 1) + 1 if part else 1
+
+
+_locate_by_row = of_python(_position)
+
+
+def _regexp_extract(node: Call, vectors: list[Vector], _length: int) -> Vector:
+    """Give a group of the first match, empty if there is none; pattern and group are constants."""
+    text = vectors[0].values
+    check_utf8(text, node)
+    pattern, group = _constant(node, 1), _constant(node, 2, 1)
+    matched = pc.extract_regex(text, java_to_groups(pattern).regex)
+    extracted = pc.struct_field(matched, [f"g{group}"]).cast(text.type)
+    return from_arrow(pc.if_else(text.is_valid(), pc.fill_null(extracted, ""), pa.scalar(None, text.type)))
+
+
+def _regexp_replace(node: Call, vectors: list[Vector], _length: int) -> Vector:
+    """Replace all matches of a constant pattern."""
+    text = vectors[0].values
+    check_utf8(text, node)
+    groups = java_to_groups(_constant(node, 1))
+    rewrite = java_to_rewrite(_constant(node, 2), groups.count)
+    return from_arrow(pc.replace_substring_regex(text, groups.unnamed, rewrite))
+
+
+def _constant(node: Call, position: int, default: Any = None) -> Any:
+    """Value of a constant operand; the default if there is no operand, or no constant."""
+    operand = node.arguments[position] if position < len(node.arguments) else None
+    return operand.value if isinstance(operand, Literal) else default
+
+
+def known_groups(node: Call) -> bool:
+    """Whether the pattern and the group of a ``regexp_extract`` are constants that mean the same in Java and RE2."""
+    pattern, group = _constant(node, 1), _constant(node, 2, 1 if len(node.arguments) == 2 else None)
+    if not isinstance(pattern, str) or not isinstance(group, int):
+        return False
+    try:
+        groups = java_to_groups(pattern)
+    except UnsupportedPatternError:
+        return False
+    # The end of a line is part of the match here, and not in Java.
+    return 0 <= group <= groups.count and not (group == 0 and groups.at_line_end)
+
+
+def known_replacement(node: Call) -> bool:
+    """Whether ``regexp_replace`` has constants that mean the same in Java and RE2, and replaces no empty match."""
+    pattern, replacement = _constant(node, 1), _constant(node, 2)
+    if not isinstance(pattern, str) or not isinstance(replacement, str):
+        return False
+    if len(node.arguments) > 3 and _constant(node, 3) != 1:
+        return False
+    try:
+        groups = java_to_groups(pattern)
+        java_to_rewrite(replacement, groups.count)
+    except UnsupportedPatternError:
+        return False
+    return groups.least_width > 0 and not groups.at_line_end
+
+
+def constant_start(node: Call) -> bool:
+    """Whether ``locate`` starts at a constant position; Spark gives 0, not null, for a null one."""
+    return len(node.arguments) < 3 or _constant(node, 2) is not None
+
+
 def constant_escape(node: Call) -> bool:
     """Whether the escape character of a LIKE is the usual one, or a constant."""
     escape = node.arguments[2] if len(node.arguments) > 2 else Literal(value="\\")
@@ -235,14 +423,30 @@ FUNCTIONS: dict[Function, Run] = {
     Function.STARTS_WITH: _affix,
     Function.ENDS_WITH: _affix,
     Function.CONTAINS: _affix,
-    # Spaces, and only spaces.
-    Function.TRIM: of_arrow(lambda text: pc.ascii_trim(text, " ")),
-    Function.TRIM_LEFT: of_arrow(lambda text: pc.ascii_ltrim(text, " ")),
-    Function.TRIM_RIGHT: of_arrow(lambda text: pc.ascii_rtrim(text, " ")),
+    Function.TRIM: _trim(pc.ascii_trim, str.strip),
+    Function.TRIM_LEFT: _trim(pc.ascii_ltrim, str.lstrip),
+    Function.TRIM_RIGHT: _trim(pc.ascii_rtrim, str.rstrip),
     Function.LENGTH: of_characters(lambda v: pc.utf8_length(v) if is_text(v.type) else pc.binary_length(v)),
     Function.OCTET_LENGTH: of_arrow(pc.binary_length),
+    Function.BIT_LENGTH: of_arrow(lambda v: pc.multiply(pc.binary_length(v), 8)),
     Function.REVERSE: of_characters(pc.utf8_reverse),
     Function.INSTR: of_python(lambda text, part: text.find(part) + 1),
     Function.SUBSTRING: _substring,
     Function.CONCAT: _concat,
+    Function.CONCAT_WS: _concat_ws,
+    Function.LOWER: cases.lower,
+    Function.UPPER: cases.upper,
+    Function.INITCAP: cases.initcap,
+    Function.LPAD: of_python(_lpad),
+    Function.RPAD: of_python(_rpad),
+    Function.REPEAT: of_python(_repeat),
+    Function.REPLACE: _replace,
+    Function.TRANSLATE: of_python(lambda text, characters, by: text.translate(_translation(characters, by))),
+    Function.SUBSTRING_INDEX: of_python(_substring_index),
+    Function.SPLIT_PART: _split_part,
+    Function.LOCATE: _locate,
+    Function.ASCII: of_python(lambda text: ord(text[0]) if text else 0),
+    Function.CHR: of_python(lambda number: chr(number & 255) if number >= 0 else ""),
+    Function.REGEXP_EXTRACT: _regexp_extract,
+    Function.REGEXP_REPLACE: _regexp_replace,
 }

@@ -207,6 +207,16 @@ def _decimal_array(vector: Vector) -> pa.Array:
     return pa.Array.from_buffers(vector.dtype, len(values), [validity, pa.py_buffer(limbs)])
 
 
+def bytes_layout(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets, one more than rows, and data bytes of a text or bytes array."""
+    array = array.cast(pa.large_binary())
+    _, offsets, data = array.buffers()
+    if offsets is None:
+        return np.zeros(len(array) + 1, np.int64), np.zeros(0, np.uint8)
+    starts = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
+    return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
 def per_distinct(array: pa.Array, parse: Callable[[Any], Any], dtype: pa.DataType) -> pa.Array:
     """Apply a Python function to each distinct value of an Arrow array, then spread the results over the rows.
 

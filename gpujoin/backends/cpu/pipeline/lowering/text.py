@@ -63,6 +63,17 @@ def _of_texts(compute: Callable[..., pl.Expr]) -> Rule:
     return rule
 
 
+def _of_one_text(compute: Callable[[pl.Expr], pl.Expr]) -> Rule:
+    """Make the rule of a function of a text; with further operands it is not translated."""
+
+    def rule(node: Call, values: list[Lowered]) -> Lowered:
+        if len(values) > 1:
+            raise NotLowered("characters to trim")
+        return _of_texts(compute)(node, values)
+
+    return rule
+
+
 def _of_constant(compute: Callable[[pl.Expr, str], pl.Expr]) -> Rule:
     """Make the rule of a search in texts for a constant."""
 
@@ -103,9 +114,9 @@ FUNCTIONS: dict[Function, Rule] = {
     Function.STARTS_WITH: _of_constant(lambda text, part: text.str.starts_with(part)),
     Function.ENDS_WITH: _of_constant(lambda text, part: text.str.ends_with(part)),
     Function.CONTAINS: _of_constant(lambda text, part: text.str.contains(part, literal=True)),
-    Function.TRIM: _of_texts(lambda text: text.str.strip_chars(" ")),
-    Function.TRIM_LEFT: _of_texts(lambda text: text.str.strip_chars_start(" ")),
-    Function.TRIM_RIGHT: _of_texts(lambda text: text.str.strip_chars_end(" ")),
+    Function.TRIM: _of_one_text(lambda text: text.str.strip_chars(" ")),
+    Function.TRIM_LEFT: _of_one_text(lambda text: text.str.strip_chars_start(" ")),
+    Function.TRIM_RIGHT: _of_one_text(lambda text: text.str.strip_chars_end(" ")),
     Function.LENGTH: _length,
     Function.OCTET_LENGTH: _octets,
     Function.SUBSTRING: _substring,
