@@ -33,10 +33,10 @@ collation are not, nor are conversions that depend on the session's time zone, u
 An aggregation right at the top of an island is computed in part by the workers and finished by Spark's own functions;
 where one task has all rows, it finishes the aggregation itself.
 `DISTINCT`, `FILTER` and grouping sets are covered. `bool_and`, `every`, `bool_or`, `any` and `some` are `Min` and
-`Max`, `any_value` is `First`. Which row `First` and `Last` take, and which of equal orderings `MinBy` and `MaxBy`, is as
-little said here as in Spark; several `First` and `Last` in one group take the same row. `Percentile`, which `median`
-becomes, takes a constant percentage, and integers, floats or decimals of up to 15 digits; `CollectSet` takes no floats. Of
-these two and of `CollectList` the rows of a group are brought to one task, which finishes it.
+`Max`, `any_value` is `First`. Which row `First` and `Last` take, and which of equal orderings `MinBy` and `MaxBy`, is
+as little said here as in Spark; several `First` and `Last` in one group take the same row. `Percentile`, which `median`
+becomes, takes a constant percentage, and integers, floats or decimals of up to 15 digits; `CollectSet` takes no floats.
+Of these two and of `CollectList` the rows of a group are brought to one task, which finishes it.
 """
 
 
