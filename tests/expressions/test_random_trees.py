@@ -29,6 +29,7 @@ ARITHMETIC = [
     Function.REMAINDER,
     Function.PMOD,
 ]
+ROUNDINGS = [Function.ROUND, Function.ROUND_EVEN, Function.ROUND_CEIL, Function.ROUND_FLOOR]
 CASTS = [pa.int32(), pa.int64(), pa.float64(), pa.decimal128(20, 4), pa.decimal128(12, 0)]
 Trees = st.SearchStrategy[Expression]
 
@@ -45,12 +46,15 @@ def _numbers(depth: int) -> Trees:
         _column(*NUMBERS),
         st.builds(call, st.sampled_from(ARITHMETIC), inner, inner),
         st.builds(call, st.sampled_from([Function.NEGATE, Function.ABS]), inner),
+        st.builds(call, st.sampled_from(ROUNDINGS), inner, st.sampled_from([0, 1, 3, -1, -2])),
         st.builds(lambda e, t: e.cast(t), inner, st.sampled_from(CASTS)),
         st.builds(lambda c, a, b: when(c, a).else_(b), _booleans(depth - 1), inner, inner),
         st.builds(coalesce, inner, inner),
         st.builds(call, st.sampled_from([Function.GREATEST, Function.LEAST]), inner, inner),
         st.builds(call, st.just(Function.LENGTH), _texts(depth - 1)),
-        st.builds(call, st.sampled_from([Function.YEAR, Function.DAY_OF_WEEK]), _column("date", "ts")),
+        st.builds(
+            call, st.sampled_from([Function.YEAR, Function.DAY_OF_WEEK, Function.WEEK_OF_YEAR]), _column("date", "ts")
+        ),
     )
 
 
