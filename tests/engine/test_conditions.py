@@ -7,7 +7,7 @@ import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import ConditionError, ExpressionEvaluationError
+from gpujoin.errors import ConditionError, ExpressionEvaluationError, UnsupportedValueError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from gpujoin.model.jointype import JoinType, Side
@@ -35,8 +35,10 @@ def data(seed: int) -> pa.Table:
     return table.append_column("row", pa.array(range(rows + 1), pa.int32()))
 
 
-REFUSED = ("lower(s)", "upper(s)", "cast(d as decimal(10, 1))", "cast(d as string)")
+REFUSED = ("cast(d as decimal(10, 1))", "cast(d as string)")
 """What the engine leaves to Spark, since no library does it exactly so."""
+GIVEN_BACK = ("lower(s)", "upper(s)")
+"""What it leaves to Spark for characters that the data has, such as the dotted capital i."""
 
 
 @pytest.mark.parametrize("sql", CASES)
@@ -52,6 +54,10 @@ def test_values_equal_the_oracles(backend: AnyBackend, data: pa.Table, sql: str,
     spec = JoinSpec(JoinType.LEFT_ANTI, (KeyPair(row, 0),), condition, (row,))
     if sql in REFUSED:
         with pytest.raises(ConditionError, match="exactly as Spark"):
+            run_join(spec, data, expected, backend=backend)
+        return
+    if sql in GIVEN_BACK:
+        with pytest.raises(UnsupportedValueError, match="Unicode"):
             run_join(spec, data, expected, backend=backend)
         return
     differing = run_join(spec, data, expected, backend=backend)["row"].to_pylist()
