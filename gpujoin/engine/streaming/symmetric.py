@@ -362,8 +362,8 @@ def _manifest(join: StreamJoin, saved: bytes | None) -> Manifest:
     manifest = Manifest.from_bytes(saved)
     if manifest.fingerprint != expected:
         raise StreamStateError(
-            "the saved state is that of another join: its keys, condition, columns or watermarks differ; start the"
-            " query from a new checkpoint"
+            "the saved state is that of another join: its type, keys, condition, columns or watermarks differ; start"
+            " the query from a new checkpoint"
         )
     return manifest
 
