@@ -16,13 +16,16 @@ _SAMPLE = "a"
 
 
 def calls(spec: FunctionSpec, kinds: dict[str, pa.DataType], column: Column) -> Iterator[Expression]:
-    """Calls over columns alone, and over the first with constants after it."""
+    """Calls over columns alone, with and without optional ones, and over the first with constants after it."""
     parameters = spec.signature.parameters
     for kind, dtype in kinds.items():
         if not parameters or not parameters[0].accepts(dtype):
             continue
         rest = parameters[1:]
         yield call(spec.function, column(kind, 0), *_columns(rest, kind, kinds, column))
+        least, _ = spec.signature.arity
+        if least < len(parameters):
+            yield call(spec.function, column(kind, 0), *_columns(parameters[1:least], kind, kinds, column))
         constants = [_SAMPLE if p.example is None and p.accepts(pa.string()) else p.example for p in rest]
         if constants and None not in constants:
             yield call(spec.function, column(kind, 0), *constants)
