@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import INT, Parameter, Signature, first, kept, over, takes, type_of, types_of
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec
+from gpujoin.functions.spec import ON_CPU, FunctionSpec
 from gpujoin.functions.widening import tightest
 from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.types import is_whole
@@ -40,16 +40,15 @@ _PAIR = Signature(_bitwise, _alike_integers)
 _INTEGER = Parameter(is_whole, _same_integer)
 _SHIFT = takes(Parameter(_is_shifted, kept(pat.is_int64, INT.convert)), INT, gives=first)
 _COUNTED = Parameter(_is_counted, lambda source, mode: source if _is_counted(source) else _same_integer(source, mode))
-_ON_CPU = NOT_FUSED | NOT_ON_GPU
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, lacks=_ON_CPU),
-    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, lacks=_ON_CPU),
-    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, lacks=_ON_CPU),
-    FunctionSpec(_F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first), lacks=_ON_CPU),
-    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, lacks=_ON_CPU),
-    FunctionSpec(_F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT, lacks=_ON_CPU),
-    FunctionSpec(_F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT, lacks=_ON_CPU),
-    FunctionSpec(_F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()), lacks=_ON_CPU),
+    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, lacks=ON_CPU),
+    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, lacks=ON_CPU),
+    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, lacks=ON_CPU),
+    FunctionSpec(_F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first), lacks=ON_CPU),
+    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, lacks=ON_CPU),
+    FunctionSpec(_F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT, lacks=ON_CPU),
+    FunctionSpec(_F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT, lacks=ON_CPU),
+    FunctionSpec(_F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()), lacks=ON_CPU),
 )

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import INT, LONG, TEXT, Parameter, takes, to
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Nulls
+from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls
 from gpujoin.model.expressions import EvalMode, Function
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
@@ -29,20 +29,19 @@ _DIGITS = Parameter(lambda t: pat.is_int64(t) or is_text(t) or is_bytes(t), _to_
 _HASHED = Parameter(_is_hashed, lambda source, _mode: source if _is_hashed(logical(source)) else None)
 _BYTES = Parameter(is_bytes, lambda s, mode: s if is_bytes(s) else to(pa.binary(), is_text)(s, mode))
 _BITS = Parameter(INT.accepts, INT.convert, example=256)
-_ON_CPU = NOT_FUSED | NOT_ON_GPU
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.HEX, ("Hex",), takes(_DIGITS, gives=pa.string()), lacks=_ON_CPU),
-    FunctionSpec(_F.BIN, ("Bin",), takes(LONG, gives=pa.string()), lacks=_ON_CPU),
-    FunctionSpec(_F.MD5, ("Md5",), takes(_BYTES, gives=pa.string()), lacks=_ON_CPU),
-    FunctionSpec(_F.SHA1, ("Sha1",), takes(_BYTES, gives=pa.string()), lacks=_ON_CPU),
-    FunctionSpec(_F.SHA2, ("Sha2",), takes(_BYTES, _BITS, gives=pa.string()), lacks=_ON_CPU),
-    FunctionSpec(_F.CRC32, ("Crc32",), takes(_BYTES, gives=pa.int64()), lacks=_ON_CPU),
+    FunctionSpec(_F.HEX, ("Hex",), takes(_DIGITS, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.BIN, ("Bin",), takes(LONG, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.MD5, ("Md5",), takes(_BYTES, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.SHA1, ("Sha1",), takes(_BYTES, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.SHA2, ("Sha2",), takes(_BYTES, _BITS, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.CRC32, ("Crc32",), takes(_BYTES, gives=pa.int64()), lacks=ON_CPU),
     FunctionSpec(
-        _F.HASH, ("Murmur3Hash",), takes(_HASHED, gives=pa.int32(), repeated=True), nulls=Nulls.READ, lacks=_ON_CPU
+        _F.HASH, ("Murmur3Hash",), takes(_HASHED, gives=pa.int32(), repeated=True), nulls=Nulls.READ, lacks=ON_CPU
     ),
     FunctionSpec(
-        _F.XXHASH64, ("XxHash64",), takes(_HASHED, gives=pa.int64(), repeated=True), nulls=Nulls.READ, lacks=_ON_CPU
+        _F.XXHASH64, ("XxHash64",), takes(_HASHED, gives=pa.int64(), repeated=True), nulls=Nulls.READ, lacks=ON_CPU
     ),
 )

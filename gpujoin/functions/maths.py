@@ -5,23 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 
 from gpujoin.functions.signatures import DOUBLE, LONG, Parameter, takes
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, SparkOnly
+from gpujoin.functions.spec import ON_CPU, FunctionSpec, SparkOnly
 from gpujoin.model.expressions import Function
 
 _MAPPED = takes(DOUBLE, gives=pa.float64())
 _LOW = Parameter(DOUBLE.accepts, DOUBLE.convert, example=-2.5)
 _HIGH = Parameter(DOUBLE.accepts, DOUBLE.convert, example=100.0)
 _COUNT = Parameter(LONG.accepts, LONG.convert, example=10)
-_ON_CPU = NOT_FUSED | NOT_ON_GPU
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.SIGN, ("Signum",), _MAPPED, lacks=_ON_CPU),
-    FunctionSpec(_F.DEGREES, ("ToDegrees",), _MAPPED, lacks=_ON_CPU),
-    FunctionSpec(_F.RADIANS, ("ToRadians",), _MAPPED, lacks=_ON_CPU),
-    FunctionSpec(
-        _F.WIDTH_BUCKET, ("WidthBucket",), takes(DOUBLE, _LOW, _HIGH, _COUNT, gives=pa.int64()), lacks=_ON_CPU
-    ),
+    FunctionSpec(_F.SIGN, ("Signum",), _MAPPED, lacks=ON_CPU),
+    FunctionSpec(_F.DEGREES, ("ToDegrees",), _MAPPED, lacks=ON_CPU),
+    FunctionSpec(_F.RADIANS, ("ToRadians",), _MAPPED, lacks=ON_CPU),
+    FunctionSpec(_F.WIDTH_BUCKET, ("WidthBucket",), takes(DOUBLE, _LOW, _HIGH, _COUNT, gives=pa.int64()), lacks=ON_CPU),
 )
 
 SPARK_ONLY = (

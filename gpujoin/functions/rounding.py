@@ -23,7 +23,7 @@ from gpujoin.functions.signatures import (
     typed,
     types_of,
 )
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec, Raises
+from gpujoin.functions.spec import ON_CPU, FunctionSpec, Raises
 from gpujoin.functions.widening import decimal_for
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, is_float, is_whole
@@ -85,7 +85,7 @@ def _never_raises(node: Call) -> bool:
 
 _NUMBERS = _rounding(NUMBER.convert)
 _DECIMALS = _rounding(_to_decimal)
-_LACKS = NOT_FUSED | NOT_ON_GPU
+_LACKS = ON_CPU
 _F = Function
 
 TABLE = (

@@ -110,3 +110,4 @@ def lacking(why: str, *evaluators: Evaluator) -> dict[Evaluator, str]:
 
 NOT_FUSED = lacking("computed by NumPy and Arrow between Polars' steps", Evaluator.POLARS)
 NOT_ON_GPU = lacking("not written; the node is computed on the CPU", Evaluator.CUDF)
+ON_CPU = NOT_FUSED | NOT_ON_GPU

@@ -7,7 +7,7 @@ import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError, did_you_mean
 from gpujoin.functions.signatures import Signature, type_of, typed, types_of
-from gpujoin.functions.spec import NOT_FUSED, NOT_ON_GPU, FunctionSpec
+from gpujoin.functions.spec import ON_CPU, FunctionSpec
 from gpujoin.model.expressions import Call, Function, Literal
 
 
@@ -31,6 +31,6 @@ TABLE = (
         Function.GET_FIELD,
         ("GetStructField",),
         Signature(_get_field, lambda node: pat.is_struct(types_of(node)[0]), examples=(None, "a")),
-        lacks=NOT_FUSED | NOT_ON_GPU,
+        lacks=ON_CPU,
     ),
 )

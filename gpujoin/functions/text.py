@@ -10,6 +10,7 @@ from gpujoin.functions.signatures import ESCAPE, INT, LONG, PATTERN, TEXT, TEXT_
 from gpujoin.functions.spec import (
     NOT_FUSED,
     NOT_ON_GPU,
+    ON_CPU,
     Evaluator,
     FunctionSpec,
     Nulls,
@@ -98,7 +99,6 @@ _GRAPHEMES = lacking("Polars keeps the characters of a grapheme cluster in order
 _GROUPED = Parameter(TEXT.accepts, TEXT.convert, example="([a-z])b?")
 _REWRITE = Parameter(TEXT.accepts, TEXT.convert, example="<$1>")
 _NO_JAVA_REGEX = NOT_FUSED | lacking("libcudf's regular expressions differ from Java's", Evaluator.CUDF)
-_ON_CPU = NOT_FUSED | NOT_ON_GPU
 _F = Function
 
 TABLE = (
@@ -122,15 +122,15 @@ TABLE = (
     FunctionSpec(_F.STARTS_WITH, ("StartsWith",), _AFFIX, selectivity=0.1),
     FunctionSpec(_F.ENDS_WITH, ("EndsWith",), _AFFIX, selectivity=0.1),
     FunctionSpec(_F.CONTAINS, ("Contains",), _AFFIX, selectivity=0.1),
-    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, lacks=_ON_CPU),
-    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, lacks=_ON_CPU),
+    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, lacks=ON_CPU),
+    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, lacks=ON_CPU),
     FunctionSpec(_F.TRIM, ("StringTrim",), _TRIMMED, lacks=NOT_ON_GPU),
     FunctionSpec(_F.TRIM_LEFT, ("StringTrimLeft",), _TRIMMED, lacks=NOT_ON_GPU),
     FunctionSpec(_F.TRIM_RIGHT, ("StringTrimRight",), _TRIMMED, lacks=NOT_ON_GPU),
     FunctionSpec(_F.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=NOT_ON_GPU),
-    FunctionSpec(_F.BIT_LENGTH, ("BitLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=_ON_CPU),
+    FunctionSpec(_F.BIT_LENGTH, ("BitLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=ON_CPU),
     FunctionSpec(_F.REVERSE, ("Reverse",), _MAPPED, lacks=_GRAPHEMES | NOT_ON_GPU),
-    FunctionSpec(_F.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()), lacks=NOT_FUSED | NOT_ON_GPU),
+    FunctionSpec(_F.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()), lacks=ON_CPU),
     FunctionSpec(_F.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32())),
     FunctionSpec(
         _F.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1), lacks=NOT_ON_GPU
@@ -141,20 +141,20 @@ TABLE = (
     ),
     FunctionSpec(
         _F.CONCAT_WS, ("ConcatWs",), takes(TEXT, TEXT, gives=pa.string(), optional=1, repeated=True),
-        nulls=Nulls.READ, lacks=_ON_CPU,
+        nulls=Nulls.READ, lacks=ON_CPU,
     ),
-    FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, lacks=_ON_CPU),
-    FunctionSpec(_F.LPAD, ("StringLPad",), _PADDED, lacks=_ON_CPU),
-    FunctionSpec(_F.RPAD, ("StringRPad",), _PADDED, lacks=_ON_CPU),
-    FunctionSpec(_F.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), lacks=_ON_CPU),
-    FunctionSpec(_F.REPLACE, ("StringReplace",), takes(TEXT, TEXT, TEXT, gives=first), lacks=_ON_CPU),
-    FunctionSpec(_F.TRANSLATE, ("StringTranslate",), takes(TEXT, TEXT, TEXT, gives=first), lacks=_ON_CPU),
-    FunctionSpec(_F.SUBSTRING_INDEX, ("SubstringIndex",), takes(TEXT, TEXT, INT, gives=first), lacks=_ON_CPU),
+    FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, lacks=ON_CPU),
+    FunctionSpec(_F.LPAD, ("StringLPad",), _PADDED, lacks=ON_CPU),
+    FunctionSpec(_F.RPAD, ("StringRPad",), _PADDED, lacks=ON_CPU),
+    FunctionSpec(_F.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), lacks=ON_CPU),
+    FunctionSpec(_F.REPLACE, ("StringReplace",), takes(TEXT, TEXT, TEXT, gives=first), lacks=ON_CPU),
+    FunctionSpec(_F.TRANSLATE, ("StringTranslate",), takes(TEXT, TEXT, TEXT, gives=first), lacks=ON_CPU),
+    FunctionSpec(_F.SUBSTRING_INDEX, ("SubstringIndex",), takes(TEXT, TEXT, INT, gives=first), lacks=ON_CPU),
     FunctionSpec(
         _F.SPLIT_PART, (), takes(TEXT, TEXT, INT, gives=first),
-        raises=Raises.ALWAYS, safe=has_position, lacks=_ON_CPU,
+        raises=Raises.ALWAYS, safe=has_position, lacks=ON_CPU,
     ),
-    FunctionSpec(_F.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=_ON_CPU),
-    FunctionSpec(_F.ASCII, ("Ascii",), takes(TEXT, gives=pa.int32()), lacks=_ON_CPU),
-    FunctionSpec(_F.CHR, ("Chr",), takes(LONG, gives=pa.string()), lacks=_ON_CPU),
+    FunctionSpec(_F.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=ON_CPU),
+    FunctionSpec(_F.ASCII, ("Ascii",), takes(TEXT, gives=pa.int32()), lacks=ON_CPU),
+    FunctionSpec(_F.CHR, ("Chr",), takes(LONG, gives=pa.string()), lacks=ON_CPU),
 )  # fmt: skip

@@ -315,32 +315,32 @@ def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
     if call.function in COMOMENTS:
         return _merged_comoments(call, buffers)
     n, mean, m2, m3, m4 = 0.0, 0.0, 0.0, 0.0, 0.0
-    for their_n, their_mean, their_m2, *higher in buffers:
-        if their_n == 0:
+    for part_n, part_mean, part_m2, *higher in buffers:
+        if part_n == 0:
             continue
-        their_m3, their_m4 = [*higher, 0.0, 0.0][:2]
-        whole = n + their_n
-        delta = their_mean - mean
-        m4 += their_m4 + delta**4 * n * their_n * (n * n - n * their_n + their_n * their_n) / whole**3
-        m4 += 6 * delta**2 * (n * n * their_m2 + their_n * their_n * m2) / whole**2
-        m4 += 4 * delta * (n * their_m3 - their_n * m3) / whole
-        m3 += their_m3 + delta**3 * n * their_n * (n - their_n) / whole**2
-        m3 += 3 * delta * (n * their_m2 - their_n * m2) / whole
-        m2 += their_m2 + delta * delta * n * their_n / whole
-        mean += delta * their_n / whole
+        part_m3, part_m4 = [*higher, 0.0, 0.0][:2]
+        whole = n + part_n
+        delta = part_mean - mean
+        m4 += part_m4 + delta**4 * n * part_n * (n * n - n * part_n + part_n * part_n) / whole**3
+        m4 += 6 * delta**2 * (n * n * part_m2 + part_n * part_n * m2) / whole**2
+        m4 += 4 * delta * (n * part_m3 - part_n * m3) / whole
+        m3 += part_m3 + delta**3 * n * part_n * (n - part_n) / whole**2
+        m3 += 3 * delta * (n * part_m2 - part_n * m2) / whole
+        m2 += part_m2 + delta * delta * n * part_n / whole
+        mean += delta * part_n / whole
         n = whole
     return _moment(call.function, n, m2, m3, m4)
 
 
 def _merged_comoments(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
     n, x, y, sums = 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]
-    for their_n, their_x, their_y, *theirs in buffers:
-        if their_n == 0:
+    for part_n, part_x, part_y, *part_sums in buffers:
+        if part_n == 0:
             continue
-        whole = n + their_n
-        dx, dy = their_x - x, their_y - y
-        weight = n * their_n / whole
+        whole = n + part_n
+        dx, dy = part_x - x, part_y - y
+        weight = n * part_n / whole
         added = (dx * dy, dx * dx, dy * dy)
-        sums = [a + b + weight * d for a, b, d in zip(sums, [*theirs, 0.0, 0.0][:3], added, strict=True)]
-        x, y, n = x + dx * their_n / whole, y + dy * their_n / whole, whole
+        sums = [a + b + weight * d for a, b, d in zip(sums, [*part_sums, 0.0, 0.0][:3], added, strict=True)]
+        x, y, n = x + dx * part_n / whole, y + dy * part_n / whole, whole
     return _related(call.function, n, *sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import math
 from dataclasses import dataclass
@@ -121,20 +122,12 @@ class ReadAggregate:
         Equal ones share one call. Raises ``NotTranslatableError`` if a function or an argument is not covered.
         """
         calls: dict[int, AggregateCall] = {}
-        seen: dict[Any, AggregateCall] = {}
+        seen: dict[AggregateCall, AggregateCall] = {}
         for number, node in enumerate(self.aggregates):
             if node.fields["isDistinct"]:
                 continue
             call = read_call(node, reader, f"a{number}")
-            key = (
-                call.function,
-                *(part.signature() for part in call.expressions()),
-                call.filter is None,
-                call.mode,
-                call.ignore_nulls,
-                call.percentage,
-            )
-            calls[number] = seen.setdefault(key, call)
+            calls[number] = seen.setdefault(dataclasses.replace(call, name=""), call)
         return calls
 
 

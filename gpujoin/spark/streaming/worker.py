@@ -355,8 +355,10 @@ class SparkStore:
 
     def _mapped(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch | None:
         """Rows of a chunk from its file, which are at hand from then on; ``None`` if there is no such file."""
-        rows = None if self._files is None else self._files.read(chunk.id, schema)
-        if rows is not None and self._files is not None:
+        if self._files is None:
+            return None
+        rows = self._files.read(chunk.id, schema)
+        if rows is not None:
             self._kept.put(chunk.id, rows, 0, self._files.path(chunk.id))
         return rows
 

@@ -36,7 +36,7 @@ _M32, _M64 = (1 << 32) - 1, (1 << 64) - 1
 Hashes: TypeAlias = npt.NDArray[Any]
 """Hashes so far, which are the seeds of the next column: uint32 or uint64."""
 Bytes: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
-"""Offsets of the rows, one more than rows, and the data."""
+"""Where each row begins in the data, with the end of the last row, and the data."""
 
 
 def _words(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], width: int) -> Hashes:

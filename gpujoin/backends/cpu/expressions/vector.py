@@ -208,7 +208,7 @@ def _decimal_array(vector: Vector) -> pa.Array:
 
 
 def bytes_layout(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Offsets, one more than rows, and data bytes of a text or bytes array."""
+    """Data bytes of a text or bytes array, and where each row begins in them, with the end of the last row."""
     array = array.cast(pa.large_binary())
     _, offsets, data = array.buffers()
     if offsets is None:
