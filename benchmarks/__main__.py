@@ -17,6 +17,7 @@ PROGRAMS = {
     "script": [],
     "spark": [],
     "streams": [],
+    "windows": [],
 }
 
 

@@ -46,6 +46,9 @@ class Costs:
     """The same where its result is a decimal of more than 18 digits."""
     sort_row: float = 1.5e-8
     """One row of a range join or as-of join, for each doubling of the rows."""
+    window_row: float = 1e-7
+    spark_window_row: float = 4e-7
+    """One row that is sorted for window functions, with a function of it."""
     pair: float = 2.5e-8
     spark_pair: float = 8e-9
     """One pair of rows whose condition is looked at."""

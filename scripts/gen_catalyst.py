@@ -17,6 +17,7 @@ from gpujoin.spark.catalyst.joins import covered_join_types
 from gpujoin.spark.catalyst.translate import covered_expressions
 from gpujoin.spark.query.aggregates import covered_aggregates
 from gpujoin.spark.query.trees.covered import BUILDERS
+from gpujoin.spark.query.trees.windows import FUNCTIONS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "catalyst.md"
 
@@ -37,6 +38,8 @@ where one task has all rows, it finishes the aggregation itself.
 as little said here as in Spark; several `First` and `Last` in one group take the same row. `Percentile`, which `median`
 becomes, takes a constant percentage, and integers, floats or decimals of up to 15 digits; `CollectSet` takes no floats.
 Of these two and of `CollectList` the rows of a group are brought to one task, which finishes it.
+
+Windows take these functions and the aggregate functions, over [some frames](pipelines.md#windows).
 """
 
 
@@ -48,6 +51,7 @@ def page() -> str:
             ("Operations", BUILDERS.keys() - {"GpuAsOfJoin"}),
             ("Join types", covered_join_types()),
             ("Aggregate functions", covered_aggregates()),
+            ("Window functions", FUNCTIONS),
             ("Expressions", covered_expressions()),
         )
     )

@@ -25,9 +25,11 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
     TopN,
+    Window,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.types import logical
+from gpujoin.model.windows import WHOLE_PARTITION, AnyWindowCall, Frame, FramedAggregate, WindowCall, WindowFunction
 from gpujoin.plan.resolve import resolve, resolve_value
 
 
@@ -40,6 +42,19 @@ class Aggregate:
     where: Expression | None = None
     ignore_nulls: bool = False
     percentage: float | None = None
+
+
+@dataclass(frozen=True)
+class Over:
+    """A window function whose expressions are not resolved yet."""
+
+    function: WindowFunction | AggregateFunction
+    value: object | None = None
+    frame: Frame = WHOLE_PARTITION
+    count: int = 1
+    default: object | None = None
+    where: Expression | None = None
+    ignore_nulls: bool = False
 
 
 def file_slice(path: str | Path, **parts: object) -> FileSlice:
@@ -149,6 +164,31 @@ class Tree:
         )
         outputs = tuple(Output(key, self.value(left(key)), self.schema.field(key).nullable) for key in keys)
         return Tree(PartialAggregate(self.relation, outputs, calls), self.mode)
+
+    def window(self, partition: Sequence[str], order: Sequence[tuple[str, bool, bool]], **calls: Over) -> Tree:
+        """Compute window functions; order keys are columns, each with whether it descends, and nulls are first."""
+        keys = tuple(SortKey(self.value(left(name)), descending, first) for name, descending, first in order)
+        places = tuple(self.schema.names.index(name) for name in partition)
+        named = tuple(self._call(name, over) for name, over in calls.items())
+        return Tree(Window(self.relation, places, keys, named), self.mode)
+
+    def _call(self, name: str, over: Over) -> AnyWindowCall:
+        value = None if over.value is None else self.value(over.value)
+        if isinstance(over.function, WindowFunction):
+            default = None if over.default is None else self.value(over.default)
+            return WindowCall(
+                function=over.function, name=name, value=value, count=over.count, default=default,
+                ignore_nulls=over.ignore_nulls, frame=over.frame,
+            )  # fmt: skip
+        call = AggregateCall(
+            function=over.function,
+            arguments=() if value is None else (value,),
+            name=name,
+            filter=None if over.where is None else resolve(over.where, self.schema, self.schema, mode=self.mode),
+            mode=self.mode,
+            ignore_nulls=over.ignore_nulls,
+        )
+        return FramedAggregate(call, over.frame)
 
     def top(self, count: int, *order: tuple[str, bool]) -> Tree:
         """The first rows by columns, each with whether it descends."""

@@ -61,6 +61,10 @@ QUERIES: Mapping[str, Query] = {
     "pairs": Query("select count(*) from part p where exists (select 1 from tiny t where p.a * t.a < 0)"),
     "few ranges": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a < u.a - 2000)"),
     "ranges": Query("select count(*) from part p where exists (select 1 from dimension d where p.a < d.a - 2000)"),
+    "windows": Query(
+        "select sum(n), sum(part_id) from (select part_id, row_number() over (partition by dimension_id order by a) n "
+        "from fact)"
+    ),
 }  # fmt: skip
 HELD_OUT: Mapping[str, Query] = {
     "star": Query(
@@ -94,5 +98,7 @@ PROBES = (
     Probe("pair", "pairs", "few pairs"),
     Probe("spark_pair", "pairs", "few pairs"),
     Probe("sort_row", "ranges", "few ranges"),
+    Probe("window_row", "windows", "two columns"),
+    Probe("spark_window_row", "windows", "two columns"),
 )
 """In this order: each uses the constants of those before it. Those that none measures keep their defaults."""

@@ -28,6 +28,7 @@ from gpujoin.model.relations import (
     Relation,
     Scan,
     SortKey,
+    Window,
 )
 
 FAN_OUT = 16
@@ -95,6 +96,8 @@ class PipelineMetrics:
     spills: int = 0
     spill_bytes: int = 0
     """Parts into which groups beyond the memory budget were divided on disk, and bytes written."""
+    windows: int = 0
+    """Pieces over which window functions were computed, each of whole partitions."""
     oversized_parts: int = 0
     """Parts that were merged in memory although they are over their share of the budget: divided as often as is
     allowed, they are still."""
@@ -210,6 +213,12 @@ class PipelineBackend(Protocol[Piece]):
 
     def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> AggregateState[Piece, Any]:
         """Make the aggregation state of a node."""
+
+    def window(self, piece: Piece, node: Window) -> Piece:
+        """Compute window functions over a collected piece that has all rows of its partitions."""
+
+    def divide(self, piece: Piece, columns: Sequence[int], division: int) -> Sequence[Piece]:
+        """Divide a collected piece by the hash of columns, collected. Each division uses another hash."""
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """The first rows in an order, collected."""

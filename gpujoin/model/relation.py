@@ -15,6 +15,7 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.types import logical
+from gpujoin.model.windows import FramedAggregate, WindowCall
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def column(schema: pa.Schema, at: int | str) -> ColumnRef:
 
 
 def _signature_of(value: object) -> object:
-    if isinstance(value, (Relation, Output, SortKey, AggregateCall, Expression)):
+    if isinstance(value, (Relation, Output, SortKey, AggregateCall, Expression, FramedAggregate, WindowCall)):
         return value.signature()
     if isinstance(value, JoinSpec):
         return (value, None if value.condition is None else value.condition.signature())

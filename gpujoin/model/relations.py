@@ -22,10 +22,11 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import DeterminismLevel, Distribution
+from gpujoin.model.windows import AnyWindowCall
 
 __all__ = [
     "Constant", "ExchangeSource", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate",
-    "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union", "bind_slices", "column",
+    "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union", "Window", "bind_slices", "column",
 ]  # fmt: skip
 
 
@@ -249,6 +250,35 @@ class PartialAggregate(OneInput):
     def expressions(self) -> tuple[Expression, ...]:
         calls = tuple(e for call in self.aggregates for e in call.expressions())
         return (*(key.expression for key in self.keys), *calls)
+
+
+@dataclass(frozen=True, eq=False)
+class Window(OneInput):
+    """Each row with the results of window functions; the rows come out in any order."""
+
+    partition: tuple[int, ...]
+    """Columns by whose values rows are divided into partitions; equal as grouping keys are. Empty: one partition."""
+    order: tuple[SortKey, ...]
+    """The order within a partition; which of two peers is first is not said."""
+    calls: tuple[AnyWindowCall, ...]
+    """What is computed. The output has the input's columns, then those of each call."""
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            raise RelationError("a window needs a function")
+        for position in self.partition:
+            check_position(position, self.child.schema, "partition column")
+        for expression in self.expressions():
+            check_over(expression, self.child.schema)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output."""
+        return pa.schema([*self.child.schema, *(field for call in self.calls for field in call.outputs)])
+
+    def expressions(self) -> tuple[Expression, ...]:
+        calls = (expression for call in self.calls for expression in call.expressions())
+        return (*(key.expression for key in self.order), *calls)
 
 
 @dataclass(frozen=True, eq=False)

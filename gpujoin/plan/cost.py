@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SparkSource
+from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SparkSource, Window
 from gpujoin.plan import estimates
 from gpujoin.plan.ranges import Shape, shape_of_node
 
@@ -76,6 +76,9 @@ def predict(
                 here += node.rows * costs.row_in
             case PartialAggregate():
                 here, spark = here + rows[0] * costs.group_row, spark + rows[0] * costs.spark_group_row
+                stages += 1
+            case Window():
+                here, spark = here + rows[0] * costs.window_row, spark + rows[0] * costs.spark_window_row
                 stages += 1
             case Join():
                 is_built = id(node.side(node.build_side)) in built

@@ -25,8 +25,10 @@ from gpujoin.model.relations import (
     Relation,
     Scan,
     Union,
+    Window,
 )
 from gpujoin.model.types import is_float
+from gpujoin.model.windows import AnyWindowCall, FramedAggregate, is_by_order
 
 _BY_VALUE = frozenset({AggregateFunction.SUM, AggregateFunction.MIN, AggregateFunction.MAX})
 
@@ -42,7 +44,7 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
         case ExchangeSource():
             return sources[relation.index]
         case Filter():
-            return indeterminate_columns(relation.child, sources)
+            return _filtered(relation, indeterminate_columns(relation.child, sources))
         case Project():
             return _outputs(relation.outputs, indeterminate_columns(relation.child, sources))
         case Expand():
@@ -52,6 +54,8 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
             return frozenset().union(*(indeterminate_columns(child, sources) for child in relation.inputs))
         case PartialAggregate():
             return _aggregated(relation, indeterminate_columns(relation.child, sources))
+        case Window():
+            return _windowed(relation, indeterminate_columns(relation.child, sources))
         case Join():
             return _joined(relation, {side: indeterminate_columns(relation.side(side), sources) for side in Side})
         case _:
@@ -88,6 +92,30 @@ def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
         return not pat.is_decimal(call.dtype)
     # Of 0.0 and -0.0, and of several NaNs, the least is the one that came first.
     return call.function in _BY_VALUE and is_float(call.dtype)
+
+
+def _filtered(node: Filter, below: frozenset[int]) -> frozenset[int]:
+    """Which of several peers is the first row of a window depends on their order, and so does what a filter keeps."""
+    if _reads(node.condition, {Side.LEFT: below}) and any(isinstance(part, Window) for part in node.walk()):
+        return frozenset(range(len(node.schema)))
+    return below
+
+
+def _windowed(node: Window, below: frozenset[int]) -> frozenset[int]:
+    """The columns of the input keep their values; what is computed of peers in their order may change."""
+    keys = not below.isdisjoint(node.partition) or any(_reads(key.expression, {Side.LEFT: below}) for key in node.order)
+    indeterminate, place = set(below), len(node.child.schema)
+    for call in node.calls:
+        if keys or is_by_order(call) or _call_depends(call, below):
+            indeterminate.update(range(place, place + len(call.outputs)))
+        place += len(call.outputs)
+    return frozenset(indeterminate)
+
+
+def _call_depends(call: AnyWindowCall, below: frozenset[int]) -> bool:
+    if isinstance(call, FramedAggregate):
+        return _by_order(call.call, below)
+    return any(_reads(expression, {Side.LEFT: below}) for expression in call.expressions())
 
 
 def _joined(node: Join, below: Mapping[Side, frozenset[int]]) -> frozenset[int]:

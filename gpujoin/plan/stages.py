@@ -17,7 +17,7 @@ exchanged first, each to any task. For a star query of ``sales`` (Parquet, 3 spl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpujoin.errors import KeyTypeError
@@ -35,6 +35,7 @@ from gpujoin.model.relations import (
     SparkSource,
     TopN,
     Union,
+    Window,
 )
 from gpujoin.model.stages import Branch, NullKeys, Stage
 from gpujoin.plan.join_parts import JoinPlacer
@@ -108,6 +109,8 @@ class _Planner:
                 return None if below is None else below.above(node.with_children([below.tree]))
             case PartialAggregate():
                 return self._once(node) if node.once else self._partial(node)
+            case Window():
+                return self._window(node)
             case Union():
                 return self._union(node)
             case Join():
@@ -131,29 +134,32 @@ class _Planner:
         if below is None:
             return None
         keys = [key.expression for key in node.keys]
-        columns = {key.index for key in keys if isinstance(key, ColumnRef)}
-        if not any(columns.issuperset(by.columns) and not by.spread for by in below.known):
+        if not _together(below, {key.index for key in keys if isinstance(key, ColumnRef)}):
             if any(not isinstance(key, ColumnRef) for key in keys):
                 node = with_key_columns(node, below.tree)
                 below = below.above(node.child, below.known)
                 keys = [key.expression for key in node.keys]
-            refs = [key for key in keys if isinstance(key, ColumnRef)]
-            fixed = [ref for ref in refs if ref.index not in below.indeterminate]
-            if not fixed:
+            refs = [key.index for key in keys if isinstance(key, ColumnRef)]
+            used = set(refs).union(*({ref.index for ref in part.columns()} for part in node.expressions()))
+            cut = _cut_by(below, refs, used)
+            if cut is None:
                 return None
-            places = [ref.index for ref in fixed]
-            used = {ref.index for ref in refs}.union(
-                *({ref.index for ref in part.columns()} for part in node.expressions())
-            )
-            try:
-                types = [key_type(ref.type, ref.type) for ref in fixed if ref.type is not None]
-            except KeyTypeError:
-                return None
-            cut = Cut(sorted(used), places, types, [True] * len(places), NullKeys.SPREAD)
             fed, moved = self.planning.cut(below, cut, node.child)
             node, below = remapped_aggregate(node, fed.tree, moved), fed
         positions = positions_of(node.keys)
         return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
+
+    def _window(self, node: Window) -> Part | None:
+        """All rows of a partition are in one task."""
+        below = self.place(node.child) if node.partition else None
+        if below is None:
+            return None
+        if not _together(below, set(node.partition)):
+            cut = _cut_by(below, node.partition, set(range(len(node.child.schema))))
+            if cut is None:
+                return None
+            below, _ = self.planning.cut(below, cut, node.child)
+        return below.above(node.with_children([below.tree]), below.known)
 
     def _union(self, node: Union) -> Part | None:
         parts: list[Part] = []
@@ -173,3 +179,19 @@ class _Planner:
             sum(part.cost for part in parts),
             sum(part.nbytes for part in parts),
         )
+
+
+def _together(part: Part, columns: set[int]) -> bool:
+    """Whether rows with equal values in these columns are in one task."""
+    return any(columns.issuperset(by.columns) and not by.spread for by in part.known)
+
+
+def _cut_by(part: Part, keys: Sequence[int], used: set[int]) -> Cut | None:
+    """An exchange that brings rows together that are equal in columns; ``None`` where none of those can decide."""
+    schema = part.tree.schema
+    places = [i for i in keys if i not in part.indeterminate]
+    try:
+        types = [key_type(schema.field(i).type, schema.field(i).type) for i in places]
+    except KeyTypeError:
+        return None
+    return Cut(sorted(used), places, types, [True] * len(places), NullKeys.SPREAD) if places else None

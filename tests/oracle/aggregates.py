@@ -41,7 +41,7 @@ def aggregated(node: PartialAggregate, child: pa.Table) -> Finals:
     if not node.keys:
         groups.setdefault((), [])
     return {
-        group: tuple(_direct(call, child.schema, members) for call in node.aggregates)
+        group: tuple(direct(call, child.schema, members) for call in node.aggregates)
         for group, members in groups.items()
     }
 
@@ -67,7 +67,7 @@ def merged(node: PartialAggregate, partial: pa.Table) -> Finals:
         for call in node.aggregates:
             buffers = [tuple(columns[at + i][row] for i in range(len(call.buffer))) for row in rows]
             at += len(call.buffer)
-            values.append(_final(call, buffers))
+            values.append(final(call, buffers))
         results[group] = tuple(values)
     return results
 
@@ -106,7 +106,8 @@ def _same(left: Sequence[Cell], right: Sequence[Cell]) -> bool:
     )
 
 
-def _direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, ...]]) -> Cell:
+def direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, ...]]) -> Cell:
+    """Aggregate rows to the final value of a call."""
     arguments = [compile_expression(a, schema, schema) for a in call.arguments]
     keep = None if call.filter is None else compile_expression(call.filter, schema, schema)
     taken = [
@@ -139,13 +140,14 @@ def _by_ordering(call: AggregateCall, pairs: Iterable[tuple[Cell, ...]]) -> Cell
     for value, ordering in pairs:
         if ordering is None:
             continue
-        rank = _rank(ordering)
+        rank = rank_of(ordering)
         if best is None or not (rank > best[1] if least else rank < best[1]):
             best = (value, rank)
     return None if best is None else best[0]
 
 
-def _rank(value: Cell) -> Cell:
+def rank_of(value: Cell) -> Cell:
+    """A value that Python orders as Spark orders the given one."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     return value.encode() if isinstance(value, str) else value
@@ -155,7 +157,7 @@ def _percentile(call: AggregateCall, values: list[Cell]) -> Cell:
     assert call.percentage is not None
     if not values:
         return None
-    ordered = sorted(values, key=_rank)
+    ordered = sorted(values, key=rank_of)
     position = (len(values) - 1) * call.percentage
     lower, higher = math.floor(position), math.ceil(position)
     low, high = float(ordered[lower]), float(ordered[higher])
@@ -227,7 +229,7 @@ def _extreme(call: AggregateCall, values: list[Cell]) -> Cell:
     if not values:
         return None
     pick: Callable[..., Any] = min if call.function is AggregateFunction.MIN else max
-    return group_value(pick(values, key=_rank))
+    return group_value(pick(values, key=rank_of))
 
 
 def group_value(value: Cell) -> Cell:
@@ -284,7 +286,8 @@ def _moment(function: AggregateFunction, n: float, m2: float, m3: float, m4: flo
     return math.sqrt(variance) if rooted else variance
 
 
-def _final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
+def final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
+    """Merge buffers of a call to its final value."""
     match call.function:
         case AggregateFunction.COUNT:
             return sum(n for (n,) in buffers)

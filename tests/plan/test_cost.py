@@ -8,8 +8,9 @@ from gpujoin.costs import Costs
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Join, Output, PartialAggregate, Relation, Scan, SparkSource, column
+from gpujoin.model.relations import Join, Output, PartialAggregate, Relation, Scan, SortKey, SparkSource, Window, column
 from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.windows import WindowCall, WindowFunction
 from gpujoin.plan.cost import Estimate, predict
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -54,3 +55,12 @@ def test_scans_of_files_are_taken_and_the_seconds_grow_with_the_rows() -> None:
     assert large.taken
     assert large.here > small.here
     assert large.spark - large.here > small.spark - small.here
+
+
+def test_windows_over_files_are_taken_and_those_over_rows_of_spark_are_not() -> None:
+    def windowed(child: Relation) -> Relation:
+        calls = (WindowCall(function=WindowFunction.RANK, name="r"),)
+        return Window(child, (0,), (SortKey(column(child.schema, 1)),), calls)
+
+    assert _predicted(windowed(Scan(COLUMNS)), 1e7, exchanges=0).taken
+    assert not _predicted(windowed(_spark(1e6)), 1.0).taken

@@ -21,10 +21,13 @@ from gpujoin.model.relations import (
     Project,
     Relation,
     Scan,
+    SortKey,
     Union,
+    Window,
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.windows import AnyWindowCall, Frame, FramedAggregate, FrameType, WindowCall, WindowFunction
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.stages import plan_stages
@@ -142,3 +145,47 @@ def test_exchanges_know_them() -> None:
     stage = plan_stages(joined(total, scan(1), JoinType.LEFT, (2, S)), {0: BIG, 1: BIG}, LIMITS)
     assert stage is not None
     assert {source.indeterminate for source in stage.inputs} == {frozenset({1}), frozenset()}
+
+
+def windowed(*calls: AnyWindowCall, child: Relation | None = None, order: int = S) -> Window:
+    below = scan() if child is None else child
+    return Window(below, (K,), (SortKey(column(below.schema, order)),), calls)
+
+
+def framed(function: AggregateFunction, at: int, frame: Frame) -> FramedAggregate:
+    return FramedAggregate(call(function, at, "a"), frame)
+
+
+ROWS, RANGE, WHOLE = Frame(FrameType.ROWS, None, 0), Frame(FrameType.RANGE, None, 0), Frame()
+W = WindowFunction
+
+
+@pytest.mark.parametrize(
+    ("computed", "depends"),
+    [
+        (WindowCall(function=W.ROW_NUMBER, name="a"), True), (WindowCall(function=W.RANK, name="a"), False),
+        (WindowCall(function=W.CUME_DIST, name="a"), False), (WindowCall(function=W.NTILE, name="a", count=2), True),
+        (WindowCall(function=W.LAG, name="a", value=column(SCHEMA, M)), True), (framed(F.SUM, M, ROWS), True),
+        (framed(F.SUM, M, RANGE), False), (framed(F.SUM, M, WHOLE), False), (framed(F.SUM, D, RANGE), True),
+        (framed(F.FIRST, S, RANGE), True), (framed(F.MAX, S, RANGE), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_windows(computed: AnyWindowCall, depends: bool) -> None:
+    fields = {f.name for f in computed.outputs}
+    assert names(windowed(computed)) == (fields if depends else set())
+    totals = grouped(call(F.SUM, D, "t"), call(F.COUNT, S, "n"))
+    ordered = Window(totals, (0,), (SortKey(column(totals.schema, "t.sum")),), (WindowCall(function=W.RANK, name="a"),))
+    assert names(ordered) == {"t.sum", "a"}
+
+
+def test_the_rows_that_a_filter_keeps_of_peers_may_be_others() -> None:
+    numbered = windowed(WindowCall(function=W.ROW_NUMBER, name="n"), WindowCall(function=W.RANK, name="r"))
+
+    def kept(name: str) -> Relation:
+        number = column(numbered.schema, name)
+        first = Call(function=Function.EQ, arguments=(number, Literal(value=1, type=pa.int32())), type=pa.bool_())
+        return Filter(numbered, first)
+
+    assert names(kept("n")) == {"k", "d", "m", "s", "n", "r"}
+    assert names(kept("r")) == {"n"}

@@ -20,12 +20,15 @@ from gpujoin.model.relations import (
     Project,
     Relation,
     Scan,
+    SortKey,
     SparkSource,
     Union,
+    Window,
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Branch, DeterminismLevel, Distribution, NullKeys, SparkInput, Stage
+from gpujoin.model.windows import WindowCall, WindowFunction
 from gpujoin.plan.parts import ScanFacts, StageLimits, sources_in_order
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 
@@ -407,3 +410,31 @@ def test_not_in_takes_no_partitioning_in_which_nulls_are_elsewhere() -> None:
     assert planned(above, BIG, BIG, BIG).exchanges == 3, "null keys match nothing there, wherever they are"
     groups = grouped(joined(scan(0), scan(1), JoinType.NULL_AWARE_ANTI))
     assert planned(groups, BIG, BIG).exchanges == 3, "but they are one group"
+
+
+def windowed(child: Relation, *keys: int) -> Window:
+    calls = (WindowCall(function=WindowFunction.ROW_NUMBER, name="n"),)
+    return Window(child, keys, (SortKey(column(child.schema, 2)),), calls)
+
+
+def test_the_rows_of_a_partition_are_in_one_task() -> None:
+    stage = planned(windowed(scan(0), 1), BIG)
+    (exchange,) = stage.inputs
+    assert (exchange.columns, exchange.null_safe, exchange.nulls) == ((1,), (True,), NullKeys.SPREAD)
+    assert stage.tree == windowed(ExchangeSource(exchange.index, SCHEMA), 1)
+
+
+def test_windows_and_groups_of_one_key_take_one_exchange() -> None:
+    for tree in (
+        windowed(windowed(scan(0), 0), 0, 1), windowed(windowed(scan(0), 1), 1, 0), grouped(windowed(scan(0), 0)),
+    ):  # fmt: skip
+        stage = planned(tree, BIG)
+        assert len(stage.inputs) == 1
+        assert not stage.inputs[0].producer.inputs
+    other = planned(windowed(windowed(scan(0), 0), 1), BIG)
+    assert other.inputs[0].producer.inputs
+
+
+def test_a_window_without_partitions_is_not_divided() -> None:
+    assert plan_stages(windowed(scan(0)), {0: BIG}, LIMITS) is None
+    assert plan_one_task(windowed(scan(0)), LIMITS).tree == windowed(scan(0))

@@ -32,6 +32,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyPipelineBackend, Lookup, PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import (
+    ExchangeSource,
     Expand,
     Filter,
     Join,
@@ -42,6 +43,7 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
     TopN,
+    Window,
     column,
 )
 from gpujoin.plan.remap import remapped
@@ -68,6 +70,9 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
             lists = {field.name for call in node.aggregates if call.function in LISTS for field in call.buffer}
             aggregated = [field for field in node.schema if field.name not in lists]
             return reasons([*node.child.schema, *aggregated], "is not aggregated")
+        case Window():
+            keyed = {*node.partition, *(ref.index for e in node.expressions() for ref in e.columns())}
+            return reasons([node.schema.field(i) for i in sorted(keyed)], "is passed on only, not computed with")
         case Project() | Expand() | Filter() | TopN():
             computed = computed_part(node, backend).expressions()
             read = dict.fromkeys(
@@ -202,6 +207,37 @@ class OpaquePipeline:
             return self.inner.concat(pieces, schema, metrics)
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
+    def window(self, piece: _Piece, node: Window) -> _Piece:
+        """Compute window functions."""
+        if not isinstance(piece, pa.Table):
+            return self.inner.window(piece, node)
+        keys = [column(piece.schema, i) for i in node.partition]
+        rows, number = self._numbered(piece, [*keys, *node.expressions()])
+        source = ExchangeSource(0, _schema_of([*keys, *node.expressions(), number]))
+        columns = iter([column(source.schema, i) for i in range(len(source.schema))])
+        partition = tuple(next(columns).index for _ in keys)
+        order = tuple(dataclasses.replace(key, expression=next(columns)) for key in node.order)
+        moved = Window(source, partition, order, tuple(call.mapped(lambda _: next(columns)) for call in node.calls))
+        computed = self.inner.window(self.inner.collect(rows), moved)
+        last = len(source.schema) - 1
+        results = [column(moved.schema, i) for i in range(last, len(moved.schema))]
+        numbers, *values = self._out(self.inner.project(computed, results), results).columns
+        passed = [take(values.combine_chunks(), numbers.combine_chunks()) for values in piece.columns]
+        whole = pa.Table.from_arrays([*passed, *values], names=node.schema.names)
+        return pa.Table.from_batches([_in_schema(batch, node.schema) for batch in whole.to_batches()], node.schema)
+
+    def divide(self, piece: _Piece, columns: Sequence[int], division: int) -> Sequence[_Piece]:
+        """Divide a piece by the hash of columns."""
+        if not isinstance(piece, pa.Table):
+            return self.inner.divide(piece, columns, division)
+        rows, number = self._numbered(piece, [column(piece.schema, i) for i in columns])
+        parts = self.inner.divide(self.inner.collect(rows), range(len(columns)), division)
+        masks = np.zeros((len(parts), piece.num_rows), np.bool_)
+        for mask, part in zip(masks, parts, strict=True):
+            kept = self._out(self.inner.project(part, [number]), [number])
+            mask[kept.column(0).to_numpy()] = True
+        return [pa.Table.from_batches(_masked(piece, mask), piece.schema) for mask in masks]
+
     def top(self, piece: _Piece, order: Sequence[SortKey], count: int) -> _Piece:
         """The first rows in an order, collected."""
         if not isinstance(piece, pa.Table):
@@ -274,6 +310,12 @@ class OpaquePipeline:
         """The columns of a piece, one for each expression, as a table."""
         schema = _schema_of(expressions)
         return pa.Table.from_batches(self.inner.give_out(piece, schema, self._batch_bytes), schema)
+
+    def _numbered(self, table: pa.Table, expressions: Sequence[Expression]) -> tuple[_Inner, ColumnRef]:
+        """What expressions give as a piece, then the rows' numbers, and a reference to those."""
+        numbered = table.append_column("row", pa.array(np.arange(table.num_rows)))
+        rows, read = self._read(numbered, [*expressions, column(numbered.schema, table.num_columns)])
+        return self.inner.project(rows, read), column(_schema_of(read), len(expressions))
 
     def _chosen(
         self, table: pa.Table, expressions: Sequence[Expression],

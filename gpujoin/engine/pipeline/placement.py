@@ -38,6 +38,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Scan,
     SortKey,
+    Window,
 )
 
 _Inner: TypeAlias = Any
@@ -208,6 +209,16 @@ class MixedPipeline:
             except DeviceMemoryError:
                 self.metrics.device_retries += 1
         return MixedPiece(schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics))
+
+    def window(self, piece: MixedPiece, node: Window) -> MixedPiece:
+        """Compute window functions on the host."""
+        self.metrics.host_steps += 1
+        return MixedPiece(node.schema, piece=self.host.window(self.host.collect(self.to_host(piece)), node))
+
+    def divide(self, piece: MixedPiece, columns: Sequence[int], division: int) -> list[MixedPiece]:
+        """Divide a piece by the hash of columns, on the host."""
+        rows = self.host.collect(self.to_host(piece))
+        return [MixedPiece(piece.schema, piece=part) for part in self.host.divide(rows, columns, division)]
 
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
         """The first rows in an order, collected."""

@@ -8,8 +8,8 @@ more than 300 pieces filter orders and, as a runtime filter, lineitem::
       └──── semi join ── scan lineitem
                 └─────── filter (sum > 300) ── aggregate ── scan lineitem     its rows are taken from there
 
-Rows are kept for parts with a join or an aggregation, since reading a file again costs less memory, and only up to a
-limit, beyond which the part is computed again.
+Rows are kept for parts with a join, an aggregation or a window, since reading a file again costs less memory, and only
+up to a limit, beyond which the part is computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from gpujoin.engine.memory import hold
 from gpujoin.engine.pipeline.tables import unnumbered
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Join, PartialAggregate, Relation
+from gpujoin.model.relations import Join, PartialAggregate, Relation, Window
 
 
 class _Kept(list[Any]):
@@ -102,7 +102,7 @@ class RepeatedParts:
 
 
 def _is_worth_keeping(node: Relation) -> bool:
-    return any(isinstance(below, (Join, PartialAggregate)) for below in node.walk())
+    return any(isinstance(below, (Join, PartialAggregate, Window)) for below in node.walk())
 
 
 def _likeness(node: Relation) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.repeated import RepeatedParts
 from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, unnumbered
+from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
@@ -42,6 +43,7 @@ from gpujoin.model.relations import (
     Scan,
     TopN,
     Union,
+    Window,
     bind_slices,
 )
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
@@ -220,6 +222,8 @@ class _Runner:
                 return self._join(node)
             case PartialAggregate():
                 return self._aggregate(node)
+            case Window():
+                return self._window(node)
             case TopN():
                 return self._top(node)
             case Limit():
@@ -445,6 +449,15 @@ class _Runner:
             return MixedAggregation(backend, node, budget, new_store)
         state = backend.aggregate(node, self._metrics)
         return Aggregation(state, node, budget, self._metrics, new_store)
+
+    def _window(self, node: Window) -> Iterator[_Piece]:
+        with ExitStack() as stack:
+
+            def new_store() -> SpillStore:
+                return stack.enter_context(SpillStore(self._options, self._metrics))
+
+            run = WindowRun(node, self._backend, self._memory, self._metrics, self._options.batch_bytes, new_store)
+            yield from run.pieces(self._pieces(node.child))
 
     def _top(self, node: TopN) -> Iterator[_Piece]:
         best: list[_Piece] = []

@@ -245,11 +245,19 @@ def ordered_by(order: Node, what: str, name: str) -> bool:
 
     Raises ``NotTranslatableError`` if its JSON form does not say.
     """
-    property_ = order.fields[what]
+    return object_name(order, what) == name
+
+
+def object_name(node: Node, what: str) -> str:
+    """Give the class of a property that is a Scala object, such as the ``direction`` of a ``SortOrder``.
+
+    Raises ``NotTranslatableError`` if its JSON form does not say.
+    """
+    property_ = node.fields[what]
     kind = str(property_["object"]).rpartition(".")[2].rstrip("$") if isinstance(property_, dict) else ""
     if not kind:
-        raise NotTranslatableError(f"{order}: its {what} is not understood")
-    return kind == name
+        raise NotTranslatableError(f"{node}: its {what} is not understood")
+    return kind
 
 
 def refuse_collation(node: Node) -> None:

@@ -196,7 +196,7 @@ public final class PythonRule extends Rule {
         disabled = true;
     }
 
-    /** Tells whether the rule plans all queries that have a join or an aggregation. */
+    /** Tells whether the rule plans all queries that have a join, an aggregation or a window. */
     public boolean isForEveryQuery() {
         return !disabled && !gpuJoinsOnly;
     }
@@ -389,7 +389,8 @@ public final class PythonRule extends Rule {
     }
 
     private static boolean mayBeReplaced(LogicalPlan query) {
-        return query.containsPattern(TreePattern.JOIN()) || query.containsPattern(TreePattern.AGGREGATE());
+        return query.containsPattern(TreePattern.JOIN()) || query.containsPattern(TreePattern.AGGREGATE())
+            || query.containsPattern(TreePattern.WINDOW());
     }
 
     /** What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write. */

@@ -231,14 +231,63 @@ def _mode(function: Node) -> EvalMode:
     return mode
 
 
-class FinalReader(ExpressionReader):
+class BufferReader(ExpressionReader):
+    """Translates expressions over aggregates, or windows of them, whose buffers are columns of a relation."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def call_of(self, node: Node) -> AggregateCall | None:
+        """Give the call that computes the buffer of an expression; ``None`` if it is none of an aggregate.
+
+        Raises ``NotTranslatableError`` if it is one that nothing computes.
+        """
+        raise NotImplementedError
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression over columns and aggregates."""
+        if node.name == "MakeDecimal":
+            call = self.call_of(node.children[0])
+            if call is not None and sums_unscaled(aggregate_of(node.children[0])):
+                return self._final(node.children[0], call)
+        call = self.call_of(node)
+        if call is None:
+            return super().__call__(node)
+        value = self._final(node, call)
+        if not sums_unscaled(aggregate_of(node)):
+            return value
+        return Call(function=Function.UNSCALED_VALUE, arguments=(value,), type=pa.int64())
+
+    def _final(self, node: Node, call: AggregateCall) -> Expression:
+        parts = [column(self._schema, buffer.name) for buffer in call.buffer]
+        if call.function is AggregateFunction.SUM and pat.is_decimal(call.dtype):
+            return self._checked_sum(call, parts)
+        if call.function is AggregateFunction.AVG:
+            return _average(node, call, parts)
+        if call.function in MOMENTS:
+            return _moment(aggregate_of(node), call, parts)
+        return parts[0]
+
+    def _checked_sum(self, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
+        total, empty = parts
+        nothing = Literal(value=None, type=total.type)
+        seen = Call(function=Function.NOT, arguments=(empty,), type=pa.bool_())
+        return Case(conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, seen), type=total.type)
+
+
+def aggregate_of(node: Node) -> Node:
+    """The aggregate expression of a window, or the node itself."""
+    return node.children[0] if node.name == "WindowExpression" else node
+
+
+class FinalReader(BufferReader):
     """Translates an aggregation's results over a relation that gives each group once, with keys and buffers.
 
     The keys come first; buffers have their names. ``calls`` are by position among the aggregates.
     """
 
     def __init__(self, read: ReadAggregate, relation: Relation, calls: Mapping[int, AggregateCall]) -> None:
-        self._schema = relation.schema
+        super().__init__(relation.schema)
         self._calls = {id(read.aggregates[number]): call for number, call in calls.items()}
         self._keys = {key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"}
 
@@ -248,33 +297,9 @@ class FinalReader(ExpressionReader):
             raise NotTranslatableError(f"{node.fields['name']} is no grouping column")
         return column(self._schema, self._keys[node.expr_id])
 
-    def __call__(self, node: Node) -> Expression:
-        """Translate an expression over keys and aggregates."""
-        if node.name == "AggregateExpression":
-            value = self._final(node)
-            if not sums_unscaled(node):
-                return value
-            return Call(function=Function.UNSCALED_VALUE, arguments=(value,), type=pa.int64())
-        if node.name == "MakeDecimal" and sums_unscaled(node.children[0]):
-            return self._final(node.children[0])
-        return super().__call__(node)
-
-    def _final(self, node: Node) -> Expression:
-        call = self._calls[id(node)]
-        parts = [column(self._schema, buffer.name) for buffer in call.buffer]
-        if call.function is AggregateFunction.SUM and pat.is_decimal(call.dtype):
-            return self._checked_sum(call, parts)
-        if call.function is AggregateFunction.AVG:
-            return _average(node, call, parts)
-        if call.function in MOMENTS:
-            return _moment(node, call, parts)
-        return parts[0]
-
-    def _checked_sum(self, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
-        total, empty = parts
-        nothing = Literal(value=None, type=total.type)
-        seen = Call(function=Function.NOT, arguments=(empty,), type=pa.bool_())
-        return Case(conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, seen), type=total.type)
+    def call_of(self, node: Node) -> AggregateCall | None:
+        """Give the call of an aggregate expression."""
+        return self._calls[id(node)] if node.name == "AggregateExpression" else None
 
 
 def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Expression:

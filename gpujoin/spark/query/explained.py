@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,13 @@ from gpujoin.model.relations import (
     Project,
     Relation,
     Scan,
+    SortKey,
     TopN,
     Union,
+    Window,
 )
 from gpujoin.model.spec import AsOf, NullEquality
+from gpujoin.model.windows import AnyWindowCall, FramedAggregate
 from gpujoin.plan.explain import (
     IslandExplanation,
     JoinExplanation,
@@ -243,16 +246,28 @@ def _head(node: Relation) -> str:
             return f"project {', '.join(show_expression(output.expression) for output in node.outputs)}"
         case Expand():
             return f"expand each row in {len(node.projections)} ways"
+        case Window():
+            calls = ", ".join(map(_shown_call, node.calls))
+            keys = ", ".join(bare_name(node.child.schema.field(i).name) for i in node.partition)
+            order = f" ordered by {_order(node.order)}" if node.order else ""
+            return f"window {calls}{f' by {keys}' if keys else ''}{order}"
         case TopN():
-            order = ", ".join(
-                f"{show_expression(key.expression)}{' desc' if key.descending else ''}" for key in node.order
-            )
-            return f"first {node.count} by {order}"
+            return f"first {node.count} by {_order(node.order)}"
         case Limit():
             return f"limit {node.count}"
         case Union():
             return "union"
     return type(node).__name__
+
+
+def _order(keys: Sequence[SortKey]) -> str:
+    return ", ".join(f"{show_expression(key.expression)}{' desc' if key.descending else ''}" for key in keys)
+
+
+def _shown_call(call: AnyWindowCall) -> str:
+    if isinstance(call, FramedAggregate):
+        return show_call(call.call)
+    return f"{call.function.value}({'' if call.value is None else show_expression(call.value)})"
 
 
 def _about(nbytes: float, *, guessed: bool) -> str:

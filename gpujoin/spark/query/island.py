@@ -43,7 +43,7 @@ from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.nodes import aggregated
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
-_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
+_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window"})
 _VALUE_BYTES = 8
 _MOST_COLUMNS = 1000
 """Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
@@ -255,7 +255,7 @@ def _may_top(node: PlanNode) -> bool:
     if node.class_name == AGGREGATE:
         return True
     return node.name in _ROWS_FROM and any(
-        inner.class_name in JOINS or inner.class_name == AGGREGATE for inner in node.walk()
+        inner.class_name in JOINS or inner.class_name == AGGREGATE or inner.name == "Window" for inner in node.walk()
     )
 
 

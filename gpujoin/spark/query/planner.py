@@ -184,7 +184,8 @@ class QueryPlanner:
         changed = any(visited.changed for visited in below)
         inner = [self._visit(self._marked(subquery_plan(subquery))) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
-        if islands and node.class_name == AGGREGATE and id(node) not in self._left and not node.streaming:
+        alone = node.class_name == AGGREGATE or node.name == "Window"
+        if islands and alone and id(node) not in self._left and not node.streaming:
             self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
             large = tuple(visited.nbytes > self._broadcast_threshold for visited in below)

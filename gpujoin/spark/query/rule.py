@@ -1,6 +1,6 @@
 """The optimizer rule of sessions: Spark asks here for the plans of queries.
 
-In enabled sessions these are all queries that have a join or an aggregation. In others, once they have called
+In enabled sessions these are all queries that have a join, an aggregation or a window. In others, once they have called
 ``gpu_join``, they are those with a join that it made, which has its hint (`GpuJoinHint.java`).
 
 `PythonRule.java` stands among the rules of a session's optimizer, and calls what is here over py4j. What happens to

@@ -19,7 +19,7 @@ from pyspark.util import PythonEvalType
 from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
-from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN
+from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
 from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.compat import type_in_arrow
@@ -320,6 +320,7 @@ _SHOWN = {
     ExchangeSource: ("input", "exchange"),
     Join: ("join", "join"),
     PartialAggregate: ("aggregation", "aggregate"),
+    Window: ("window", "window"),
     TopN: ("top", "top"),
 }
 """How operations are named in metrics, and in Spark's UI, where the function of a ``MapInArrow`` is shown."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow.types as pat
-
-from gpujoin.model.relations import Limit, SortKey, TopN
-from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
-from gpujoin.spark.catalyst.translate import NotTranslatableError, ordered_by
+from gpujoin.model.relations import Limit, TopN
 from gpujoin.spark.query.trees.builder import Fragment
+from gpujoin.spark.query.trees.windows import sort_key
 
 if TYPE_CHECKING:
     from gpujoin.spark.catalyst.nodes import Node
@@ -38,16 +35,8 @@ class Top:
         if not self.order:
             return Fragment(Limit(below.relation, self.count), below.positions)
         reader = builder.reader(below)
-        keys = []
-        for order in self.order:
-            value = reader(order.children[0])
-            dtype = logical(value.type)
-            ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
-            if not ordered and not pat.is_boolean(dtype):
-                raise NotTranslatableError(f"{order} orders by {dtype}")
-            descending = ordered_by(order, "direction", "Descending")
-            keys.append(SortKey(value, descending, ordered_by(order, "nullOrdering", "NullsFirst")))
-        return Fragment(TopN(below.relation, tuple(keys), self.count), below.positions)
+        keys = tuple(sort_key(reader, order) for order in self.order)
+        return Fragment(TopN(below.relation, keys, self.count), below.positions)
 
 
 def asked_below(node: PlanNode, top: Top | None) -> Top | None:

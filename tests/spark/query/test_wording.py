@@ -131,9 +131,9 @@ PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
     ),
     "a window": (
         lambda spark, _: spark.table("sales").join(
-            spark.sql("select k, rank() over (partition by s order by item) n from items"), "k"
+            spark.sql("select k, size(collect_list(item) over (partition by s)) n from items"), "k"
         ),
-        "the window rank(item) (gpujoin has nothing that computes it)",
+        "the window collect_list(item) (",
     ),
     "the type of a key": (
         lambda spark, _: spark.sql("select a.id from sales a join sales b on array(a.k) = array(b.k)"),

@@ -23,7 +23,7 @@ from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float, is_text, logical
 
-_HASH_SEED = 0x5EED
+HASH_SEED = 0x5EED
 """Seed of the first division of states on disk; each further division takes the next one."""
 _WORD = 1 << 64
 _DIGITS = pl.Decimal(38, 0)
@@ -51,7 +51,7 @@ class PolarsAggregation:
 
     def divide(self, state: pl.DataFrame, division: int) -> list[pa.Table]:
         """Divide a state by the hash of its keys. Text and bytes are copied: views would refer to data of all rows."""
-        numbers = (state.select(self._keys).hash_rows(seed=_HASH_SEED + division) % FAN_OUT).alias("part")
+        numbers = (state.select(self._keys).hash_rows(seed=HASH_SEED + division) % FAN_OUT).alias("part")
         stored = _for_spill(state)
         parts = stored.with_columns(numbers).partition_by("part", as_dict=True, include_key=False)
         oldest = pl.CompatLevel.oldest()
@@ -63,14 +63,14 @@ class PolarsAggregation:
     def reduce(self, piece: Piece) -> list[pl.DataFrame]:
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
-            expressions += _guarded(call)
+            expressions += guarded(call)
         taken = piece.compute(expressions, extent=self._extent)
         if not all(column.bounds.measured for column in taken.columns) and any(
             isinstance(state, ExactSum) for state in self._states
         ):
             taken = taken.collect()
         columns = iter(taken.columns)
-        keys = [_key(next(columns)).alias(name) for name in self._keys]
+        keys = [key_of(next(columns)).alias(name) for name in self._keys]
         prepared: list[pl.Expr] = []
         added: list[pl.Expr] = []
         for state in self._states:
@@ -160,7 +160,7 @@ def _from_spill(batch: pa.RecordBatch) -> pl.DataFrame:
     return frame.with_columns(whole).select(names)
 
 
-def _guarded(call: AggregateCall) -> list[Expression]:
+def guarded(call: AggregateCall) -> list[Expression]:
     """Arguments, then the filter. Arguments are evaluated, and may raise, only where the filter is true."""
     if call.filter is None:
         return list(call.arguments)
@@ -174,7 +174,8 @@ def _guarded(call: AggregateCall) -> list[Expression]:
     return [*guarded, call.filter]
 
 
-def _key(column: Column) -> pl.Expr:
+def key_of(column: Column) -> pl.Expr:
+    """A key in the form that is the same in all pieces: equal keys have equal values."""
     expression = pl.col(column.name)
     if is_float(column.dtype):
         return float_key(expression, column.dtype)

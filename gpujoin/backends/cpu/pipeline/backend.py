@@ -10,18 +10,19 @@ import pyarrow as pa
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.backends.cpu.pipeline import joins, parquet
-from gpujoin.backends.cpu.pipeline.aggregate import PolarsAggregation
+from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
 from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
+from gpujoin.backends.cpu.pipeline.windows import window
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.model.pipeline import PipelineMetrics, Rung
+from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey, Window
 from gpujoin.model.types import is_float, logical
 
 _SAMPLE = 1 << 16
@@ -97,6 +98,15 @@ class CpuPipeline:
 
     def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> PolarsAggregation:
         return PolarsAggregation(node, self._extent, metrics)
+
+    def window(self, piece: Piece, node: Window) -> Piece:
+        return window(piece, node, self._extent, piece.metrics)
+
+    def divide(self, piece: Piece, columns: Sequence[int], division: int) -> list[Piece]:
+        keys = [key_of(piece.columns[i]).alias(str(number)) for number, i in enumerate(columns)]
+        hashes = piece.run(piece.frame.select(keys)).hash_rows(seed=HASH_SEED + division)
+        numbers = pl.lit(hashes % FAN_OUT)
+        return [piece.where(numbers == part).collect() for part in range(FAN_OUT)]
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         own: list[Expression] = [

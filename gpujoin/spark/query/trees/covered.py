@@ -6,6 +6,7 @@ from gpujoin.spark.query.trees.asof import as_of_join
 from gpujoin.spark.query.trees.builder import BuildNode
 from gpujoin.spark.query.trees.joins import join
 from gpujoin.spark.query.trees.nodes import aggregate, expand, filter_, project, scan, union
+from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
     "LogicalRelation": scan,
@@ -16,5 +17,7 @@ BUILDERS: dict[str, BuildNode] = {
     "Union": union,
     "Aggregate": aggregate,
     "Expand": expand,
+    "Window": window,
+    "WindowGroupLimit": group_limit,
 }
 """How each class of plan nodes becomes a fragment."""

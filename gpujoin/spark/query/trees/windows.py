@@ -1,0 +1,194 @@
+"""Windows of a plan as fragments."""
+
+from __future__ import annotations
+
+import pyarrow.types as pat
+
+from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.expressions import Expression
+from gpujoin.model.relations import Output, Project, SortKey, Window, column
+from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
+from gpujoin.model.windows import (
+    OFFSETS,
+    WHOLE_PARTITION,
+    AnyWindowCall,
+    Frame,
+    FramedAggregate,
+    FrameType,
+    WindowCall,
+    WindowFunction,
+    is_by_order,
+)
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, object_name, ordered_by
+from gpujoin.spark.query.aggregates import BufferReader, read_call
+from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, told_apart
+from gpujoin.spark.query.trees.keys import bare_key, with_keys
+
+FUNCTIONS = {
+    "RowNumber": WindowFunction.ROW_NUMBER,
+    "Rank": WindowFunction.RANK,
+    "DenseRank": WindowFunction.DENSE_RANK,
+    "PercentRank": WindowFunction.PERCENT_RANK,
+    "CumeDist": WindowFunction.CUME_DIST,
+    "NTile": WindowFunction.NTILE,
+    "Lag": WindowFunction.LAG,
+    "Lead": WindowFunction.LEAD,
+    "NthValue": WindowFunction.NTH_VALUE,
+}
+"""Classes of window functions that are no aggregate functions."""
+
+
+def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Compute window functions over an input."""
+    named = [each for each in node.expressions("windowExpressions") if each.expr_id in required]
+    child = node.children[0]
+    if not named:
+        return builder.build(child, required)
+    partition = [bare_key(key) for key in node.expressions("partitionSpec")]
+    order = node.expressions("orderSpec")
+    for key in (*partition, *(key.children[0] for key in order)):
+        if key.name == "AttributeReference":
+            check_column(key)
+    passed = required.intersection(column.expr_id for column in child.output)
+    needed = passed.union(*(each.attribute_ids for each in (*named, *partition, *order)))
+    below = builder.input(child, needed)
+    # Columns that are required, or that the functions and the order read; a computed key is one more.
+    below, places = with_keys(builder, below, partition, needed)
+    reader = builder.reader(below)
+    keys = tuple(sort_key(reader, key) for key in order)
+    calls: dict[int, AnyWindowCall] = {}
+    for each in named:
+        for part in each.walk():
+            if part.name == "WindowExpression":
+                calls[id(part)] = _read_call(part, reader, f"w{len(calls)}", ordered=bool(order))
+    relation = Window(below.relation, tuple(places), keys, tuple(calls.values()))
+    results = _ResultReader(relation, below, calls)
+    kept = [i for i in below.positions if i in passed]
+    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
+    outputs += [
+        Output(f"{each.fields['name']}#{each.expr_id}", results(each.children[0] if each.name == "Alias" else each))
+        for each in named
+    ]
+    ids = [*kept, *(each.expr_id for each in named)]
+    return Fragment(Project(relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
+
+
+def group_limit(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Pass on all rows: the filter for which Spark drops some of them early stands above the window."""
+    return builder.build(node.children[0], required)
+
+
+def sort_key(reader: ExpressionReader, order: Node) -> SortKey:
+    """Translate a ``SortOrder``.
+
+    Raises ``NotTranslatableError`` if values of its type are not ordered exactly as by Spark.
+    """
+    value = reader(order.children[0])
+    dtype = logical(value.type)
+    ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
+    if not ordered and not pat.is_boolean(dtype):
+        raise NotTranslatableError(f"{order} orders by {dtype}")
+    descending = ordered_by(order, "direction", "Descending")
+    return SortKey(value, descending, ordered_by(order, "nullOrdering", "NullsFirst"))
+
+
+def _read_call(node: Node, reader: ExpressionReader, name: str, *, ordered: bool) -> AnyWindowCall:
+    function, definition = node.children
+    call: AnyWindowCall
+    if function.name == "AggregateExpression":
+        if function.fields["isDistinct"]:
+            raise NotTranslatableError(f"{function}: distinct values of a window")
+        call = FramedAggregate(read_call(function, reader, name), _frame(definition.children[-1], node))
+    elif function.name in FUNCTIONS:
+        call = _read_function(function, reader, name, _frame_of(function, definition, node))
+    else:
+        raise NotTranslatableError(f"{function} is not computed here")
+    if not ordered and is_by_order(call) and not _takes_any(call):
+        raise NotTranslatableError(f"{node}: without an order, what it is depends on that in which rows come")
+    return call
+
+
+def _takes_any(call: AnyWindowCall) -> bool:
+    """Whether any row will do where there is no order: the first or last one of the partition."""
+    return isinstance(call, FramedAggregate) and call.frame.is_partition
+
+
+def _read_function(function: Node, reader: ExpressionReader, name: str, frame: Frame) -> WindowCall:
+    known = FUNCTIONS[function.name]
+    value, default, count = None, None, 1
+    ignore_nulls = bool(function.fields.get("ignoreNulls", False))
+    match known:
+        case WindowFunction.LAG | WindowFunction.LEAD:
+            value, count = reader(function.children[0]), _integer(function.children[1])
+            if count < 0:
+                known, count = next(iter(OFFSETS - {known})), -count
+            default = _default(function.children[2], reader)
+        case WindowFunction.NTH_VALUE:
+            value, count = reader(function.children[0]), _integer(function.children[1])
+        case WindowFunction.NTILE:
+            count = _integer(function.children[0])
+    return WindowCall(
+        function=known, name=name, value=value, count=count, default=default, ignore_nulls=ignore_nulls, frame=frame
+    )
+
+
+def _default(node: Node, reader: ExpressionReader) -> Expression | None:
+    return None if node.name == "Literal" and node.fields["@value"] is None else reader(node)
+
+
+def _integer(node: Node) -> int:
+    value = node.fields.get("@value") if node.name == "Literal" else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise NotTranslatableError(f"{node} is no constant number")
+    return value
+
+
+def _frame_of(function: Node, definition: Node, node: Node) -> Frame:
+    """The frame of a function; of those that have one of their own, any."""
+    return _frame(definition.children[-1], node) if function.name == "NthValue" else WHOLE_PARTITION
+
+
+def _frame(node: Node, window: Node) -> Frame:
+    by_range = object_name(node, "frameType") == "RangeFrame"
+    bounds: list[int | None] = []
+    for bound in node.children:
+        match bound.name.rstrip("$"):
+            case "UnboundedPreceding" | "UnboundedFollowing":
+                bounds.append(None)
+            case "CurrentRow":
+                bounds.append(0)
+            case _ if by_range:
+                raise NotTranslatableError(f"{window}: distances in a range frame are not computed here")
+            case _:
+                bounds.append(_integer(bound))
+    start, end = bounds
+    return Frame(FrameType.RANGE if by_range else FrameType.ROWS, start, end)
+
+
+class _ResultReader(BufferReader):
+    """Translates what a window computes, over its columns and those of its calls."""
+
+    def __init__(self, relation: Window, below: Fragment, calls: dict[int, AnyWindowCall]) -> None:
+        super().__init__(relation.schema)
+        self._below = below
+        self._calls = calls
+
+    def column(self, node: Node) -> Expression:
+        """Translate an attribute of the input."""
+        if node.expr_id not in self._below.positions:
+            raise NotTranslatableError(f"{node.fields['name']} is no column of the input")
+        return self._below.reference(node.expr_id)
+
+    def call_of(self, node: Node) -> AggregateCall | None:
+        """Give the aggregate of a window."""
+        call = self._calls.get(id(node))
+        return call.call if isinstance(call, FramedAggregate) else None
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression over columns and windows."""
+        call = self._calls.get(id(node))
+        if isinstance(call, WindowCall):
+            return column(self._schema, call.name)
+        return super().__call__(node)

@@ -1,0 +1,311 @@
+"""Window functions: what a row loop gives, of values of every type, with ties, and by way of the disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.config import Options
+from gpujoin.engine.pipeline import supports
+from gpujoin.errors import ExpressionEvaluationError, RelationError
+from gpujoin.model.aggregates import AggregateFunction
+from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import EvalMode, left, lit
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import Window
+from gpujoin.model.windows import WHOLE_PARTITION, Frame, FrameType, WindowFunction
+from gpujoin.testing import assert_same_rows
+from gpujoin.testing.cells import Cell
+from tests.brief import brief
+from tests.engine.pipeline.places import everywhere, run
+from tests.engine.pipeline.test_aggregates import KINDS, random_table
+from tests.oracle.windows import finals, windowed
+from tests.trees import Over, Tree
+
+A, W = AggregateFunction, WindowFunction
+ROWS, RANGE = FrameType.ROWS, FrameType.RANGE
+SMALL = ("i8", "i16", "i32", "f32", "d9_2", "d18_6", "d38_18")
+"""Kinds of numbers whose sums are the same in every order, or come near."""
+RANKS = {
+    "rn": Over(W.ROW_NUMBER), "rk": Over(W.RANK), "dr": Over(W.DENSE_RANK), "pr": Over(W.PERCENT_RANK),
+    "cd": Over(W.CUME_DIST), "nt": Over(W.NTILE, count=3),
+}  # fmt: skip
+FRAMES = {
+    "partition": WHOLE_PARTITION, "running": Frame(ROWS, None, 0), "running range": Frame(RANGE, None, 0),
+    "peers": Frame(RANGE, 0, 0), "rest": Frame(RANGE, 0, None), "sliding": Frame(ROWS, -2, 3),
+    "before": Frame(ROWS, -5, -2), "after": Frame(ROWS, 2, 4), "long": Frame(ROWS, -40, 30),
+    "until": Frame(ROWS, None, -3), "from": Frame(ROWS, 1, None), "one": Frame(ROWS, 0, 0),
+}  # fmt: skip
+
+
+def numbered(table: pa.Table) -> pa.Table:
+    return table.append_column("id", pa.array(np.arange(table.num_rows)))
+
+
+def is_same(actual: Cell, expected: Cell, *, exact: bool) -> bool:
+    if not (isinstance(actual, float) and isinstance(expected, float)):
+        return type(actual) is type(expected) and actual == expected
+    if math.isnan(actual) or math.isnan(expected):
+        return math.isnan(actual) and math.isnan(expected)
+    if exact:
+        return actual == expected and math.copysign(1, actual) == math.copysign(1, expected)
+    return math.isclose(actual, expected, rel_tol=1e-6, abs_tol=1e-6)
+
+
+def check(
+    tree: Tree, table: pa.Table, context: str, *, pieces: int = 3, exact: bool = True, **options: Any
+) -> PipelineMetrics:
+    """Run over a table with row numbers in its last column, and compare with the row loop."""
+    node = tree.relation
+    assert isinstance(node, Window)
+    assert supports(node) == ()
+    metrics = PipelineMetrics()
+    batches = table.to_batches(max_chunksize=max(1, -(-table.num_rows // pieces)))
+    out = run(node, {0: batches}, metrics=metrics, options=Options(**options), piece_bytes=1)
+    result = pa.Table.from_batches(out, node.schema).sort_by("id")
+    assert_same_rows(result.select(table.column_names), table)
+    names = [call.name for call in node.calls]
+    for row, (actual, expected) in enumerate(zip(finals(node, result), windowed(node, table), strict=True)):
+        for name, value, wanted in zip(names, actual, expected, strict=True):
+            assert is_same(value, wanted, exact=exact), f"{context}: row {row}, {name}: {value}, expected {wanted}"
+    return metrics
+
+
+@everywhere
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_by_keys_of_every_type(kind: str, rng: np.random.Generator, seed: int) -> None:
+    table = numbered(random_table(rng, 120, 4))
+    last = ("id", False, True)
+    for order in [(kind, False, True)], [(kind, True, True)], [("g", False, False), (kind, True, False)]:
+        check(Tree.source(table.schema).window([], [*order, last], **RANKS), table, f"seed {seed}, all by {order}")
+        by_keys = {name: RANKS[name] for name in ("rk", "dr", "pr", "cd")}
+        check(Tree.source(table.schema).window(["g"], order, **by_keys), table, f"seed {seed}, {order}")
+    check(Tree.source(table.schema).window([kind, "g"], [last], **RANKS), table, f"seed {seed}, by {kind}")
+
+
+@pytest.mark.parametrize("kind", brief(KINDS, "i64", "f64", "d38_18", "str", "ts"))
+def test_values_of_other_rows(kind: str, rng: np.random.Generator, seed: int) -> None:
+    table = numbered(random_table(rng, 150, 5))
+    value = left(kind)
+    calls = {
+        "lag": Over(W.LAG, value), "lead": Over(W.LEAD, value, count=3), "none": Over(W.LAG, value, count=0),
+        "far": Over(W.LEAD, value, count=1000, default=value), "other": Over(W.LAG, value, count=2, default=value),
+        "known": Over(W.LAG, value, ignore_nulls=True), "next": Over(W.LEAD, value, count=2, ignore_nulls=True),
+    }  # fmt: skip
+    for name, frame in FRAMES.items():
+        calls |= {
+            f"first {name}": Over(A.FIRST, value, frame), f"last {name}": Over(A.LAST, value, frame),
+            f"first known {name}": Over(A.FIRST, value, frame, ignore_nulls=True),
+            f"last known {name}": Over(A.LAST, value, frame, ignore_nulls=True),
+            f"third {name}": Over(W.NTH_VALUE, value, frame, count=3),
+            f"second known {name}": Over(W.NTH_VALUE, value, frame, count=2, ignore_nulls=True),
+        }  # fmt: skip
+    tree = Tree.source(table.schema).window(["g"], [("i8", True, False), ("id", False, True)], **calls)
+    check(tree, table, f"seed {seed}")
+
+
+@pytest.mark.parametrize("name", brief(FRAMES, "partition", "running", "running range", "sliding", "long", "from"))
+def test_aggregates_over_frames(name: str, rng: np.random.Generator, seed: int) -> None:
+    frame = FRAMES[name]
+    table = numbered(random_table(rng, 150, 3))
+    # Sums in which large numbers cancel out depend on the order of additions.
+    mild = pa.array(rng.normal(size=150), pa.float32(), mask=rng.random(150) < 0.1)
+    table = table.set_column(table.schema.get_field_index("f32"), "f32", mild)
+    calls = {"n": Over(A.COUNT, frame=frame), "some": Over(A.COUNT, frame=frame, where=left("i32") > 0)}
+    for kind in SMALL:
+        calls |= {
+            f"sum {kind}": Over(A.SUM, left(kind), frame), f"avg {kind}": Over(A.AVG, left(kind), frame),
+            f"some {kind}": Over(A.SUM, left(kind), frame, where=left("bool")),
+        }  # fmt: skip
+    for kind in KINDS:
+        calls |= {
+            f"min {kind}": Over(A.MIN, left(kind), frame), f"max {kind}": Over(A.MAX, left(kind), frame),
+            f"count {kind}": Over(A.COUNT, left(kind), frame),
+            f"least {kind}": Over(A.MIN, left(kind), frame, where=left("bool")),
+        }  # fmt: skip
+    order = [("i8", False, True), ("id", False, True)] if frame.type is ROWS else [("i8", False, True)]
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY).window(["g"], order, **calls)
+    check(tree, table, f"seed {seed}", exact=False)
+
+
+@pytest.mark.parametrize("name", ["running", "sliding", "running range", "one", "until"])
+def test_sums_of_floats_are_added_in_order(name: str, rng: np.random.Generator, seed: int) -> None:
+    table = numbered(random_table(rng, 200, 3))
+    frame = FRAMES[name]
+    order = [("i8", False, True)] if frame.type is RANGE else [("i8", False, True), ("id", False, True)]
+    tree = Tree.source(table.schema).window(
+        ["g"], order, s=Over(A.SUM, left("f64"), frame), a=Over(A.AVG, left("f64"), frame),
+        f=Over(A.SUM, left("f32"), frame), i=Over(A.AVG, left("i64"), frame),
+    )  # fmt: skip
+    check(tree, table, f"seed {seed}")
+
+
+def test_of_zeros_the_first_is_the_extreme() -> None:
+    table = numbered(pa.table({"v": [0.0, -0.0, math.nan, None, -0.0, 0.0]}))
+    tree = Tree.source(table.schema).window(
+        [], [("id", False, True)],
+        running=Over(A.MIN, left("v"), FRAMES["running"]), last=Over(A.MAX, left("v"), Frame(ROWS, -1, 0)),
+    )  # fmt: skip
+    (batch,) = run(tree.relation, {0: table})
+    assert [math.copysign(1, v) for v in batch.column("running.value").to_pylist()] == [1.0] * 6
+    last = batch.column("last.value").to_pylist()
+    assert [math.copysign(1, last[i]) for i in (0, 1, 4, 5)] == [1.0, 1.0, -1.0, -1.0]
+
+
+LARGEST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize("frame", [FRAMES["running"], FRAMES["sliding"], FRAMES["partition"]], ids=str)
+def test_sums_of_integers_wrap_or_fail(frame: Frame) -> None:
+    values = [LARGEST, LARGEST, -5, None, 7, -LARGEST - 1]
+    table = numbered(pa.table({"v": values}))
+    window = {"s": Over(A.SUM, left("v"), frame)}
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY).window([], [("id", False, True)], **window)
+    (batch,) = run(tree.relation, {0: table})
+    expected = [(value + LARGEST + 1) % (1 << 64) - LARGEST - 1 for (value,) in windowed(tree.relation, table)]
+    assert batch.column("s.sum").to_pylist() == expected
+    ansi = Tree.source(table.schema).window([], [("id", False, True)], **window)
+    with pytest.raises(ExpressionEvaluationError, match="overflows"):
+        list(run(ansi.relation, {0: table}))
+
+
+@pytest.mark.parametrize("values", [[LARGEST, 1, -5], [-5, LARGEST, 10]], ids=["first", "later"])
+def test_a_sum_that_overflows_on_the_way_fails(values: list[int]) -> None:
+    table = numbered(pa.table({"v": values}))
+    tree = Tree.source(table.schema).window([], [("id", False, True)], s=Over(A.SUM, left("v"), FRAMES["running"]))
+    with pytest.raises(ExpressionEvaluationError, match="overflows"):
+        list(run(tree.relation, {0: table}))
+
+
+def test_a_sum_that_is_near_the_largest_does_not_fail() -> None:
+    table = numbered(pa.table({"v": [LARGEST - 5, 5, -LARGEST, -LARGEST, -1, LARGEST]}))
+    tree = Tree.source(table.schema).window([], [("id", False, True)], s=Over(A.SUM, left("v"), FRAMES["running"]))
+    (batch,) = run(tree.relation, {0: table})
+    assert batch.column("s.sum").to_pylist() == [LARGEST - 5, LARGEST, 0, -LARGEST, -LARGEST - 1, -1]
+
+
+@pytest.mark.parametrize("frame", [FRAMES["running"], FRAMES["sliding"], FRAMES["partition"]], ids=str)
+def test_sums_of_decimals_with_too_many_digits_are_null(frame: Frame) -> None:
+    large, least = Decimal("9" * 38), Decimal("-" + "9" * 38)
+    table = numbered(pa.table({"v": pa.array([large, large, least, None, least, least, large], pa.decimal128(38, 0))}))
+    tree = Tree.source(table.schema).window(
+        [], [("id", False, True)], s=Over(A.SUM, left("v"), frame), a=Over(A.AVG, left("v"), frame)
+    )
+    check(tree, table, str(frame))
+
+
+@everywhere
+def test_no_rows_and_no_columns() -> None:
+    table = numbered(pa.table({"v": pa.array([], pa.float64())}))
+    tree = Tree.source(table.schema).window(["v"], [("id", False, True)], **RANKS, s=Over(A.SUM, left("v")))
+    assert list(run(tree.relation, {0: table})) == []
+    empty = pa.table({"v": [1, 2, 3]}).select([])
+    counted = Tree.source(empty.schema).window([], [], n=Over(A.COUNT))
+    rows = pa.table({"rows": pa.nulls(3)}).select([])
+    (batch,) = run(counted.relation, {0: rows.to_batches()})
+    assert batch.column("n.count").to_pylist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("name", ["sorted", "wide keys", "one partition", "one row each", "few values"])
+def test_orders_of_many_rows(name: str, rng: np.random.Generator, seed: int) -> None:
+    """Rows that are in order already, keys of more bits than a word has, and many or few peers."""
+    count = 5_000
+    columns = {
+        "sorted": (np.arange(count) // 7, np.arange(count)),
+        "wide keys": (rng.integers(-LARGEST - 1, LARGEST, 50).repeat(100), rng.integers(-LARGEST - 1, LARGEST, count)),
+        "one partition": (np.zeros(count, np.int64), rng.integers(0, 1 << 40, count)),
+        "one row each": (rng.permutation(count), np.zeros(count, np.int64)),
+        "few values": (rng.integers(0, 3, count), rng.integers(0, 4, count)),
+    }
+    k, t = columns[name]
+    table = numbered(pa.table({"k": k, "t": t}))
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY).window(
+        ["k"], [("t", True, True), ("id", False, True)], **RANKS, lag=Over(W.LAG, left("t"))
+    )
+    node = tree.relation
+    assert isinstance(node, Window)
+    result = pa.Table.from_batches(run(node, {0: table}), node.schema)
+    order = np.lexsort((np.arange(count), -t.astype(object) if name == "wide keys" else -t, k))
+    places = np.empty(count, np.int64)
+    begins = np.concatenate([[True], k[order][1:] != k[order][:-1]])
+    starts = np.maximum.accumulate(np.where(begins, np.arange(count), 0))
+    places[order] = np.arange(count) - starts + 1
+    by_id = result.sort_by("id")
+    assert by_id.column("rn").to_pylist() == places.tolist(), f"seed {seed}"
+    assert by_id.column("rk").to_pylist() == places.tolist(), f"seed {seed}"
+    previous = [None if begins[i] else int(t[order[i - 1]]) for i in range(count)]
+    lags = by_id.column("lag").to_pylist()
+    assert [lags[i] for i in order] == previous, f"seed {seed}"
+
+
+def test_text_that_is_no_utf8(rng: np.random.Generator) -> None:
+    raw = [b"a", b"\xff", None, b"a\x80", b"b", b"\xff", b"a"] * 5
+    texts = pa.array(raw, pa.binary()).view(pa.string())
+    table = numbered(pa.table({"s": texts, "v": rng.integers(0, 3, len(raw))}))
+    tree = Tree.source(table.schema).window(
+        ["s"], [("v", False, True), ("id", False, True)], **RANKS, lag=Over(W.LAG, left("s"), default=lit("none"))
+    )
+    node = tree.relation
+    assert isinstance(node, Window)
+    result = pa.Table.from_batches(run(node, {0: table.to_batches(max_chunksize=4)}), node.schema).sort_by("id")
+    as_bytes = [result.column(name).combine_chunks().cast(pa.binary()).to_pylist() for name in ("s", "lag")]
+    first = [i for i, n in enumerate(result.column("rn").to_pylist()) if n == 1]
+    assert as_bytes[0] == raw
+    assert sorted({raw[i] for i in first}, key=str) == sorted(set(raw), key=str)
+    assert all(lagged == (b"none" if i in first else raw[i]) for i, lagged in enumerate(as_bytes[1]))
+
+
+@everywhere
+@pytest.mark.parametrize("keys", [["g", "str"], []], ids=["divided", "one partition"])
+def test_rows_beyond_their_share_of_memory_go_to_disk(
+    keys: Sequence[str], rng: np.random.Generator, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpujoin.engine.memory.HostMemory.build_bytes", 20_000)
+    table = numbered(random_table(rng, 400, 20))
+    calls = RANKS | {"s": Over(A.SUM, left("d38_18"), FRAMES["running"]), "m": Over(A.MAX, left("str"))}
+    tree = Tree.source(table.schema).window(keys, [("ts", False, True), ("id", False, True)], **calls)
+    metrics = check(tree, table, f"seed {seed}", pieces=10)
+    assert (metrics.spills > 0, metrics.oversized_parts > 0) == (bool(keys), not keys)
+    assert metrics.windows > 1 if keys else metrics.windows == 1
+
+
+@pytest.mark.parametrize("share", [1 << 30, 1_000], ids=["in memory", "by way of the disk"])
+def test_columns_of_other_types_are_passed_on(
+    share: int, rng: np.random.Generator, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpujoin.engine.memory.HostMemory.build_bytes", share)
+    rows = 60
+    lists = [None if i % 5 == 0 else [f"{i}", None] for i in range(rows)]
+    table = numbered(pa.table({"g": rng.integers(0, 6, rows), "t": rng.integers(0, 9, rows), "l": lists}))
+    calls = RANKS | {"s": Over(A.SUM, left("t"), FRAMES["sliding"]), "o": Over(W.LAG, left("id"), default=left("g"))}
+    tree = Tree.source(table.schema).window(["g"], [("t", True, True), ("id", False, True)], **calls)
+    metrics = check(tree, table, f"seed {seed}")
+    assert (metrics.spills > 0) == (share == 1_000)
+
+
+def test_windows_run_on_the_cpu() -> None:
+    table = pa.table({"v": [1, 2]})
+    node = Tree.source(table.schema).window([], [("v", False, True)], rn=Over(W.ROW_NUMBER)).relation
+    (reason,) = supports(node, BackendName.GPU)
+    assert "CPU" in reason.why
+
+
+def test_what_is_not_computed_is_refused() -> None:
+    tree = Tree.source(pa.schema([("v", pa.int64()), ("s", pa.list_(pa.int64()))]))
+    for call in (
+        Over(A.STDDEV_SAMP, left("v").cast(pa.float64()), FRAMES["running"]), Over(A.COLLECT_LIST, left("v")),
+        Over(W.NTILE, count=0), Over(W.LAG, left("v"), count=-1), Over(W.LAG, left("v"), default=lit(1) / left("v")),
+        Over(W.LAG, left("v"), count=0, ignore_nulls=True), Over(W.LAG, left("v"), default=lit("x")),
+    ):  # fmt: skip
+        with pytest.raises(RelationError):
+            tree.window([], [("v", False, True)], c=call)
+    with pytest.raises(RelationError, match="range"):
+        Frame(RANGE, -3, 0)
+    assert supports(tree.window(["s"], [("v", False, True)], rn=Over(W.ROW_NUMBER)).relation)
+    assert supports(tree.window(["v"], [("v", False, True)], rn=Over(W.LAG, left("s"))).relation)

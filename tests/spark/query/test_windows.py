@@ -1,0 +1,150 @@
+"""Windows of islands: Spark's rows, and what stays with Spark."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin import FallbackError, accelerate
+from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
+from tests.spark.query.queries import EXCHANGED, FORCED, check
+
+pytestmark = pytest.mark.spark
+cpu = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
+
+COVERED = {
+    "ranks": """select id, row_number() over (partition by k order by id) a, rank() over (partition by k order by s) b,
+        dense_rank() over (order by s desc) c, percent_rank() over (partition by k order by price) d,
+        cume_dist() over (partition by s order by weight) e, ntile(2) over (partition by k order by id desc) f
+        from sales""",
+    "nulls in orders": """select id, row_number() over (order by s nulls last, id) a,
+        row_number() over (order by weight desc nulls first, id) b, rank() over (order by flag desc nulls last) c,
+        rank() over (order by day desc) d, dense_rank() over (order by price nulls last) e from sales""",
+    "other rows": """select id, lag(s) over (partition by k order by id) a, lead(price, 2) over (order by id) b,
+        lag(weight, 1, -5.5D) over (partition by flag order by id) c, lead(day, -1) over (order by id) d,
+        lag(s, 1) ignore nulls over (order by id) e, lead(k, 2, id) over (order by id) f,
+        lag(price, 3) ignore nulls over (order by id) g from sales""",
+    "whole partitions": """select id, sum(price) over (partition by k) a, avg(id) over (partition by s) b,
+        count(*) over (partition by flag) c, max(s) over (partition by k) d, min(weight) over () e,
+        round(stddev(id) over (partition by k), 9) f, count(s) over (partition by k) g,
+        bit_or(id) over (partition by k) h, avg(cast(price as decimal(20,2))) over (partition by k) i,
+        sum(id) over (partition by k) j,
+        max_by(s, id) over (partition by flag) l, bool_or(flag) over (partition by s) m from sales""",
+    "running": """select id, sum(price) over (partition by k order by id) a, sum(id) over (order by s) b,
+        count(*) over (partition by k order by day) c, max(weight) over (order by id) d,
+        min(s) over (partition by k order by id) e, avg(id) over (order by id) f,
+        sum(cast(price as decimal(38,2))) over (order by id) g from sales""",
+    "rows": """select id, sum(price) over (order by id rows between 2 preceding and 1 following) a,
+        count(*) over (partition by k order by id rows between current row and unbounded following) b,
+        max(s) over (order by id rows between 3 preceding and 1 preceding) c,
+        first(s) over (order by id rows between 1 following and 2 following) d,
+        avg(weight) over (partition by k order by id rows 2 preceding) e,
+        min(day) over (order by id rows between unbounded preceding and 1 following) f from sales""",
+    "first and last": """select id, first_value(s) over (partition by k order by id) a,
+        last_value(s) over (partition by k order by id) b, first_value(s) ignore nulls over (order by id) c,
+        last_value(price, true) over (order by id rows between 2 preceding and current row) d,
+        nth_value(s, 2) over (order by id) e, nth_value(s, 2) ignore nulls over (order by id) f,
+        any_value(k) over (partition by k) g from sales""",
+    "filters": """select id, count(*) filter (where flag) over (partition by k) a,
+        sum(price) filter (where id > 2) over (partition by k order by id) b from sales""",
+    "computed keys": """select id, row_number() over (partition by id % 2, upper(s) order by abs(price), id) a,
+        sum(id + 1) over (partition by weight) b, rank() over (partition by weight order by -id) c from sales""",
+    "first rows": """select * from (select id, k, s, row_number() over (partition by k order by id desc) n from sales)
+        where n <= 2""",
+    "ranked": "select * from (select id, s, rank() over (order by s) n from sales) where n < 4",
+    "above a join": """select a.id, b.item, sum(b.cost) over (partition by a.k order by b.item, a.id) x
+        from sales a join items b on a.k = b.k""",
+    "below a join": """select a.id, a.n, b.item from (select id, k, row_number() over (partition by k order by id) n
+        from sales) a join items b on a.k = b.k where a.n = 1""",
+    "below an aggregation": """select k, sum(n), max(x), count(*) from (select k, rank() over (partition by k
+        order by s) n, lag(id) over (partition by k order by id) x from sales) group by k""",
+    "of aggregates": """select k, sum(price), rank() over (order by sum(price) desc) a,
+        sum(sum(price)) over (partition by k) b, sum(price) * 100 / sum(sum(price)) over () c,
+        avg(sum(price)) over (partition by k % 2) d from sales group by k""",
+    "of grouping sets": """select k, s, sum(id), grouping(k) + grouping(s) level, rank() over (partition by
+        grouping(k) + grouping(s), case when grouping(s) = 0 then k end order by sum(id) desc) n
+        from sales group by rollup(k, s)""",
+    "running totals": """select s, day, sum(sum(price)) over (partition by s order by day
+        rows between unbounded preceding and current row) x from sales group by s, day""",
+    "sessions": """select k, session, count(*), min(id), max(id) from (select *,
+        sum(new) over (partition by k order by id) session from (select *, case when id - lag(id)
+        over (partition by k order by id) > 2 then 1 else 0 end new from sales)) group by k, session""",
+    "no rows": "select id, row_number() over (partition by k order by id) a, sum(id) over () b from none",
+    "qualified": "select id, k from sales qualify row_number() over (partition by k order by id) = 1",
+}
+FULL_JOIN = """select * from (select k, day, sum(price) over (partition by k order by day) x from sales) a
+    full join (select k, count(*) over (partition by k) y, item from items) b on a.k = b.k"""
+
+
+@cpu
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        COVERED, "ranks", "nulls in orders", "other rows", "whole partitions", "running", "rows", "first and last",
+        "filters", "computed keys", "first rows", "above a join", "of aggregates", "of grouping sets", "sessions",
+    ),
+)  # fmt: skip
+def test_windows_run_whole(tables: SparkSession, name: str) -> None:
+    explanation = check(tables.sql(COVERED[name]), allow_empty=name == "no rows")
+    (island,) = explanation.islands
+    assert "window" in str(island)
+    assert not explanation.reasons
+
+
+@pytest.mark.parametrize("spark", [FORCED | {"spark.sql.ansi.enabled": "false"}], indirect=True, ids=["cpu"])
+@pytest.mark.parametrize("name", brief(COVERED, "running", "of aggregates", "rows"))
+def test_windows_that_are_not_ansi(tables: SparkSession, name: str) -> None:
+    assert check(tables.sql(COVERED[name]), allow_empty=name == "no rows").islands
+
+
+@pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])
+@pytest.mark.parametrize("name", ["first rows", "sessions", "below a join", "running totals"])
+def test_partitions_are_exchanged(tables: SparkSession, name: str) -> None:
+    explanation = check(tables.sql(COVERED[name]))
+    assert "exchange" in str(explanation)
+    assert "window" in str(explanation)
+
+
+@pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])
+def test_a_join_by_the_partition_needs_no_other_exchange(tables: SparkSession) -> None:
+    explanation = check(tables.sql(FULL_JOIN))
+    assert "2 inputs are exchanged by key" in str(explanation)
+
+
+LEFT = {
+    "distances": ("select sum(id) over (order by id range between 2 preceding and current row) from sales", "range"),
+    "lists": ("select collect_list(id) over (partition by k) from sales", "lists"),
+    "moments over frames": ("select stddev(id) over (order by id) from sales", "whole partitions"),
+    "correlations": ("select corr(id, k) over () from sales", "equal values"),
+    "computed defaults": ("select lag(id, 1, k + id) over (order by id) from sales", ""),
+}
+
+
+@cpu
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_to_spark_is_said(tables: SparkSession, name: str) -> None:
+    text, why = LEFT[name]
+    if name == "computed defaults":
+        assert check(tables.sql(text)).islands  # Spark computes the default in a column of its own
+        return
+    with pytest.raises(FallbackError, match=why):
+        rewrite(tables.sql(text))
+
+
+@cpu
+def test_errors_are_those_of_spark(tables: SparkSession) -> None:
+    text = f"select sum(id + {2**63 - 9}) over (order by id) from sales"
+    tables.conf.set("spark.gpujoin.fallback", "warn")
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        tables.sql(text).collect()
+    with pytest.raises(Exception, match="overflow"):
+        accelerate(tables.sql(text)).collect()
+    tables.conf.set("spark.sql.ansi.enabled", "false")
+    assert check(tables.sql(text)).islands
+
+
+@cpu
+def test_explain_names_windows(tables: SparkSession) -> None:
+    explanation = check(tables.sql("select id, rank() over (partition by k order by s desc, id) from sales"))
+    assert "window rank() by k ordered by s desc, id" in str(explanation)
