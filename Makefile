@@ -17,6 +17,7 @@ SWEEP = -m pytest -n $(WORKERS) --dist load -rs $(PYTEST_ARGS)
 JOINS ?= 4000
 STREAMS ?= 4000
 QUERIES ?= 320
+EVERYDAY ?= 320
 SPARK_STREAMS ?= 20
 TYPED = gpujoin scripts startup tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
@@ -56,11 +57,11 @@ chaos: ## Inject faults of disks, files, processes, signals and inputs, and coun
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 
 sweep: export GPUJOIN_TEST_SEED ?= 20260807
-sweep: ## Compare JOINS and STREAMS generated joins, QUERIES queries, SPARK_STREAMS streams and TPC-H with Spark and row loops (some 40 minutes)
+sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams and TPC-H with Spark and row loops (some 40 minutes)
 	@$(SETUP) test
 	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_STREAMS=$(STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/streaming/test_generated.py
-	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
+	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) GPUJOIN_TEST_EVERYDAY=$(EVERYDAY) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
 	@$(JAVA) && GPUJOIN_TEST_SPARK_STREAMS=$(SPARK_STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/streaming/test_generated_streams.py
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 

@@ -15,12 +15,14 @@ from pyspark.sql import SparkSession
 from gpujoin import disable, enable
 from gpujoin.spark.query.accelerate import PlannedQuery, rewrite
 from gpujoin.testing import Zeros, assert_same_rows
+from tests.spark.query.everyday import ZONES, everyday_query
 from tests.spark.query.generated import NASTY_TABLES, NastyGenerator, write_nasty_tables
 
 pytestmark = pytest.mark.spark
 
 QUICK, QUERIES = 3, int(os.environ.get("GPUJOIN_TEST_QUERIES", "120"))
-"""Queries of `make test`, and of the long sweep: set the latter for a longer one."""
+EVERYDAY = int(os.environ.get("GPUJOIN_TEST_EVERYDAY", "120"))
+"""Queries of `make test`, and of the two long sweeps: set the latter for longer ones."""
 WAYS = {
     "one task": {},
     "exchanged": {
@@ -65,11 +67,11 @@ def outcome(session: SparkSession, text: str) -> tuple[pa.Table | None, Exceptio
         return None, problem
 
 
-def numbers() -> list[Any]:
-    return [*range(QUICK), *(pytest.param(n, marks=pytest.mark.slow) for n in range(QUICK, QUERIES))]
+def numbers(most: int) -> list[Any]:
+    return [*range(QUICK), *(pytest.param(n, marks=pytest.mark.slow) for n in range(QUICK, most))]
 
 
-@pytest.mark.parametrize("number", numbers())
+@pytest.mark.parametrize("number", numbers(QUERIES))
 def test_generated_queries_of_nasty_tables(
     sessions: tuple[SparkSession, SparkSession],
     planned: list[PlannedQuery],
@@ -77,13 +79,38 @@ def test_generated_queries_of_nasty_tables(
     number: int,
     record_property: Any,
 ) -> None:
-    here, native = sessions
     text = NastyGenerator(np.random.default_rng([seed, number])).query()
+    record_property("outcome", compared(sessions, planned, text, seed, number, ZONES[0]))
+
+
+@pytest.mark.parametrize("number", numbers(EVERYDAY))
+def test_generated_queries_of_everyday_functions(
+    sessions: tuple[SparkSession, SparkSession],
+    planned: list[PlannedQuery],
+    seed: int,
+    number: int,
+    record_property: Any,
+) -> None:
+    text = everyday_query(seed, number)
+    record_property("outcome", compared(sessions, planned, text, seed, number, ZONES[number % len(ZONES)]))
+
+
+def compared(
+    sessions: tuple[SparkSession, SparkSession],
+    planned: list[PlannedQuery],
+    text: str,
+    seed: int,
+    number: int,
+    zone: str,
+) -> str:
+    """Run a query both ways and compare the rows; tells what became of it. Its number chooses the settings."""
+    here, native = sessions
     way = list(WAYS)[number // 4 % len(WAYS)]
-    context = f"GPUJOIN_TEST_SEED={seed} query {number}, {way}: {text}"
+    context = f"GPUJOIN_TEST_SEED={seed} query {number}, {way}, {zone}: {text}"
     for session in sessions:
         session.conf.set("spark.sql.ansi.enabled", str(number % 2 == 0).lower())
         session.conf.set("spark.sql.adaptive.enabled", str(number // 2 % 2 == 0).lower())
+        session.conf.set("spark.sql.session.timeZone", zone)
     for settings in WAYS.values():
         for key in settings:
             here.conf.unset(key)
@@ -95,7 +122,6 @@ def test_generated_queries_of_nasty_tables(
     zeros = Zeros.SAME if "min(" in text or "max(" in text else Zeros.DISTINCT
     context += "".join(f"\n{plan.explanation}" for plan in planned)
     if error is not None and error_here is not None:
-        record_property("outcome", "fails in Spark too")
         pytest.skip(f"fails in Spark too: {type(error).__name__}: {text}")
     assert error_here is None, f"{context}: only here: {type(error_here).__name__}: {error_here}"
     if error is not None:
@@ -105,13 +131,23 @@ def test_generated_queries_of_nasty_tables(
         assert exact != text, f"{context}: only in Spark: {error}"
         expected = native.sql(exact).toArrow()
         assert_same_rows(actual, expected, allow_empty=True, check_types=False, zeros=zeros, context=context)
-        record_property("outcome", "overflows on the way in Spark")
-        return
+        return "overflows on the way in Spark"
     assert_same_rows(actual, expected, allow_empty=True, check_nullability=True, zeros=zeros, context=context)
-    record_property("outcome", "accelerated" if any(plan.changed for plan in planned) else "left to Spark")
+    return "accelerated" if any(plan.changed for plan in planned) else "left to Spark"
 
 
 def test_most_queries_are_accelerated(sessions: tuple[SparkSession, SparkSession], seed: int) -> None:
     here, _ = sessions
     frames = [here.sql(NastyGenerator(np.random.default_rng([seed, n])).query()) for n in range(12)]
     assert sum(rewrite(frame).changed for frame in frames) >= 6
+
+
+def test_most_queries_of_everyday_functions_are_accelerated(
+    sessions: tuple[SparkSession, SparkSession], seed: int
+) -> None:
+    here, _ = sessions
+    changed = 0
+    for number in range(18):
+        here.conf.set("spark.sql.session.timeZone", ZONES[number % len(ZONES)])
+        changed += rewrite(here.sql(everyday_query(seed, number))).changed
+    assert changed >= 9
