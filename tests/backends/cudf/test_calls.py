@@ -21,8 +21,10 @@ plc = pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu1
 rmm = pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
 
 FOLDER = Path(gpujoin.backends.cudf.__file__).parent
-DEVICE_MODULES = {"backend.py", "device.py", "frames.py", "gathering.py", "keys.py", "library.py", "text.py"}
-SHARED_MODULES = {"arrays.py", "canonical.py", "index.py", "rowmaps.py", "values.py", "evaluate.py"}
+MODULES = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.py")}
+DEVICE_MODULES = {"backend.py", "device.py", "frames.py", "gathering.py", "keys.py", "pipeline/library.py", "text.py"}
+SHARED_MODULES = MODULES - DEVICE_MODULES
+"""Those that compute on NumPy's arrays as on CuPy's."""
 
 
 def roots() -> dict[str, Any]:
@@ -61,7 +63,7 @@ def uses() -> Iterator[tuple[str, str, ast.Call | None]]:
             if isinstance(node, ast.Attribute) and id(node) not in inner:
                 parts = chain(node)
                 if parts is not None and parts[0] in known:
-                    yield f"{path.name}:{node.lineno}", ".".join(parts), called.get(id(node))
+                    yield f"{path.relative_to(FOLDER).as_posix()}:{node.lineno}", ".".join(parts), called.get(id(node))
 
 
 USES = list(uses())
@@ -130,9 +132,7 @@ SHARED_CALLS = sorted(
         node.attr
         for name in SHARED_MODULES
         for node in ast.walk(ast.parse((FOLDER / name).read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute)
-        and (chain(node) or [""])[0:-1]
-        in (["xp"], ["ops", "xp"], ["run", "xp"], ["self", "xp"], ["index", "ops", "xp"])
+        if isinstance(node, ast.Attribute) and (chain(node) or [""])[-2:-1] == ["xp"]
     }
 )
 
