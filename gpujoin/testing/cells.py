@@ -73,9 +73,11 @@ def _plain(values: Any) -> list[Cell]:
 
 def _text(values: Any) -> list[Cell]:
     """Text; bytes that are no UTF-8 as the surrogates by which Python escapes them."""
-    return [
-        None if v is None else v.decode(errors="surrogateescape") for v in values.cast(pa.large_binary()).to_pylist()
-    ]
+    try:
+        return _plain(values)
+    except UnicodeDecodeError:
+        binary = values.cast(pa.large_binary()).to_pylist()
+        return [None if v is None else v.decode(errors="surrogateescape") for v in binary]
 
 
 def _storage(values: Any) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from enum import Enum
 from typing import Any
@@ -65,7 +66,8 @@ def assert_same_rows(
         if actual.num_rows != expected.num_rows:
             raise AssertionError(f"{head}{actual.num_rows} rows of no columns, expected {expected.num_rows}")
         return
-    actual_counts, expected_counts = row_counts(actual, zeros=zeros), row_counts(expected, zeros=zeros)
+    floats = _Floats(zeros)
+    actual_counts, expected_counts = _counts(actual, floats), _counts(expected, floats)
     if actual_counts == expected_counts:
         return
     lines = [
@@ -87,11 +89,19 @@ def row_counts(table: pa.Table, *, zeros: Zeros = Zeros.DISTINCT) -> Counter[tup
     zeros : Zeros
         Whether -0.0 and 0.0 are told apart.
     """
-    columns = [
-        cells(column) if _is_exact(column.type) else [_hashable(cell, zeros) for cell in cells(column)]
-        for column in table.columns
-    ]
-    return Counter(zip(*columns, strict=True))
+    return _counts(table, _Floats(zeros))
+
+
+def _counts(table: pa.Table, floats: _Floats) -> Counter[tuple[Cell, ...]]:
+    return Counter(zip(*(_hashable_cells(column, floats) for column in table.columns), strict=True))
+
+
+def _hashable_cells(column: pa.ChunkedArray[Any], floats: _Floats) -> list[Cell]:
+    if _is_exact(column.type):
+        return cells(column)
+    if pat.is_floating(column.type):
+        return floats.of(cells(column))
+    return [_hashable(cell, floats) for cell in cells(column)]
 
 
 def _is_exact(dtype: pa.DataType) -> bool:
@@ -122,16 +132,36 @@ class _Nan:
 _NAN = _Nan()
 
 
-def _hashable(cell: Cell, zeros: Zeros) -> Cell:
-    if isinstance(cell, tuple):
-        return tuple(_hashable(item, zeros) for item in cell)
-    if isinstance(cell, bool):
-        return cell
-    if isinstance(cell, float):
-        if cell != cell:
+class _Floats(dict[float, Cell]):
+    """Hashable values of floats; equal floats give the same object, which Python finds equal without a call."""
+
+    def __init__(self, zeros: Zeros) -> None:
+        super().__init__()
+        self._distinct = zeros is Zeros.DISTINCT
+        self._zero: Cell = _Float(0.0) if self._distinct else 0.0
+        self._negative_zero: Cell = _Float(-0.0) if self._distinct else 0.0
+
+    def of(self, column: list[Cell]) -> list[Cell]:
+        """Map floats, and nulls to themselves."""
+        return [self[cell] if cell else self._without_value(cell) for cell in column]
+
+    def __missing__(self, value: float) -> Cell:
+        if value != value:
             return _NAN
-        return _Float(cell) if zeros is Zeros.DISTINCT else cell + 0.0
-    return cell
+        self[value] = hashable = _Float(value) if self._distinct else value
+        return hashable
+
+    def _without_value(self, cell: float | None) -> Cell:
+        """Map what is false: null and the two zeros, which are one key of a dict."""
+        if cell is None:
+            return None
+        return self._zero if math.copysign(1.0, cell) > 0 else self._negative_zero
+
+
+def _hashable(cell: Cell, floats: _Floats) -> Cell:
+    if isinstance(cell, tuple):
+        return tuple([_hashable(item, floats) for item in cell])
+    return floats.of([cell])[0] if isinstance(cell, float) else cell
 
 
 def _same_schema(actual: pa.Schema, expected: pa.Schema, head: str, check_types: bool, check_nullability: bool) -> None:

@@ -144,6 +144,29 @@ def test_types_may_be_ignored_but_values_may_not() -> None:
     assert_same_rows(scaled, pa.table({"d": pa.array([Decimal("1.5")], pa.decimal128(5, 1))}), check_types=False)
 
 
+def test_floats_are_no_integers_even_if_types_are_ignored() -> None:
+    with pytest.raises(AssertionError, match="different rows"):
+        assert_same_rows(pa.table({"n": [1.0, 0.0]}), pa.table({"n": [1, 0]}), check_types=False)
+
+
+@pytest.mark.parametrize("nested", [[0.0], {"x": 0.0}], ids=["list", "struct"])
+def test_zeros_are_told_apart_at_any_depth(nested: object) -> None:
+    plus = pa.table({"v": [nested, nested]})
+    minus = pa.table({"v": [nested, [-0.0] if isinstance(nested, list) else {"x": -0.0}]})
+    assert_same_rows(minus, plus, zeros=Zeros.SAME)
+    with pytest.raises(AssertionError, match=r"-0\.0"):
+        assert_same_rows(minus, plus)
+
+
+def test_text_that_is_no_utf8_is_compared_by_its_bytes() -> None:
+    first, second = (
+        pa.table({"s": pa.array([b"a", text], pa.binary()).view(pa.string())}) for text in (b"\xff", b"\xfe")
+    )
+    assert_same_rows(first, first)
+    with pytest.raises(AssertionError, match="udcff"):
+        assert_same_rows(first, second)
+
+
 def test_nullability_is_compared_if_asked() -> None:
     nullable = pa.table({"i": [1]})
     strict = nullable.cast(pa.schema([pa.field("i", pa.int64(), nullable=False)]))
