@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import product
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations, product
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -38,3 +40,62 @@ def each_once(*axes: Iterable[str], extra: Iterable[str] = ()) -> list[Any]:
         pytest.param(*case, id="-".join(case), marks=[] if case in chosen else pytest.mark.extra)
         for case in product(*listed)
     ]
+
+
+_APART = {"gpu", "spark40", "slow", "extra", "chaos"}
+
+
+def few(items: Iterable[pytest.Item]) -> None:
+    """Mark as extra what tests marked ``few`` need not run to have each value of each parameter once.
+
+    ``few(2)`` asks for each pair of values of two parameters, and so on. Names that one ``parametrize`` lists are one
+    parameter, parameters of fixtures count. Cases of the other markers of long or rare tests stay what they are.
+    """
+    tests: defaultdict[tuple[str, str], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        marked = {mark.name for mark in item.iter_markers()}
+        if isinstance(item, pytest.Function) and "few" in marked and not marked & _APART:
+            tests[str(item.parent and item.parent.nodeid), item.originalname].append(item)
+    for cases in tests.values():
+        marker = cases[0].get_closest_marker("few")
+        chosen = covering([_values(case) for case in cases], marker.args[0] if marker and marker.args else 1)
+        for number, case in enumerate(cases):
+            if number not in chosen:
+                case.add_marker(pytest.mark.extra)
+
+
+def _values(case: pytest.Function) -> dict[str, Hashable]:
+    """What tells values of each parameter of a case from the others, which need not be hashable themselves."""
+    values = {name: id(value) for name, value in case.callspec.params.items()}
+    axes: dict[str, Hashable] = dict(values)
+    for marker in case.iter_markers("parametrize"):
+        names = marker.args[0]
+        listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        axes[",".join(listed)] = tuple(values[name] for name in listed)
+        if len(listed) > 1:
+            axes = {axis: value for axis, value in axes.items() if axis not in listed}
+    return axes
+
+
+def covering(cases: Sequence[Mapping[str, Hashable]], ways: int) -> set[int]:
+    """Choose a few cases, by number, that hold each combination of so many parameters' values that any case holds.
+
+    Values that must come again come in turn.
+
+    >>> sorted(covering([{"a": a, "b": b} for a in range(4) for b in range(2)], 1))
+    [0, 3, 4, 7]
+    """
+    held = [set(combinations(sorted(case.items(), key=itemgetter(0)), min(ways, len(case)))) for case in cases]
+    missing = set[Hashable]().union(*held)
+    uses: Counter[Hashable] = Counter()
+    chosen: set[int] = set()
+
+    def gain(number: int) -> tuple[int, int]:
+        return len(held[number] & missing), -sum(uses[combination] for combination in held[number])
+
+    while missing:
+        best = max(range(len(held)), key=gain)
+        chosen.add(best)
+        missing -= held[best]
+        uses.update(held[best])
+    return chosen

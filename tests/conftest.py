@@ -19,6 +19,7 @@ from hypothesis import HealthCheck
 import gpujoin
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.model.backend import AnyBackend, BackendName
+from tests.brief import few
 from tests.disks import Mount, mounts
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Those are the slow ones, and a long one at the end leaves workers idle.
     """
+    few(items)
     if why_no_gpu() is not None:
         left_out = [item for item in items if item.get_closest_marker("gpu") is not None]
         config.stash[_LEFT_OUT] = len(left_out)

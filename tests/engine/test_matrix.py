@@ -82,6 +82,7 @@ def check_all_ways(
             assert bool(metrics.algorithms) == bool(keys or ranged)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("operator", "condition"), each_once(("=", "<=>"), MATRIX_CONDITIONS))
 @pytest.mark.parametrize("key", KEY_TYPES)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
@@ -117,6 +118,7 @@ KEY_SETS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("equal", ["all =", "all <=>", "mixed"])
 @pytest.mark.parametrize("names", KEY_SETS.values(), ids=KEY_SETS)
 @pytest.mark.parametrize("join_type", WITHOUT_KEYS, ids=lambda t: t.value)
@@ -219,6 +221,7 @@ def test_keys_of_different_types(
         check_all_ways(backend, left, right, join_type, equal=equal, batch_rows=(7, WHOLE), context=f"seed {seed}")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("shape", KeyShape, ids=lambda s: s.value)
 @pytest.mark.parametrize("key", [k for k, t in KEY_TYPES.items() if duckdb_agrees(t)])
 def test_larger_against_duckdb(

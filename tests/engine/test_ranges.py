@@ -234,43 +234,45 @@ def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
     )
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("dtype", [pa.int32(), pa.float64(), pa.string()], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
-def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, seed: int) -> None:
+def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, dtype: pa.DataType, seed: int) -> None:
     condition, algorithms = SHAPES[shape]
-    for number, dtype in enumerate((pa.int32(), pa.float64(), pa.string())):
-        left_table, right_table = tables(seed + number, dtype)
-        rows = ((7,), (1000,))[(number + JOINS.index(join_type)) % 2]
-        check(
-            backend,
-            join_type,
-            left_table,
-            right_table,
-            condition,
-            algorithms,
-            batch_rows=rows,
-            context=f"seed {seed}, {dtype}",
-        )
+    left_table, right_table = tables(seed, dtype)
+    check(
+        backend,
+        join_type,
+        left_table,
+        right_table,
+        condition,
+        algorithms,
+        batch_rows=((7,), (1000,))[(JOINS.index(join_type) + list(SHAPES).index(shape)) % 2],
+        context=f"seed {seed}",
+    )
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap"])
 @pytest.mark.parametrize("key", ORDERED)
 @pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda t: t.value)
-def test_types(backend: AnyBackend, join_type: JoinType, key: str, seed: int) -> None:
+def test_types(backend: AnyBackend, join_type: JoinType, key: str, shape: str, seed: int) -> None:
     left_table, right_table = tables(seed, KEY_TYPES[key])
-    for shape in ("less", "between, left is the point", "overlap"):
-        condition, algorithms = SHAPES[shape]
-        check(
-            backend,
-            join_type,
-            left_table,
-            right_table,
-            condition,
-            algorithms,
-            batch_rows=(1000,),
-            context=f"seed {seed}",
-        )
+    condition, algorithms = SHAPES[shape]
+    check(
+        backend,
+        join_type,
+        left_table,
+        right_table,
+        condition,
+        algorithms,
+        batch_rows=(1000,),
+        context=f"seed {seed}",
+    )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
 @pytest.mark.parametrize("keys", [1, 2])
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
@@ -470,6 +472,7 @@ class TestOperandsWithoutValue:
         assert metrics.candidate_pairs == 6
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.EXISTENCE, JoinType.LEFT_SEMI], ids=lambda t: t.value)
 @pytest.mark.parametrize("shape", ["overlap", "with a rest"])

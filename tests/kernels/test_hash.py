@@ -67,6 +67,7 @@ def test_no_key_value_is_special(device: RecordingDevice, key_bytes: int) -> Non
         check(device, Side(np.delete(ends, missing, axis=0)), Side(ends))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("key_bytes", WIDTHS)
 @pytest.mark.parametrize("bits", [1, 4], ids=["two hashes", "sixteen hashes"])
 def test_forced_collisions(

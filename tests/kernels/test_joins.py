@@ -75,6 +75,7 @@ def rows_of(device: RecordingDevice, output: joins.Output) -> list[tuple[Any, ..
     return list(zip(*(device.download(c.values).tolist() for c in every), strict=True))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_inner(device: RecordingDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:

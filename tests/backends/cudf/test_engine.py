@@ -114,6 +114,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("keys", "condition"), COMBINATIONS)
 @pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
 def test_joins(kind: JoinType, build_side: Side, keys: str, condition: str, seed: int) -> None:

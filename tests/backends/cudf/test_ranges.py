@@ -15,6 +15,7 @@ from tests.backends.cudf.host import HostBackend
 from tests.engine.test_ranges import JOINS, SHAPES, check, tables
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("keys", [0, 1])
 @pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)

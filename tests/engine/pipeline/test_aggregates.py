@@ -29,7 +29,8 @@ from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.testing.cells import cells
-from tests.engine.pipeline.places import everywhere, on_device, one_place, run
+from tests.brief import brief
+from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.expressions.values import VALUES
 from tests.oracle.aggregates import aggregated, assert_same_groups, group_key, merged
 from tests.trees import Aggregate, Tree, average, count, total
@@ -64,6 +65,7 @@ def check(tree: Tree, table: pa.Table, context: str, *, pieces: int = 1, **optio
     return metrics
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("key", [None, "g", *KINDS])
@@ -77,6 +79,7 @@ def test_groups_of_every_type(key: str | None, pieces: int, rng: np.random.Gener
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,6 +92,7 @@ def test_extremes(function: AggregateFunction, kind: str, pieces: int, rng: np.r
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", sorted(EXTREMES_BY, key=str))
@@ -112,6 +116,7 @@ def test_values_of_the_row_of_an_extreme(
     check(whole, table.slice(0, 0), "no rows")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
 @pytest.mark.parametrize("function", sorted(BITWISE, key=str))
@@ -126,6 +131,7 @@ def test_bits(function: AggregateFunction, kind: str, pieces: int, rng: np.rando
     check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -218,6 +224,7 @@ def test_central_moments(function: AggregateFunction, pieces: int, rng: np.rando
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("percentage", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("kind", ["i8", "i64", "f64"])
@@ -235,6 +242,7 @@ def test_percentiles(kind: str, percentage: float, pieces: int, rng: np.random.G
     assert check(tree, table, f"seed {seed}", pieces=9, memory_budget=2000).spills > 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", sorted(LISTS, key=str))
@@ -286,6 +294,7 @@ def test_higher_moments_and_covariances(
     check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 5])
 @pytest.mark.parametrize("ignore_nulls", [False, True])
@@ -335,6 +344,7 @@ def test_a_filter_guards_the_argument() -> None:
         list(run(bare.relation, {0: table}))
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("memory_budget", [1 << 20, 2 << 30])
 def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Generator, tmp_path: Path) -> None:
@@ -359,7 +369,9 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
     assert list(tmp_path.iterdir()) == []
 
 
-@one_place("key", KINDS)
+@pytest.mark.few
+@everywhere
+@pytest.mark.parametrize("key", brief(KINDS, "bool", "i32", "f64", "d9_2", "d38_18", "str", "bin", "ts"))
 def test_spilled_groups_of_every_type_come_once(key: str, rng: np.random.Generator, seed: int, tmp_path: Path) -> None:
     table = random_table(rng, 100, 20)
     tree = Tree.source(table.schema).group(

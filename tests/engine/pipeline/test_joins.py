@@ -78,6 +78,7 @@ BUILDABLE = [
 KEYS = ("i32", "i64", "str", "d9_2", "d38_0", "date", "f64", "bool", "ts", "bin")
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
 @pytest.mark.parametrize(("how", "side"), BUILDABLE, ids=lambda v: v.value)
@@ -99,6 +100,7 @@ def test_every_join(how: JoinType, side: Side, unique: bool, rng: np.random.Gene
             assert metrics.gather_joins > 0
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("nulls", NullEquality)
@@ -116,6 +118,7 @@ def test_keys_of_every_type(kind: str, nulls: NullEquality, rng: np.random.Gener
 CONDITION = (left("n") < right("n")) | (left("d9_2") == right("d9_2"))
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
 @pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.EXISTENCE])
@@ -147,6 +150,7 @@ def test_a_condition_that_is_not_lowered(rng: np.random.Generator, seed: int) ->
     assert metrics.evaluated > 0 or on_device()
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_ANTI])
 def test_a_build_side_over_the_budget_is_spilled(

@@ -22,6 +22,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import SPARK_TYPES, Generator, Mix
+from tests.brief import brief
 from tests.engine.pipeline.libraryfaults import FaultyPolars
 from tests.engine.pipeline.places import everywhere, on_device, one_place, run
 from tests.oracle.join import oracle_join
@@ -99,7 +100,11 @@ def test_every_type_through_every_join(name: str, seed: int) -> None:
         assert metrics.query_joins == metrics.device_joins == 0
 
 
-@one_place("join", NAMED_JOINS)
+@pytest.mark.few
+@everywhere
+@pytest.mark.parametrize(
+    "join", brief(NAMED_JOINS, "inner-right", "full-left", "left-right", "left_anti-left", "existence-right")
+)
 def test_spilled_joins(join: str, seed: int, tmp_path: Path) -> None:
     how, build = NAMED_JOINS[join]
     opaque = ("array_of_strings", "map_of_structs", "calendar_interval", "variant")

@@ -176,6 +176,7 @@ def inject(
     return recovered, failed
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_that_fails_once_is_recovered_from(name: str, error: Callable[[str], BaseException], file: Path) -> None:

@@ -93,6 +93,7 @@ UNARY = (
 )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("dtype", SPECIAL, ids=str)
 @pytest.mark.parametrize("function", BINARY, ids=lambda f: f.value)
 def test_float_operators(function: Function, dtype: pa.DataType, seed: int) -> None:

@@ -77,6 +77,7 @@ def check(
     return metrics
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranks_by_keys_of_every_type(kind: str, rng: np.random.Generator, seed: int) -> None:
