@@ -27,6 +27,7 @@ from gpujoin.functions.signatures import (
 from gpujoin.functions.spec import NOT_FUSED, ON_CPU, FunctionSpec, Raises, SparkOnly
 from gpujoin.model.expressions import Call, Expression, Function, Literal
 from gpujoin.model.types import is_whole
+from gpujoin.model.zones import ZoneRules, zone_literal
 
 DATE_UNITS = {
     "WEEK": "week",
@@ -69,6 +70,8 @@ def _constant(example: object, like: Parameter) -> Parameter:
 
 
 _INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
+_ZONE = _constant(zone_literal("+05:30", ZoneRules((), offsets=(19_800,))), TEXT)
+_NEAR = Parameter(_is_instant, _INSTANT.convert)
 _WHOLE = Parameter(is_whole, NUMBER.convert)
 _DATE_ONLY = Parameter(pat.is_date, to(pa.date32(), pat.is_date))
 _INT_COLUMN = Parameter(INT.accepts, INT.convert)
@@ -146,7 +149,8 @@ TABLE = (
         raises=Raises.VARIABLE, safe=shifts_little, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.MONTHS_BETWEEN, ("MonthsBetween",), takes(_INSTANT, _INSTANT, _constant(True, BOOLEAN), gives=pa.float64()),
+        _F.MONTHS_BETWEEN, ("MonthsBetween",),
+        takes(_INSTANT, _INSTANT, _constant(True, BOOLEAN), _ZONE, gives=pa.float64(), optional=1),
         zoned=True, lacks=ON_CPU,
     ),
     FunctionSpec(
@@ -176,6 +180,14 @@ TABLE = (
     FunctionSpec(
         _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(_WHOLE, gives=_UTC), lacks=ON_CPU
     ),
+    FunctionSpec(
+        _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(_INSTANT, _ZONE, gives=first), lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(_INSTANT, _ZONE, _NEAR, gives=first, optional=1),
+        lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.START_OF_DAY, (), takes(_INSTANT, _ZONE, _NEAR, gives=first, optional=1), lacks=ON_CPU),
     FunctionSpec(
         _F.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
         raises=Raises.VARIABLE, zoned=True, lacks=ON_CPU,

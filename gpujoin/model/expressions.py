@@ -167,7 +167,8 @@ class Function(Enum):
     DATE_DIFF = "datediff"
     ADD_MONTHS = "add_months"
     MONTHS_BETWEEN = "months_between"
-    """Months between two timestamps, as a float64. Third argument: whether it is rounded to 8 digits, a literal."""
+    """Months between two timestamps, as a float64. Third argument: whether it is rounded to 8 digits, a literal.
+    Fourth, optional: the zone of the clock by which days and months are told."""
     MAKE_DATE = "make_date"
     UNIX_DATE = "unix_date"
     DATE_FROM_UNIX_DATE = "date_from_unix_date"
@@ -182,6 +183,14 @@ class Function(Enum):
     TIMESTAMP_MICROS = "timestamp_micros"
     TIMESTAMP_ADD = "timestamp_add"
     """A timestamp shifted by an interval of days to seconds, both in microseconds."""
+    FROM_UTC_TIMESTAMP = "from_utc_timestamp"
+    """What a clock shows at an instant, as an instant at which a clock in UTC shows it. Second argument: the zone."""
+    TO_UTC_TIMESTAMP = "to_utc_timestamp"
+    """When a clock shows what one in UTC shows at an instant. Second argument: the zone. Third, optional: another
+    instant, whose offset is kept where the clock shows it twice; else the first time is taken."""
+    START_OF_DAY = "start_of_day"
+    """When a day begins by the clock of a zone, the second argument. The day is given as its midnight in UTC. Third,
+    optional: another instant, whose offset is kept where midnight comes twice."""
     UNSCALED_VALUE = "unscaled_value"
     """A decimal of at most 18 digits without its point, as int64."""
     GET_FIELD = "get_field"

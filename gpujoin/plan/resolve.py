@@ -190,7 +190,7 @@ class _Resolver:
             pa.scalar(value, literal.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as problem:
             raise ConditionError(f"the literal {value!r} is no {literal.type}: {problem}") from None
-        return Literal(value=value, type=literal.type)
+        return dataclasses.replace(literal, value=value)
 
     def _cast(self, node: Cast) -> Expression:
         mode, source, target = self._effective(node.mode), type_of(node.child), logical(node.to)

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS
+from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
+from gpujoin.model.types import is_text
+from gpujoin.model.zones import ZoneLiteral, zone_literal
+from gpujoin.spark.catalyst import zones
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.compat import arrow_type
@@ -47,10 +52,16 @@ class ExpressionReader:
         """Translate a scalar subquery. Raises ``NotTranslatableError`` if subqueries are not covered."""
         raise NotTranslatableError(f"{node.name} is a subquery")
 
-    def zones(self, node: Node) -> None:
-        """Refuse what depends on the session's time zone, unless that is UTC, in which timestamps are read here."""
-        if node.fields.get("timeZoneId") not in UTC_NAMES:
-            refuse_zones(node)
+    def zone(self, node: Node) -> ZoneLiteral | None:
+        """Give the session's time zone; ``None`` if it is UTC.
+
+        Raises ``NotTranslatableError`` if its rules are not covered.
+        """
+        return session_zone(node)
+
+    def zone_of_days(self, node: Node) -> ZoneLiteral | None:
+        """As :meth:`zone`, for a node that adds whole days by the clock."""
+        return self.zone(node)
 
     def __call__(self, node: Node) -> Expression:
         """Translate an expression.
@@ -70,7 +81,7 @@ class ExpressionReader:
         if node.name in _TRANSPARENT:
             return self(node.children[0])
         if node.name in _WITH_CONSTANTS:
-            return _WITH_CONSTANTS[node.name](node, self(node.children[0]))
+            return _WITH_CONSTANTS[node.name](self, node, self(node.children[0]))
         if node.name == "ElementAt":
             return self._part(node)
         spec = BY_CLASS.get(node.name)
@@ -79,21 +90,27 @@ class ExpressionReader:
         operands = [self(child) for child in node.children]
         result = arrow_of(node.data_type)
         if spec is None and node.name == "Cast":
-            self.zones(node)
-            return Cast(child=operands[0], to=result, mode=eval_mode(node), type=result)
+            return self._cast(node, operands[0], result)
         if spec is None:
             return _case(node.name, operands, result)
-        if spec.zoned:
-            self.zones(node)
-        if node.name == "FromUnixTime" and node.fields.get("timeZoneId") not in UTC_NAMES:
-            raise NotTranslatableError(f"{node} depends on the session's time zone")
         if node.name in _PATTERNS and self.legacy_patterns:
             raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy=LEGACY")
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
             raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not computed here")
-        return Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
+        call = Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
+        zone = self.zone(node) if spec.zoned and _of_timestamps(node) else None
+        return call if zone is None else zones.call_in(call, zone, node.reading.gateway)
+
+    def _cast(self, node: Node, child: Expression, result: pa.DataType) -> Expression:
+        cast = Cast(child=child, to=result, mode=eval_mode(node), type=result)
+        if not _converts_clocks(node):
+            return cast
+        zone = self.zone(node)
+        if zone is not None and not ({type(k) for k in _kinds(node)} <= _CLOCKS and not is_text(type_of(child))):
+            raise NotTranslatableError(f"{node} depends on the session's time zone")
+        return cast if zone is None else zones.cast_in(cast, zone)
 
     def _part(self, node: Node) -> Expression:
         """Translate ``split_part``, which Spark writes as an element of the array of all parts."""
@@ -106,38 +123,71 @@ class ExpressionReader:
         return Call(function=Function.SPLIT_PART, arguments=operands, type=arrow_of(node.data_type))
 
 
-def _shifted_date(node: Node, date: Expression) -> Expression:
+def _shifted_date(_reader: ExpressionReader, node: Node, date: Expression) -> Expression:
     """Translate a date plus a constant interval of years and months."""
-    interval = node.children[1]
-    if interval.name != "Literal" or interval.fields["@value"] is None:
-        raise NotTranslatableError(f"{interval} is no constant interval of years and months")
-    months = Literal(value=int(interval.fields["@value"]), type=pa.int32())
+    months = Literal(value=_constant_months(node.children[1]), type=pa.int32())
     return Call(function=Function.ADD_MONTHS, arguments=(date, months), type=pa.date32())
 
 
-def _shifted_timestamp(node: Node, moment: Expression) -> Expression:
-    """Translate a timestamp plus a constant interval of days to seconds."""
-    without_zone = isinstance(node.data_type, t.TimestampNTZType)
-    zone = "UTC" if without_zone else str(node.fields.get("timeZoneId") or "UTC")
-    return Call(
-        function=Function.TIMESTAMP_ADD,
-        arguments=(moment, _constant_interval(node.children[1], zone)),
-        type=arrow_of(node.data_type),
-    )
+def _constant_months(interval: Node) -> int:
+    if interval.name != "Literal" or interval.fields["@value"] is None:
+        raise NotTranslatableError(f"{interval} is no constant interval of years and months")
+    return int(interval.fields["@value"])
 
 
-def _unix_timestamp(node: Node, moment: Expression) -> Expression:
-    """Translate the seconds of a timestamp with a zone; its pattern is for texts."""
-    if not isinstance(node.children[0].data_type, t.TimestampType):
+def _shifted_timestamp(reader: ExpressionReader, node: Node, moment: Expression) -> Expression:
+    """Translate a timestamp plus a constant interval of days to seconds: whole days by the clock."""
+    shift, dtype = _constant_interval(node.children[1]), arrow_of(node.data_type)
+    days = abs(shift) // _DAY * (_DAY if shift > _NO_TIME else -_DAY)
+    zone = reader.zone_of_days(node) if days and isinstance(node.data_type, t.TimestampType) else None
+    if zone is None:
+        return _plus(moment, shift, dtype)
+    moved = zones.instant(_plus(zones.clock(moment, zone), days, dtype), zone, moment)
+    return moved if days == shift else _plus(moved, shift - days, dtype)
+
+
+def _plus(moment: Expression, shift: dt.timedelta, dtype: pa.DataType) -> Expression:
+    interval = Literal(value=shift, type=pa.duration("us"))
+    return Call(function=Function.TIMESTAMP_ADD, arguments=(moment, interval), type=dtype)
+
+
+def _unix_timestamp(reader: ExpressionReader, node: Node, moment: Expression) -> Expression:
+    """Translate the seconds of a date or timestamp; the pattern is for texts."""
+    kind = node.children[0].data_type
+    if isinstance(kind, t.DateType):
+        zone = reader.zone(node)
+        moment = Cast(child=moment, to=zones.INSTANT, type=zones.INSTANT)
+        moment = moment if zone is None else zones.start_of_day(moment, zone)
+    elif not isinstance(kind, t.TimestampType):
         raise NotTranslatableError(f"{node} is not computed here")
     return Call(function=Function.UNIX_TIMESTAMP, arguments=(moment,), type=pa.int64())
 
 
-def _constant_interval(node: Node, zone: str) -> Literal:
-    """Translate a constant interval of days and less, which is added to a timestamp in a time zone.
+def _from_unixtime(reader: ExpressionReader, node: Node, seconds: Expression) -> Expression:
+    """Translate seconds since 1970 as text: that of a timestamp, to which seconds too large wrap."""
+    if reader.legacy_patterns:
+        raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy=LEGACY")
+    zone, pattern = reader.zone(node), reader(node.children[1])
+    if zone is None:
+        return Call(function=Function.FROM_UNIXTIME, arguments=(seconds, pattern), type=pa.string())
+    factor = Literal(value=10**6, type=pa.int64())
+    micros = Call(function=Function.MULTIPLY, arguments=(seconds, factor), type=pa.int64())
+    moment = Call(function=Function.TIMESTAMP_MICROS, arguments=(micros,), type=zones.INSTANT)
+    return Call(function=Function.DATE_FORMAT, arguments=(zones.clock(moment, zone), pattern), type=pa.string())
 
-    Raises ``NotTranslatableError`` if it is none, or if it has a day or more, which is not always 24 hours there.
-    """
+
+def _moved_timestamp(_reader: ExpressionReader, node: Node, moment: Expression) -> Expression:
+    """Translate ``from_utc_timestamp`` and ``to_utc_timestamp``, of a constant zone."""
+    name = node.children[1]
+    value = name.fields["@value"] if name.name == "Literal" else None
+    if not isinstance(value, str) or not isinstance(node.children[0].data_type, t.TimestampType):
+        raise NotTranslatableError(f"{node}: only a constant zone is covered")
+    zone = _zone(node.reading.gateway, value, node)
+    return Call(function=BY_CLASS[node.name].function, arguments=(moment, zone), type=zones.INSTANT)
+
+
+def _constant_interval(node: Node) -> dt.timedelta:
+    """Read a constant interval of days and less. Raises ``NotTranslatableError`` if it is none."""
     negated = False
     while node.name == "UnaryMinus":
         node, negated = node.children[0], not negated
@@ -146,10 +196,7 @@ def _constant_interval(node: Node, zone: str) -> Literal:
     if node.fields["@value"] is None:
         raise NotTranslatableError(f"{node} is null")
     micros = int(node.fields["@value"])
-    shift = dt.timedelta(microseconds=-micros if negated else micros)
-    if abs(shift) >= _DAY and zone not in UTC_NAMES:
-        raise NotTranslatableError(f"{node} is a day or more, which is not always 24 hours in {zone}")
-    return Literal(value=shift, type=pa.duration("us"))
+    return dt.timedelta(microseconds=-micros if negated else micros)
 
 
 def _case(name: str, operands: list[Expression], result: pa.DataType) -> Expression:
@@ -266,26 +313,73 @@ def refuse_collation(node: Node) -> None:
         raise NotTranslatableError(f"{node} has type {node.type_name}; only strings compared by bytes are covered")
 
 
+def session_zone(node: Node) -> ZoneLiteral | None:
+    """Give the session's time zone, as a node has it; ``None`` if it is UTC.
+
+    Raises ``NotTranslatableError`` if its rules are not covered.
+    """
+    name = node.fields.get("timeZoneId")
+    if name in zones.UTC_NAMES:
+        return None
+    if not isinstance(name, str):
+        raise NotTranslatableError(f"{node} depends on the session's time zone")
+    zone = _zone(node.reading.gateway, name, node)
+    return None if zone.rules.is_utc else zone
+
+
+def _zone(gateway: JvmNames, name: str, node: Node) -> ZoneLiteral:
+    try:
+        rules = zones.rules_of(gateway, name)
+    except Py4JJavaError:
+        raise NotTranslatableError(f"{node}: there is no time zone {name!r}") from None
+    if rules is None:
+        raise NotTranslatableError(f"{node}: the clock of {name} is set again before a change is over")
+    return zone_literal(name, rules)
+
+
 def refuse_zones(node: Node) -> None:
     """Refuse conversions between timestamps with a zone and anything else, by ``NotTranslatableError``.
 
     They depend on the session's time zone.
     """
-    kinds = [child.data_type for child in node.children] + [node.data_type]
-    if any(isinstance(kind, t.TimestampType) for kind in kinds) and len({type(kind) for kind in kinds}) > 1:
+    if any(isinstance(kind, t.TimestampType) for kind in _kinds(node)) and len({type(k) for k in _kinds(node)}) > 1:
         raise NotTranslatableError(f"{node} depends on the session's time zone")
 
 
-UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
-"""Names of UTC, as a session's time zone."""
+def _kinds(node: Node) -> list[t.DataType]:
+    return [*(child.data_type for child in node.children), node.data_type]
+
+
+def _of_timestamps(node: Node) -> bool:
+    return any(isinstance(kind, t.TimestampType) for kind in _kinds(node))
+
+
+def _converts_clocks(cast: Node) -> bool:
+    """Whether a cast goes between timestamps with a zone and what a clock shows: dates, texts, other timestamps."""
+    source, target = _kinds(cast)
+    if source == target:
+        return False
+    plain = not any(isinstance(kind, (t.StructType, t.ArrayType, t.MapType)) for kind in (source, target))
+    numbers = (t.NumericType, t.BooleanType, t.NullType)
+    if plain and any(isinstance(kind, numbers) for kind in (source, target)):
+        return False
+    return any('"timestamp"' in kind.json() for kind in (source, target))
+
+
+_NO_TIME = dt.timedelta()
 _DAY = dt.timedelta(days=1)
-_PATTERNS = frozenset({"DateFormatClass", "FromUnixTime"})
-_WITH_CONSTANTS: dict[str, Callable[[Node, Expression], Expression]] = {
+_CLOCKS = frozenset({t.TimestampType, t.TimestampNTZType, t.DateType, t.StringType})
+"""Types between which casts go by the session's clock."""
+_PATTERNS = frozenset({"DateFormatClass"})
+_WITH_CONSTANTS: dict[str, Callable[[ExpressionReader, Node, Expression], Expression]] = {
     "DateAddYMInterval": _shifted_date,
     "TimestampAddInterval": _shifted_timestamp,
     "TimeAdd": _shifted_timestamp,
     "UnixTimestamp": _unix_timestamp,
     "ToUnixTimestamp": _unix_timestamp,
+    "FromUnixTime": _from_unixtime,
+    "FromUTCTimestamp": _moved_timestamp,
+    "ToUTCTimestamp": _moved_timestamp,
 }
 """Functions whose second operand is a constant of its own kind; ``TimeAdd`` is the name before Spark 4.1."""
 

@@ -25,7 +25,7 @@ from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, NotTranslatableError, refuse_zones
+from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, NotTranslatableError, refuse_zones, session_zone
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
@@ -79,11 +79,21 @@ class _StreamReader(ColumnReader):
     def _operation(self, node: Node) -> Expression:
         if node.name in CASE_MAPPINGS:
             raise NotTranslatableError(f"{node} of some characters is known to Spark alone")
+        if node.name == "Cast":
+            refuse_zones(node)
         return super()._operation(node)
 
-    def zones(self, node: Node) -> None:
+    def zone(self, node: Node) -> None:
         """Refuse what depends on the session's time zone."""
         refuse_zones(node)
+        if session_zone(node) is not None:
+            raise NotTranslatableError(f"{node} depends on the session's time zone")
+
+    def zone_of_days(self, node: Node) -> None:
+        """Refuse to add whole days where they are not always 24 hours."""
+        zone = session_zone(node)
+        if zone is not None:
+            raise NotTranslatableError(f"{node} is a day or more, which is not always 24 hours in {zone}")
 
 
 class _StreamBuilder(TreeBuilder):

@@ -12,9 +12,11 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise, of_arrays
 from gpujoin.backends.cpu.expressions.vector import Array, Mask, Vector, from_arrow, mask_and
+from gpujoin.backends.cpu.expressions.zones import clock, starts_of_day
 from gpujoin.functions.dates import DATE_UNITS, DAYS_OF_WEEK, TIME_UNITS, constant_word, interval_micros, shifts_little
 from gpujoin.functions.signatures import type_of
-from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.expressions import Call, Expression, Function, Literal
+from gpujoin.model.zones import ZoneLiteral
 
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
@@ -173,14 +175,25 @@ def _make_date(node: Call, operands: list[Vector], _length: int) -> Vector:
     return _dates_within(node, np.where(bad, 0, first + day - 1), valid)
 
 
+def _days_and_seconds(moment: Vector, node: Call, operand: Expression) -> tuple[Array, Array]:
+    """Local dates, and the whole seconds that have passed since they began."""
+    zone = node.arguments[3] if len(node.arguments) > 3 else None
+    if not isinstance(zone, ZoneLiteral):
+        days, micros = np.divmod(local(moment.values, type_of(operand))[0], _DAY_MICROS)
+        return days, micros // 10**6
+    days = clock(moment.values, moment.valid, zone.rules) // _DAY_MICROS
+    begun = starts_of_day(days * _DAY_MICROS, moment.valid, zone.rules)
+    return days, (moment.values - begun) // 10**6
+
+
 def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
     """Whole months between equal days of the month, or between last days; else with 31 days to a month."""
-    later, earlier, _ = operands
+    later, earlier = operands[:2]
     rounded = node.arguments[2]
     assert isinstance(rounded, Literal)
-    moments = [local(m.values, type_of(a))[0] for m, a in zip((later, earlier), node.arguments, strict=False)]
-    days = [moment // _DAY_MICROS for moment in moments]
-    seconds = [moment % _DAY_MICROS // 10**6 for moment in moments]
+    days, seconds = zip(
+        *(_days_and_seconds(m, node, a) for m, a in zip((later, earlier), node.arguments, strict=False)), strict=True
+    )
     months = [_days_in(d).astype("datetime64[M]").astype(np.int64) for d in days]
     of_month = [day_of_month(d) for d in days]
     last = [_last_day(d) == d for d in days]
@@ -253,8 +266,10 @@ def exact_next_day(node: Call) -> bool:
 
 
 def exact_months_between(node: Call) -> bool:
-    """Whether both zones have one offset, and whether to round is a constant."""
+    """Whether both zones have one offset, or their rules are given, and whether to round is a constant."""
     rounded = node.arguments[2]
+    if len(node.arguments) > 3 and not isinstance(node.arguments[3], ZoneLiteral):
+        return False
     zones = [zone_offset(type_of(a)) for a in node.arguments[:2]]
     return None not in zones and isinstance(rounded, Literal) and rounded.value is not None
 

@@ -21,6 +21,7 @@ from gpujoin.backends.cpu.expressions import (
     patterns,
     rounding,
     text,
+    zones,
 )
 from gpujoin.backends.cpu.expressions.casts import can_cast, cast
 from gpujoin.backends.cpu.expressions.implementation import Run
@@ -114,6 +115,7 @@ _FUNCTIONS: dict[Function, Run] = {
     **hashes.FUNCTIONS,
     **dates.FUNCTIONS,
     **patterns.FUNCTIONS,
+    **zones.FUNCTIONS,
     Function.GET_FIELD: _field,
 }
 FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
@@ -130,6 +132,7 @@ _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.TRUNC: dates.exact_trunc,
     Function.DATE_TRUNC: dates.exact_date_trunc,
     **dict.fromkeys(patterns.FUNCTIONS, patterns.exact_pattern),
+    **dict.fromkeys(zones.FUNCTIONS, zones.known_zone),
     Function.NEXT_DAY: dates.exact_next_day,
     Function.MONTHS_BETWEEN: dates.exact_months_between,
     **dict.fromkeys((Function.HOUR, Function.MINUTE, Function.SECOND), dates.known_zone),

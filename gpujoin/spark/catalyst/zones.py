@@ -1,0 +1,99 @@
+"""Functions that read a clock in a session's time zone, as functions of UTC.
+
+A timestamp is replaced by the one at which a clock in UTC shows what the session's clock does; what is exact in UTC
+then gives the parts, the text or the date. A result that is a timestamp is taken back to the session's zone::
+
+    hour(t)                    hour(from_utc_timestamp(t, zone))
+    cast(d as timestamp)       start_of_day(cast(d as timestamp), zone)
+    date_trunc('hour', t)      to_utc_timestamp(date_trunc('hour', from_utc_timestamp(t, zone)), zone, t)
+
+The zone is a table of the JVM's own rules (:mod:`gpujoin.model.zones`), so no other time zone data is involved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.functions.dates import DATE_UNITS, TIME_UNITS, constant_word
+from gpujoin.functions.signatures import type_of
+from gpujoin.model.expressions import Call, Cast, Expression, Function
+from gpujoin.model.zones import ZoneLiteral, ZoneRules
+from gpujoin.spark.jvm.compiled import shared_instance
+from gpujoin.spark.jvm.gateway import unpacked
+
+if TYPE_CHECKING:
+    from gpujoin.spark.jvm.gateway import JvmNames
+
+INSTANT = pa.timestamp("us", "UTC")
+"""The type of timestamps with a zone; their own is always UTC here, whatever the session's is."""
+UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
+"""Names of UTC, as a session's time zone."""
+_rules: WeakKeyDictionary[JvmNames, dict[str, ZoneRules | None]] = WeakKeyDictionary()
+"""Per JVM, the rules of the zones that were asked for."""
+_keeps_offset: WeakKeyDictionary[JvmNames, bool] = WeakKeyDictionary()
+"""Per JVM, whether ``date_trunc`` to days and more keeps the offset where midnight comes twice."""
+
+
+def rules_of(gateway: JvmNames, name: str) -> ZoneRules | None:
+    """Ask the JVM once for the rules of a zone; ``None`` if a clock's time is not found by one search in them."""
+    known = _rules.setdefault(gateway, {})
+    if name not in known:
+        content = unpacked(shared_instance(gateway, "ZoneReader").rules(name))
+        rules = ZoneRules(
+            tuple(content["transitions"]), offsets=tuple(content["offsets"]), repeats_from=content["repeats_from"]
+        )
+        known[name] = rules if rules.ordered else None
+    return known[name]
+
+
+def is_instant(dtype: pa.DataType) -> bool:
+    """Whether a type is that of timestamps with a zone."""
+    return bool(pat.is_timestamp(dtype) and dtype.tz is not None)
+
+
+def clock(moment: Expression, zone: ZoneLiteral) -> Expression:
+    """What a clock shows at an instant."""
+    return Call(function=Function.FROM_UTC_TIMESTAMP, arguments=(moment, zone), type=INSTANT)
+
+
+def instant(shown: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
+    """When a clock shows a time; the offset is that at another instant where it may be."""
+    others = () if near is None else (near,)
+    return Call(function=Function.TO_UTC_TIMESTAMP, arguments=(shown, zone, *others), type=INSTANT)
+
+
+def start_of_day(midnight: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
+    """When a day begins; the offset is that at another instant where it may be."""
+    others = () if near is None else (near,)
+    return Call(function=Function.START_OF_DAY, arguments=(midnight, zone, *others), type=INSTANT)
+
+
+def cast_in(cast: Cast, zone: ZoneLiteral) -> Expression:
+    """Convert between timestamps with a zone and dates, texts or timestamps without one."""
+    if is_instant(type_of(cast.child)):
+        return cast.with_children([clock(cast.child, zone)])
+    return start_of_day(cast, zone) if pat.is_date(type_of(cast.child)) else instant(cast, zone)
+
+
+def call_in(call: Call, zone: ZoneLiteral, gateway: JvmNames) -> Expression:
+    """Make a call that reads or makes timestamps by a zone's clock, of one that does so in UTC."""
+    if call.function is Function.MONTHS_BETWEEN:
+        return call.with_children([*call.arguments, zone])
+    shown = call.with_children([clock(a, zone) if is_instant(type_of(a)) else a for a in call.arguments])
+    if call.function is not Function.DATE_TRUNC:
+        return shown if not is_instant(type_of(call)) else instant(shown, zone)
+    moment, unit = call.arguments[1], constant_word(call.arguments[0])
+    if unit in DATE_UNITS:
+        return start_of_day(shown, zone, moment if _truncation_keeps_offset(gateway) else None)
+    # Offsets are whole seconds.
+    return call if TIME_UNITS.get(unit, 0) <= TIME_UNITS["SECOND"] else instant(shown, zone, moment)
+
+
+def _truncation_keeps_offset(gateway: JvmNames) -> bool:
+    if gateway not in _keeps_offset:
+        _keeps_offset[gateway] = bool(shared_instance(gateway, "ZoneReader").truncationKeepsOffset())
+    return _keeps_offset[gateway]
