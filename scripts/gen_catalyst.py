@@ -29,7 +29,7 @@ HEAD = """\
 Names are those of the classes in Spark's optimized plans. What is not listed is not translated: the operation then
 stays with Spark, and `gpujoin.explain` names it. What is listed is translated with the node's own types and evaluation
 mode (ANSI, legacy or `try_`), and only where the engine computes it [exactly](expressions.md); strings with a
-collation are not, nor are conversions that depend on the session's time zone, unless that is UTC.
+collation are not.
 
 An aggregation right at the top of an island is computed in part by the workers and finished by Spark's own functions;
 where one task has all rows, it finishes the aggregation itself.

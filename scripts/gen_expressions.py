@@ -50,7 +50,8 @@ the result would depend on something that differs between Spark's JVM and this p
 before the join, or keeps the operation. Empty: Spark itself refuses it. An operand of another type is converted first,
 as Spark does.
 
-"timestamp" stands for a session time zone of UTC or of a fixed offset, "moving zone" for one whose offset changes.
+In Spark "timestamp" is what counts, whatever the session's time zone: Spark's own rules of a zone whose offset changes
+travel with the query. "Moving zone" is a timestamp of Arrow, given to `join_tables`, with the label of such a zone.
 """
 NOTES = """
 ## Notes
@@ -65,6 +66,11 @@ NOTES = """
 - Units of `trunc` and `date_trunc`, days of `next_day` and the third argument of `months_between` are constants.
 - `date_format` and `from_unixtime` take a constant pattern of `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `S` to `SSSSSS`,
   separators and quoted words, unless `spark.sql.legacy.timeParserPolicy` is `LEGACY`.
+- Of a session's time zone the JVM is asked once when it changes its offset, for all years: skipped times are moved
+  forward, and of two instants the earlier is taken, as in Spark. `start_of_day` and the operands after the second of
+  `to_utc_timestamp` and after the third of `months_between` stand for what such zones need; SQL has them not.
+  `from_utc_timestamp` and `to_utc_timestamp` take a constant zone. A timestamp that its offset moves beyond 64 bits
+  raises `UnsupportedValueError`.
 - `LIKE` takes patterns from a column too. `RLIKE` takes a constant pattern of the part of Java's syntax that means
   the same elsewhere: literal characters, `.`, character classes without `&&` or nesting, `\\d \\w \\s` and their
   negations, greedy and lazy quantifiers, groups, `|`, `^` at any place and `$` at the end. Others are left to Spark.

@@ -27,7 +27,7 @@ def calls(spec: FunctionSpec, kinds: dict[str, pa.DataType], column: Column) -> 
         if least < len(parameters):
             yield call(spec.function, column(kind, 0), *_columns(parameters[1:least], kind, kinds, column))
         constants = [_SAMPLE if p.example is None and p.accepts(pa.string()) else p.example for p in rest]
-        if constants and None not in constants:
+        if constants and all(constant is not None for constant in constants):
             yield call(spec.function, column(kind, 0), *constants)
 
 

@@ -101,3 +101,15 @@ def format_timestamp(local: int) -> str:
 
 def _trim(text: str) -> str:
     return text.strip("".join(map(chr, range(33))))
+
+
+def start_of_day(midnight: int, zone: str) -> int:
+    """The first instant of a day, given by its midnight: the end of a gap that midnight is in."""
+    begin = to_utc(midnight, zone)
+    while begin + zone_offset(begin, zone) > midnight and _same_day(begin - 1_000_000, midnight, zone):
+        begin -= 1_000_000
+    return begin
+
+
+def _same_day(micros: int, midnight: int, zone: str) -> bool:
+    return (micros + zone_offset(micros, zone)) // MICROS_PER_DAY == midnight // MICROS_PER_DAY

@@ -23,7 +23,7 @@ from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
 from tests.oracle import arithmetic, hashes, texts
 from tests.oracle.casting import caster, failed, local_micros, wrap
-from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, to_utc
+from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, start_of_day, to_utc, zone_offset
 from tests.oracle.ordering import aligner, common_type
 
 Rows = tuple[Sequence[Cell], Sequence[Cell]]
@@ -376,10 +376,15 @@ def _make_date(node: Call, operands: list[Compiled]) -> Compiled:
 def _months_between(node: Call, operands: list[Compiled]) -> Compiled:
     later, earlier = operands[0].type, operands[1].type
 
-    def between(a: int, b: int, rounded: bool) -> float:
-        (day, time), (other, other_time) = (
-            divmod(local_micros(value, dtype), MICROS_PER_DAY) for value, dtype in ((a, later), (b, earlier))
-        )
+    def split(micros: int, dtype: pa.DataType, zone: str | None) -> tuple[int, int]:
+        """The local day, and the microseconds since it began."""
+        if zone is None:
+            return divmod(local_micros(micros, dtype), MICROS_PER_DAY)
+        day = (micros + zone_offset(micros, zone)) // MICROS_PER_DAY
+        return day, micros - start_of_day(day * MICROS_PER_DAY, zone)
+
+    def between(a: int, b: int, rounded: bool, zone: str | None = None) -> float:
+        (day, time), (other, other_time) = (split(*moment, zone) for moment in ((a, later), (b, earlier)))
         (y1, m1, d1), (y2, m2, d2) = civil(day), civil(other)
         months = float(12 * (y1 - y2) + m1 - m2)
         if d1 == d2 or (_last_day(day) == day and _last_day(other) == other):
@@ -389,6 +394,19 @@ def _months_between(node: Call, operands: list[Compiled]) -> Compiled:
         return math.floor(Fraction(exact * 1e8) + Fraction(1, 2)) / 1e8 if rounded else exact
 
     return _strict(pa.float64(), between)(node, operands)
+
+
+def _made(make: Callable[[int, str], int]) -> _Handler:
+    """From what a clock shows to the instant, at the offset of another one if the clock shows it then."""
+
+    def made(shown: int, zone: str, near: int | None = None) -> int:
+        if near is not None:
+            kept = shown - zone_offset(near, zone)
+            if kept + zone_offset(kept, zone) == shown:
+                return kept
+        return make(shown, zone)
+
+    return _like_first(made)
 
 
 def _cut(unit: str, day: int) -> int:
@@ -694,6 +712,9 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.DATE_ADD: _date_shift(1),
     Function.DATE_SUB: _date_shift(-1),
     Function.DATE_DIFF: _date_diff,
+    Function.FROM_UTC_TIMESTAMP: _like_first(lambda micros, zone: micros + zone_offset(micros, zone)),
+    Function.TO_UTC_TIMESTAMP: _made(to_utc),
+    Function.START_OF_DAY: _made(start_of_day),
     Function.TIMESTAMP_ADD: _like_first(_timestamp_add),
     Function.GET_FIELD: _get_field,
     Function.UNSCALED_VALUE: _unscaled_value,

@@ -132,8 +132,10 @@ COMPUTED = {
 }
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize("name", COMPUTED)
-def test_functions_are_computed_in_the_island(tables: SparkSession, name: str) -> None:
+def test_functions_are_computed_in_the_island(tables: SparkSession, name: str, zone: str) -> None:
+    tables.conf.set("spark.sql.session.timeZone", zone)
     (island,) = check(tables.sql(COMPUTED[name])).islands
     assert not any("rows from Spark" in line for line in island.tree), island.tree
 
@@ -143,12 +145,12 @@ def test_functions_are_computed_in_the_island(tables: SparkSession, name: str) -
     [
         ({}, False),
         ({"spark.sql.session.timeZone": "Etc/UTC"}, False),
-        ({"spark.sql.session.timeZone": "Europe/Berlin"}, True),
+        ({"spark.sql.session.timeZone": "Europe/Berlin"}, False),
         ({"spark.sql.legacy.timeParserPolicy": "LEGACY"}, True),
     ],
     ids=["UTC", "another name of UTC", "moving zone", "patterns of Spark 2"],
 )
-def test_timestamps_are_written_here_in_utc_alone(
+def test_timestamps_are_written_here_in_all_zones(
     tables: SparkSession, settings: dict[str, str], by_spark: bool
 ) -> None:
     for key, value in settings.items():
